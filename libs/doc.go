@@ -9,46 +9,46 @@
 //	record      an object that belongs to an account: a link, a domain, a video, a
 //	            webhook, a key. Records of other accounts look as if they did not
 //	            exist.
-//	kind        a type of record: its document, its events, its limit
-//	            (record.Kind).
+//	kind        a type of record. It determines the document, the events and the
+//	            limit (record.Kind).
 //	change      one atomic update of a record, in a Firestore transaction
 //	            (record.Tx). It reads the current record and decides what to
-//	            write. It may run several times, so it has no other effects.
+//	            write. It may run several times, so it must not have other effects.
 //	event       a description of a change, written in the same commit
 //	            (events.Event). The outbox keeps it until it has a position in the
 //	            account's feed.
-//	announce    tell every replica which cached values are stale: after the
-//	            commit, before the response.
+//	announce    tell every replica which cached values are stale, after the
+//	            commit and before the response.
 //	authority   what an account may do. Its version grows with each change, and
 //	            no replica acts on an older version (apikey).
-//	claim       the free places below a limit that a change wants to use. The
-//	            change's commit takes them (quota).
+//	claim       the part of a limit that a change wants to use. The change's
+//	            commit takes it (quota).
 //	standing    whether an account is active, suspended or being erased. auth
 //	            decides it.
 //	holder      a service that keeps records of accounts. auth notifies it of
 //	            each decision about an account (tenant.Holder).
-//	erase       remove all records of an account, a page at a time, readable or
-//	            not.
+//	erase       remove all records of an account, a page at a time, even those
+//	            that cannot be decoded.
 //	purge       remove the files of a deleted video from storage.
 //	due         the time at which a record must be processed. The index of these
-//	            times is split into buckets, because Firestore accepts few
+//	            times is split into buckets, because Firestore accepts only a few
 //	            writes a second to an index with rising values (record.Due).
-//	set aside   postpone a record that cannot be decoded by an hour.
-//	            Otherwise it would block the records after it.
+//	set aside   postpone by an hour a record that cannot be decoded and would
+//	            otherwise block the records after it.
 //	lane        one of the ranges into which an index, a log or a queue is split,
 //	            so that several processes can work on it.
 //	lease       the right of a worker to work on something until a certain time. A
 //	            fencing token is a number that a write must carry, so that writes
-//	            of a former worker are refused.
-//	hint        a message that may be lost without harm, because its receiver also
-//	            checks by itself from time to time. A wake-up is a hint.
+//	            by a previous worker are rejected.
+//	hint        a message that may be lost without harm, because its receiver
+//	            also checks periodically. A wake-up is a hint.
 //	replica     one running process of a service. Any number may run, and each
 //	            may be killed at any time.
 //	fence       a rule that keeps one account from using up a shared resource.
 //	            ARCHITECTURE.md lists the fences with their tests.
 //
-// The packages, from the bottom up: apierr and identity define words that all others use.
+// The packages, from the bottom up: apierr and identity define terms that all others use.
 // firestoredb, objectstore, redisdb and queue access the stores. events, tenant, quota, tags, label
 // and search implement the common parts of records. record combines them. httpapi, apikey, peer and
-// boot make a service of them.
+// boot turn them into a service.
 package libs

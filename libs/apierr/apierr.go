@@ -1,8 +1,7 @@
-// Package apierr defines every error that callers of Linkreel can see. Code that knows
-// why a request cannot be served returns an [Error] with a [Code]. The code alone decides
-// the HTTP status, in one table, and only httpapi writes the body. Any other error
-// reaches the caller as an opaque INTERNAL, so paths, stack traces and store names do not
-// leak.
+// Package apierr defines every error that callers of Linkreel can see. A function that knows why a
+// request cannot be served returns an [Error] with a [Code]. A single table maps codes to HTTP
+// statuses, and only httpapi writes the body. Any other error reaches the caller as an opaque
+// INTERNAL, so paths, stack traces and store names do not leak.
 package apierr
 
 import (
@@ -19,8 +18,8 @@ type Code string
 
 // Codes of the public API, with the HTTP status of each.
 const (
-	BadRequest        Code = "BAD_REQUEST"        // 400: the request is not HTTP, or ambiguous
-	InvalidJSON       Code = "INVALID_JSON"       // 400: the body is not one JSON object
+	BadRequest        Code = "BAD_REQUEST"        // 400: the request is malformed or ambiguous HTTP
+	InvalidJSON       Code = "INVALID_JSON"       // 400: the body is not a single JSON object
 	ValidationError   Code = "VALIDATION_ERROR"   // 400: a field or parameter breaks a rule; see Details
 	InvalidCursor     Code = "INVALID_CURSOR"     // 400: a cursor that this deployment did not issue
 	MissingAPIKey     Code = "MISSING_API_KEY"    // 401
@@ -34,12 +33,12 @@ const (
 	Forbidden         Code = "FORBIDDEN"          // 403: the action is not allowed; never used for an API record
 
 	NotFound       Code = "NOT_FOUND"        // 404: no path, account or key matches
-	LinkNotFound   Code = "LINK_NOT_FOUND"   // 404: missing, or of another account
-	VideoNotFound  Code = "VIDEO_NOT_FOUND"  // 404: missing, or of another account
-	DomainNotFound Code = "DOMAIN_NOT_FOUND" // 404: missing, or of another account
+	LinkNotFound   Code = "LINK_NOT_FOUND"   // 404: does not exist, or belongs to another account
+	VideoNotFound  Code = "VIDEO_NOT_FOUND"  // 404: does not exist, or belongs to another account
+	DomainNotFound Code = "DOMAIN_NOT_FOUND" // 404: does not exist, or belongs to another account
 
-	WebhookNotFound  Code = "WEBHOOK_NOT_FOUND"  // 404: missing, or of another account
-	DeliveryNotFound Code = "DELIVERY_NOT_FOUND" // 404: missing, expired, or of another webhook
+	WebhookNotFound  Code = "WEBHOOK_NOT_FOUND"  // 404: does not exist, or belongs to another account
+	DeliveryNotFound Code = "DELIVERY_NOT_FOUND" // 404: not found, expired, or belongs to another webhook
 
 	MethodNotAllowed     Code = "METHOD_NOT_ALLOWED"     // 405: with Allow
 	PreconditionFailed   Code = "PRECONDITION_FAILED"    // 412: If-Match names an outdated version
@@ -58,17 +57,17 @@ const (
 	DomainInUse           Code = "DOMAIN_IN_USE"           // 409
 	AccountNotSuspended   Code = "ACCOUNT_NOT_SUSPENDED"   // 409: only a suspended account can be deleted
 	AccountDeleting       Code = "ACCOUNT_DELETING"        // 409: the account is being erased
-	ExternalIDTaken       Code = "EXTERNAL_ID_TAKEN"       // 409: another record of the account and kind uses it
-	WebhookDisabled       Code = "WEBHOOK_DISABLED"        // 409: enable the webhook before sending to it
-	AuthorizationPending  Code = "AUTHORIZATION_PENDING"   // 409: nobody has answered the device's request yet
+	ExternalIDTaken       Code = "EXTERNAL_ID_TAKEN"       // 409: another record of this kind already has it
+	WebhookDisabled       Code = "WEBHOOK_DISABLED"        // 409: a disabled webhook receives no test message
+	AuthorizationPending  Code = "AUTHORIZATION_PENDING"   // 409: the device's request is still pending
 	IdempotencyInProgress Code = "IDEMPOTENCY_IN_PROGRESS" // 409
 	IdempotencyKeyReused  Code = "IDEMPOTENCY_KEY_REUSED"  // 422
 
-	Gone        Code = "GONE"         // 410: an expired link or video, on public pages
-	TakenDown   Code = "TAKEN_DOWN"   // 410: a link or video that the operator took down, on public pages
+	Gone        Code = "GONE"         // 410: on public pages, an expired link or video
+	TakenDown   Code = "TAKEN_DOWN"   // 410: on public pages, a link or video that the operator took down
 	CursorAhead Code = "CURSOR_AHEAD" // 410: a position in the feed that a restore has removed; see RestartAfter
 	RateLimited Code = "RATE_LIMITED" // 429: with Retry-After
-	Internal    Code = "INTERNAL"     // 500: unknown; the log has the cause
+	Internal    Code = "INTERNAL"     // 500: an unexpected error; the log has the cause
 	Unavailable Code = "UNAVAILABLE"  // 503: a dependency is down; with Retry-After
 )
 
@@ -158,7 +157,7 @@ const (
 	Reserved      DetailCode = "reserved"
 	SelfReference DetailCode = "self_reference"
 
-	// BlockedDestination means that the operator does not allow the host.
+	// BlockedDestination means that the operator does not allow the destination's host.
 	BlockedDestination DetailCode = "blocked_destination"
 
 	Unknown DetailCode = "unknown"
@@ -189,8 +188,8 @@ type Error struct {
 	RestartAfter              string // with CursorAhead: the cursor from which to resume
 	StartsAt                  int64  // with NotFound: when the link starts, in ms since 1970, or 0
 
-	// OnPage marks an error on a public page. There the links and videos of a suspended
-	// account are gone (410); API calls get 403.
+	// OnPage marks an error on a public page, where links and videos of a suspended account return
+	// 410. API calls return 403.
 	OnPage bool
 
 	RetryAfter time.Duration // with RateLimited, Unavailable, IdempotencyInProgress
@@ -199,7 +198,7 @@ type Error struct {
 	Err        error
 }
 
-// New returns an error whose message the caller may see.
+// New returns an error with a message for the caller.
 func New(code Code, message string) *Error { return &Error{Code: code, Message: message} }
 
 // Wrap is [New] with a cause for the log.
@@ -239,8 +238,8 @@ func Contended(err error) *Error {
 	return &Error{Code: RateLimited, Message: "Too many concurrent requests change this record or account. Try again after the time in Retry-After.", RetryAfter: time.Second, Err: err}
 }
 
-// Status returns the HTTP status of e's code, except that a suspended account's public
-// pages give 410 and not 403.
+// Status returns the HTTP status of e's code. On public pages, ACCOUNT_SUSPENDED is 410 instead of
+// 403.
 func (e *Error) Status() int {
 	if e.OnPage && e.Code == AccountSuspended {
 		return http.StatusGone

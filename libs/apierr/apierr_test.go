@@ -37,7 +37,7 @@ func TestFrom(t *testing.T) {
 		t.Error("errors.Is = false for two errors with the same code, want true")
 	}
 	if !errors.Is(apierr.From(io.EOF), io.EOF) {
-		t.Error("errors.Is does not find the cause after From")
+		t.Error("errors.Is = false for the cause after From, want true")
 	}
 	if got := apierr.From(io.EOF).Message; got == io.EOF.Error() {
 		t.Errorf("message for the caller = %q, want it without the text of the cause", got)

@@ -7,8 +7,8 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// An error has a code, and the code decides the status. Each layer wraps the error with what it was
-// doing. Callers check the code, never the text.
+// The code of an error determines its status. Each layer wraps the error with what it was doing.
+// Callers check the code, never the text.
 func ExampleNew() {
 	taken := apierr.New(apierr.SlugTaken, "The slug \"sale\" is already taken. Choose another.")
 	err := fmt.Errorf("create link: %w", taken)

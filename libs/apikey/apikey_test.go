@@ -97,8 +97,8 @@ func (k *keyring) add(t testing.TB, account string, plan identity.Plan) string {
 	return key.Secret()
 }
 
-// clock is a time that tests move. Once frozen, it moves only when a test calls forward,
-// so a slow machine does not make records stale.
+// clock is the time source of a replica. After freeze, only forward advances it, so that records do
+// not become stale on a slow machine.
 type clock struct{ offset, frozen atomic.Int64 }
 
 func (c *clock) now() time.Time {
@@ -169,7 +169,7 @@ func TestAuthenticateRefusesWithoutAsking(t *testing.T) {
 		"no token":           {"", apierr.MissingAPIKey},
 		"not a key":          {"hunter2", apierr.InvalidAPIKey},
 		"a wrong checksum":   {good[:len(good)-1] + "!", apierr.InvalidAPIKey},
-		"a very long text":   {strings.Repeat("a", 1<<16), apierr.InvalidAPIKey},
+		"a very long string": {strings.Repeat("a", 1<<16), apierr.InvalidAPIKey},
 		"a key with a space": {good + " ", apierr.InvalidAPIKey},
 	} {
 		if _, err := r.Authenticate(t.Context(), tc.bearer, netip.Addr{}); code(err) != tc.want {
@@ -183,7 +183,7 @@ func TestAuthenticateRefusesWithoutAsking(t *testing.T) {
 		}
 	}
 	if n := ring.asked.Load(); n != 0 {
-		t.Errorf("malformed keys caused %d calls to the source, want 0", n)
+		t.Errorf("malformed keys made %d calls to the source, want 0", n)
 	}
 }
 
@@ -198,7 +198,7 @@ func TestAuthenticateKnowsThePrincipal(t *testing.T) {
 		t.Errorf("principal = %+v, want acc_1 with plan business and scope keys:write", d.Principal)
 	}
 	if want := (apikey.Limit{Limit: 1200, Remaining: 1199, ResetAfter: 50 * time.Millisecond, Allowed: true}); d.Limit != want {
-		t.Errorf("limit %+v, want %+v", d.Limit, want)
+		t.Errorf("limit = %+v, want %+v", d.Limit, want)
 	}
 	before := ring.asked.Load()
 	for range 100 {
@@ -239,7 +239,7 @@ func TestManyRequestsWithOneNewKeyAskOnce(t *testing.T) {
 	for range 100 {
 		wg.Go(func() { _, _ = r.Authenticate(t.Context(), key.Secret(), netip.Addr{}) })
 	}
-	eventually(t, "the source is called", func() bool { return ring.asked.Load() > 0 })
+	eventually(t, "the source has been called", func() bool { return ring.asked.Load() > 0 })
 	close(ring.delay)
 	wg.Wait()
 	if n := ring.asked.Load(); n != 1 {
@@ -371,7 +371,7 @@ func TestARedisThatWentBackInTimeIsBelievedForFiveSecondsAtMost(t *testing.T) {
 	r := newReplica(t, ring, redistest.Start(t))
 	key := ring.add(t, "acc_1", identity.Enterprise)
 	accept(t, r, key)
-	ring.change("acc_1", func(r *apikey.Record) { r.Revoked = true }) // the new version is lost in the fail-over
+	ring.change("acc_1", func(r *apikey.Record) { r.Revoked = true }) // simulates a failover that loses the version
 	r.clock.forward(5 * time.Second)
 	if _, err := r.Authenticate(t.Context(), key, netip.Addr{}); code(err) != apierr.APIKeyRevoked {
 		t.Errorf("five seconds later: got %v, want API_KEY_REVOKED", err)
@@ -392,7 +392,7 @@ func TestAStoreRestoredFromBackupWinsOverRedis(t *testing.T) {
 		accept(t, r, key)
 	}
 	if n := ring.asked.Load() - before; n != 0 {
-		t.Errorf("%d more verifications, want 0: the version in Redis was not reset", n)
+		t.Errorf("%d more verifications, want 0 after the version in Redis was reset", n)
 	}
 }
 
@@ -410,7 +410,7 @@ func TestWithoutRedisKeysWorkAndAreVerifiedEveryFiveSeconds(t *testing.T) {
 	if d.Limit.Limit != 600 || d.Limit.Remaining >= remaining+2 || d.Limit.Remaining < remaining-5 {
 		t.Errorf("local bucket = %+v, want about the %d tokens that were left in Redis", d.Limit, remaining)
 	}
-	eventually(t, "the outage is noticed", func() bool {
+	eventually(t, "the client has noticed the outage", func() bool {
 		before := ring.asked.Load()
 		accept(t, r, key)
 		accept(t, r, key)
@@ -446,7 +446,7 @@ func TestAChangeWithoutRedisIsToldWhenRedisIsBack(t *testing.T) {
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the version arrives", func() bool {
+	eventually(t, "the version is in Redis", func() bool {
 		v, _ := a.redis.HGet(t.Context(), "lr:acct:{acc_1}", "v").Result()
 		return v == "2"
 	})
@@ -507,7 +507,7 @@ func TestAKnownKeyOutlivesAuthForThirtySeconds(t *testing.T) {
 				}
 			}
 			if _, err := r.Authenticate(t.Context(), unseen, netip.Addr{}); code(err) != apierr.Unavailable {
-				t.Errorf("a key that is new to this replica: %v, want UNAVAILABLE", err)
+				t.Errorf("a key that is new to this replica: got %v, want UNAVAILABLE", err)
 			}
 			for range 5 {
 				r.clock.forward(5 * time.Second)
@@ -515,7 +515,7 @@ func TestAKnownKeyOutlivesAuthForThirtySeconds(t *testing.T) {
 			}
 			r.clock.forward(6 * time.Second)
 			if _, err := r.Authenticate(t.Context(), key, netip.Addr{}); code(err) != apierr.Unavailable {
-				t.Errorf("after 31 seconds: %v, want UNAVAILABLE", err)
+				t.Errorf("after 31 seconds: got %v, want UNAVAILABLE", err)
 			}
 			ring.set(nil)
 			accept(t, r, key)
@@ -533,7 +533,7 @@ func TestARevocationThatRedisKnowsIsNotOverriddenByAnAuthThatIsDown(t *testing.T
 	r.InvalidateAccount(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.Revoked = true }))
 	ring.set(errors.New("connection refused"))
 	if _, err := r.Authenticate(t.Context(), key, netip.Addr{}); code(err) != apierr.Unavailable {
-		t.Errorf("got %v, want UNAVAILABLE, because the record is known to be outdated", err)
+		t.Errorf("got %v, want UNAVAILABLE for a record that is known to be stale", err)
 	}
 }
 
@@ -553,8 +553,8 @@ func TestSteadyTrafficDoesNotStormAnAuthThatIsAway(t *testing.T) {
 		}
 		r.clock.forward(100 * time.Millisecond)
 	}
-	// The request that finds auth unreachable makes one call. After that, at most ten calls a
-	// second.
+	// The request that finds auth unreachable makes one call. After that, the client makes at most
+	// ten calls a second.
 	if n := ring.asked.Load() - before; n > 12 {
 		t.Errorf("2,000 requests in a second made %d calls to the source, want at most 12", n)
 	}
@@ -565,17 +565,17 @@ func TestWhatSomebodyElseWroteIntoRedisIsIgnored(t *testing.T) {
 	ring := &keyring{}
 	r := newReplica(t, ring, redistest.Start(t))
 	for name, poison := range map[string][]any{
-		"value of another type":  {"set", "lr:acct:{%s}", strings.Repeat("x", 1<<20)},
-		"text as version":        {"hset", "lr:acct:{%s}", "v", "latest"},
-		"huge version":           {"hset", "lr:acct:{%s}", "v", "1e308"},
-		"future version":         {"hset", "lr:acct:{%s}", "v", "9007199254740991"},
-		"negative version":       {"hset", "lr:acct:{%s}", "v", "-1"},
-		"not a number":           {"hset", "lr:acct:{%s}", "v", "nan"},
-		"full bucket":            {"set", "lr:acct:{%s}:t", "9e300"},
-		"old bucket":             {"set", "lr:acct:{%s}:t", "-9e300"},
-		"no bucket":              {"set", "lr:acct:{%s}:t", "nan"},
-		"bucket of another type": {"hset", "lr:acct:{%s}:t", "x", "1"},
-		"no incarnation":         {"hset", "lr:acct:{%s}", "e", ""},
+		"value of another type":        {"set", "lr:acct:{%s}", strings.Repeat("x", 1<<20)},
+		"version that is not a number": {"hset", "lr:acct:{%s}", "v", "latest"},
+		"huge version":                 {"hset", "lr:acct:{%s}", "v", "1e308"},
+		"future version":               {"hset", "lr:acct:{%s}", "v", "9007199254740991"},
+		"negative version":             {"hset", "lr:acct:{%s}", "v", "-1"},
+		"version that is NaN":          {"hset", "lr:acct:{%s}", "v", "nan"},
+		"bucket with a huge time":      {"set", "lr:acct:{%s}:t", "9e300"},
+		"bucket with a negative time":  {"set", "lr:acct:{%s}:t", "-9e300"},
+		"bucket with NaN":              {"set", "lr:acct:{%s}:t", "nan"},
+		"bucket of another type":       {"hset", "lr:acct:{%s}:t", "x", "1"},
+		"no incarnation":               {"hset", "lr:acct:{%s}", "e", ""},
 	} {
 		account := identity.NewID("acc")
 		key := ring.add(t, account, identity.Enterprise)
@@ -617,7 +617,7 @@ func TestExpiryIsJudgedAtEachRequest(t *testing.T) {
 		t.Errorf("got %v, want API_KEY_EXPIRED", err)
 	}
 	if ring.asked.Load() != before {
-		t.Error("an expired key was verified again")
+		t.Error("the source was called for an expired key")
 	}
 }
 
@@ -688,7 +688,7 @@ func TestAnAccountLeavesRedisMinutesAfterItsLastRequest(t *testing.T) {
 	if life := r.redis.PTTL(t.Context(), hash).Val(); life <= 0 || life > 5*time.Minute {
 		t.Errorf("the hash expires in %s, want at most 5m", life)
 	}
-	// A hash that is in use gets its expiry renewed.
+	// Each use of the hash renews its expiry.
 	r.redis.PExpire(t.Context(), hash, time.Minute)
 	accept(t, r, key)
 	if life := r.redis.PTTL(t.Context(), hash).Val(); life <= time.Minute {
@@ -734,7 +734,7 @@ func TestTheSessionOfSomebodyWhoWasRemovedHasEnded(t *testing.T) {
 	session := ring.addSession(t, "acc_1", "mem_ada", identity.Free)
 	ring.change("acc_1", func(r *apikey.Record) { r.Role, r.Scopes = "", 0 })
 	if _, err := r.Authenticate(t.Context(), session, netip.Addr{}); code(err) != apierr.Unavailable {
-		t.Errorf("a session without a role: %v, want UNAVAILABLE, because only revoked sessions have no role", err)
+		t.Errorf("a session without a role: got %v, want UNAVAILABLE, because only revoked sessions have no role", err)
 	}
 	r.InvalidateAccount(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.Revoked = true }))
 	if _, err := r.Authenticate(t.Context(), session, netip.Addr{}); code(err) != apierr.APIKeyRevoked {

@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// BenchmarkAuthenticate measures the cost of authentication in each API request, one Redis round
-// trip. The case ping measures only the round trip, for comparison.
+// BenchmarkAuthenticate measures what authentication adds to each API request: one Redis round
+// trip. For comparison, the case ping measures the round trip alone.
 func BenchmarkAuthenticate(b *testing.B) {
 	ring := &keyring{}
 	r := newReplica(b, ring, redistest.Start(b))
@@ -55,7 +55,7 @@ func BenchmarkAuthenticate(b *testing.B) {
 	})
 }
 
-// BenchmarkRefuse measures the cost of a flood of invalid keys.
+// BenchmarkRefuse measures the cost of rejecting an invalid key.
 func BenchmarkRefuse(b *testing.B) {
 	ring := &keyring{}
 	r := newReplica(b, ring, redistest.Start(b))

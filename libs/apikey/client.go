@@ -27,7 +27,7 @@ import (
 // The bounds promised in the package comment.
 const (
 	freshFor   = 5 * time.Second  // how long a record is used before auth is asked again
-	usableFor  = 30 * time.Second // how long a record is used while auth cannot be reached
+	usableFor  = 30 * time.Second // how long a record is used while auth is unreachable
 	unknownFor = 10 * time.Second // how long an unknown key is cached as unknown
 
 	maxKeys    = 100_000 // known keys in memory
@@ -55,8 +55,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Decision is the result for one request with an accepted key. The caller must still refuse the
-// request if Limit.Allowed is false, or if the principal is suspended or lacks the plan or scope.
+// Decision is the result for a request with an accepted key. The caller must still reject the
+// request if Limit.Allowed is false, or if the principal is suspended or lacks the required plan or
+// scope.
 type Decision struct {
 	Principal *identity.Principal // shared between requests; never changed
 	Limit     Limit
@@ -83,7 +84,7 @@ type Client struct {
 	misses  *ratelimit.Misses
 
 	known   *otter.Cache[string, *entry]    // by key hash
-	unknown *otter.Cache[string, time.Time] // by key hash: when we last asked for the key
+	unknown *otter.Cache[string, time.Time] // by key hash: the time of the last lookup
 	buckets *otter.Cache[string, *bucket]   // by account, and by account and member for sessions
 
 	flightsMu sync.Mutex
@@ -102,8 +103,8 @@ func New(cfg Config, source Source, rdb redis.UniversalClient) *Client {
 	c := &Client{
 		cfg: cfg, source: source, redis: rdb,
 		flights: map[string]*flight{}, pending: map[string]int64{}, misses: ratelimit.NewMisses(ratelimit.MissOptions{Now: cfg.Now}),
-		// The validity of an entry is decided by its own times and cfg.Now. The expiry of the cache
-		// only frees memory.
+		// An entry's own timestamps and cfg.Now decide whether it is valid. The cache's expiry only
+		// frees memory.
 		known: otter.Must(
 			&otter.Options[string, *entry]{MaximumSize: maxKeys, ExpiryCalculator: otter.ExpiryWriting[string, *entry](2 * usableFor)},
 		),
@@ -114,8 +115,8 @@ func New(cfg Config, source Source, rdb redis.UniversalClient) *Client {
 			&otter.Options[string, *bucket]{MaximumSize: maxKeys, ExpiryCalculator: otter.ExpiryAccessing[string, *bucket](2 * time.Minute)},
 		),
 	}
-	// A few simultaneous failures are not an outage: a busy machine can stall for 100 ms. During an
-	// assumed outage, a revocation may need 5 seconds to take effect.
+	// A few simultaneous failures are not an outage: a busy machine can stall for 100 ms. A false
+	// alarm has a cost: until it ends, a revocation can need 5 seconds to take effect.
 	c.breaker = outage.New(
 		outage.Config{Failures: 5, Over: 300 * time.Millisecond, Rest: time.Second, Down: redisdb.Away, Probe: c.probe, Now: cfg.Now,
 			Opened: func(err error) {
@@ -131,7 +132,7 @@ func New(cfg Config, source Source, rdb redis.UniversalClient) *Client {
 func (c *Client) Close() {
 	c.breaker.Close()
 	c.pendingMu.Lock()
-	c.stop() // under the lock, so that c.later starts no goroutine after Wait
+	c.stop() // under the lock, so that c.later cannot start a goroutine after Wait
 	c.pendingMu.Unlock()
 	c.running.Wait()
 	c.known.StopAllGoroutines()
@@ -151,8 +152,9 @@ type entry struct {
 // Authenticate checks the API key of one request and takes one token from the account's bucket. It
 // returns the errors MISSING_API_KEY, INVALID_API_KEY, API_KEY_EXPIRED, API_KEY_REVOKED and
 // UNAVAILABLE, and RATE_LIMITED for a client that tries many unknown keys. from is the client's
-// address; a zero from is not limited. With API_KEY_EXPIRED and API_KEY_REVOKED, the decision
-// contains the last known principal of the key, and its other fields are not meaningful.
+// address. If from is the zero value, unknown keys are not limited. With API_KEY_EXPIRED and
+// API_KEY_REVOKED, only the Principal of the decision is valid: the last known principal of the
+// key.
 func (c *Client) Authenticate(ctx context.Context, bearer string, from netip.Addr) (Decision, error) {
 	if bearer == "" {
 		return Decision{}, apierr.New(apierr.MissingAPIKey, "Send your API key in the header Authorization: Bearer <key>.")
@@ -177,7 +179,7 @@ func errInvalidKey() error {
 	return apierr.New(apierr.InvalidAPIKey, "This is not a valid API key. Check that it is complete, and that it belongs to this deployment.")
 }
 
-// refuse converts an internal error into the error for the caller.
+// refuse converts an internal error into the error that the caller sees.
 func (c *Client) refuse(err error) error {
 	if errors.Is(err, ErrUnknownKey) {
 		return errInvalidKey()
@@ -191,7 +193,7 @@ func (c *Client) refuse(err error) error {
 }
 
 // decide confirms e with Redis and takes a token. If Redis does not confirm the record, decide
-// verifies it and tries again. Two rounds are enough unless the account changes at the same time.
+// verifies it and tries again. Two rounds are enough unless the account keeps changing.
 func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, error) {
 	began := c.cfg.Now()
 	var disproved int64
@@ -237,7 +239,7 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 		case errors.Is(err, ErrUnknownKey):
 			return Decision{}, err
 		case got.standing == unconfirmed && c.cfg.Now().Sub(e.asked) <= usableFor && ctx.Err() == nil:
-			// Redis lost its data while auth is unreachable. Act as if both were unreachable.
+			// Redis has lost its data and auth is unreachable. Act as if both were unreachable.
 			degraded.WithLabelValues("stale").Inc()
 			return Decision{&e.rec.Principal, e.bucket.take(1, e.rec.PerMinute, c.cfg.Now())}, nil
 		default:
@@ -280,8 +282,8 @@ func (c *Client) decideAlone(ctx context.Context, hash string, e *entry, began t
 	return Decision{&e.rec.Principal, e.bucket.take(1, e.rec.PerMinute, c.cfg.Now())}, nil
 }
 
-// Charge takes n more tokens for a request that costs more than one. It takes none if it
-// refuses the charge or if n ≤ 0.
+// Charge takes n more tokens for a request that costs more than one. It takes none if n is not
+// positive or fewer than n are left.
 func (c *Client) Charge(ctx context.Context, p *identity.Principal, n int) (Limit, error) {
 	n = max(n, 0)
 	b := c.bucket(p)
@@ -299,8 +301,8 @@ func (c *Client) Charge(ctx context.Context, p *identity.Principal, n int) (Limi
 }
 
 func (c *Client) probe(ctx context.Context) error {
-	// The probe writes. During a failover, or when it is out of memory, Redis answers only reads,
-	// and this package needs writes.
+	// The probe writes, because this package needs writes. During a failover, or when it is out of
+	// memory, Redis still serves reads.
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.RedisBudget)
 	defer cancel()
 	return c.redis.Set(ctx, "lr:probe", 1, time.Minute).Err()

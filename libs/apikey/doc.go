@@ -1,15 +1,14 @@
-// Package apikey authenticates the key of each request and applies the account's rate
-// limit. Every service that takes API keys uses it. Auth does too, with its own store as
-// the [Source].
+// Package apikey authenticates the key of each request and applies the account's rate limit. Every
+// service that accepts API keys uses it, including auth, which uses its own store as the [Source].
 //
-// What it promises:
+// The package guarantees the following:
 //
 //   - Malformed keys are rejected without I/O.
 //   - A request with a known key costs one Redis round trip: one script takes a
 //     token from the account's bucket and compares the cached record with the
 //     account's version.
-//   - After a call that revokes a key, changes a plan or suspends an account has returned,
-//     no replica accepts the old state. The caller writes Firestore first, then calls
+//   - After a call that revokes a key, changes a plan or suspends an account has returned, no
+//     replica accepts the old state. The caller writes to Firestore first, then calls
 //     [Client.InvalidateAccount], then returns.
 //   - A record that was verified more than 5 seconds ago is verified again, regardless of
 //     Redis. Without Redis, or after Redis was restored from older data, a
@@ -17,17 +16,17 @@
 //   - If auth is unreachable too, known keys work until their record is 30
 //     seconds old. After that the response is UNAVAILABLE, never a false 401. Unknown
 //     keys get UNAVAILABLE at once.
-//   - Without Redis each replica applies the account's limit by itself. No request
-//     fails because of that.
+//   - Without Redis, each replica applies the account's limit on its own. No request fails because
+//     of that.
 //
 // # How staleness is detected
 //
-// Each account has one hash in Redis. It holds the account's version v and an incarnation e, the
-// time at which the hash was made, in microseconds. Buckets are Redis keys of their own: one that
-// ends in :t for the account's keys, and one that ends in :t:<member> for the sessions of each
-// member. The version is also in the account's document. It grows with each change of authority and
-// comes with each verified record. A record whose version is lower than v is out of date. The
-// incarnation changes when Redis loses its data and the hash is made again. A replica uses a record
-// under e only if the record's verification began after the replica saw e. So if Redis is emptied,
-// every replica verifies its records again, and no revoked key becomes valid again.
+// Each account has one hash in Redis. It holds the account's version v and an incarnation e: the
+// time at which the hash was created, in microseconds. Each bucket has its own Redis key, which
+// ends in :t for the account's API keys and in :t:<member> for the sessions of a member. The
+// version is also in the account's document. It grows with each change of authority, and every
+// verified record includes it. A record whose version is lower than v is stale. The incarnation
+// changes when Redis loses its data and the hash is created again. A replica uses a record under e
+// only if the record's verification began after the replica saw e. So if Redis is emptied, every
+// replica verifies its records again, and no revoked key becomes valid again.
 package apikey

@@ -7,10 +7,10 @@ import (
 
 // Limit is the state of an account's bucket after a request has taken from it.
 type Limit struct {
-	Limit      int           // requests a minute, and the bucket's size
-	Remaining  int           // requests that would be allowed now
+	Limit      int           // requests per minute, and the bucket's size
+	Remaining  int           // requests that are allowed right now
 	ResetAfter time.Duration // until the bucket is full again
-	RetryAfter time.Duration // until the same request would be allowed; zero if Allowed
+	RetryAfter time.Duration // until the same request is allowed; zero if Allowed
 	Allowed    bool
 }
 
@@ -24,7 +24,7 @@ type bucket struct {
 	full time.Time // when the bucket is full again
 }
 
-// take takes n tokens, with the same rules as takeScript.
+// take takes n tokens by the same rules as takeScript.
 func (b *bucket) take(n, rate int, now time.Time) Limit {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -45,8 +45,8 @@ func (b *bucket) take(n, rate int, now time.Time) Limit {
 	return limitOf(rate, after.Sub(now), 0)
 }
 
-// stepOf returns the time in which one token is refilled, in whole microseconds as in takeScript.
-// It is at least a microsecond, which prevents a division by zero, and at most a minute.
+// stepOf returns how long it takes to refill one token, in whole microseconds as in takeScript. It
+// is at least a microsecond, which prevents a division by zero, and at most a minute.
 func stepOf(rate int) time.Duration {
 	return max(time.Microsecond, (time.Minute / time.Duration(max(1, rate))).Truncate(time.Microsecond))
 }

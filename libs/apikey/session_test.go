@@ -29,11 +29,11 @@ func (k *keyring) addSession(t testing.TB, account, member string, plan identity
 	return key.Secret()
 }
 
-// A busy script takes from the account's bucket, not from the members' buckets. Two sessions of one
-// member share a bucket. This applies with and without Redis.
+// A busy script takes from the account's bucket, not from the members' buckets. All sessions of a
+// member share one bucket. Both apply with and without Redis.
 func TestEachMembersSessionsHaveABucketOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	for name, addr := range map[string]string{"with Redis": redistest.Start(t), "without": "127.0.0.1:1"} {
+	for name, addr := range map[string]string{"with Redis": redistest.Start(t), "without Redis": "127.0.0.1:1"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ring := &keyring{}
@@ -48,7 +48,7 @@ func TestEachMembersSessionsHaveABucketOfTheirOwn(t *testing.T) {
 			if d := accept(t, r, key); d.Limit.Allowed && addr != "127.0.0.1:1" {
 				// Redis uses its own clock, which the test cannot stop. 100 calls take less than a
 				// second.
-				t.Errorf("after 101 calls with a key of 60 a minute: limit %+v, want no tokens left", d.Limit)
+				t.Errorf("limit after 101 calls with a key of 60 requests a minute = %+v, want no tokens left", d.Limit)
 			}
 			d := accept(t, r, ada)
 			if !d.Limit.Allowed || d.Limit.Remaining != 59 {

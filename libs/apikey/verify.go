@@ -14,17 +14,16 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// ErrUnknownKey means that a [Source] has looked for a key and found none. Any other
-// error means that the lookup failed.
+// ErrUnknownKey means that a [Source] has looked up a key that does not exist. Any other error
+// means that the lookup failed.
 var ErrUnknownKey = errors.New("unknown API key")
 
 // Source looks up keys.
 type Source interface {
-	// Verify finds a key and its account by the hash that [identity.Key.Hash] returns.
-	// The record must include every change that was committed before the call began, and
-	// must be consistent: it includes all changes up to its version. Revoked keys, expired
-	// keys and suspended accounts have records too. If the key does not exist, the error is
-	// ErrUnknownKey.
+	// Verify finds a key and its account by the hash that [identity.Key.Hash] returns. The record
+	// must include every change that was committed before the call began, and every change up to
+	// the record's version. Revoked keys, expired keys and suspended accounts have records too. If
+	// the key does not exist, the error is ErrUnknownKey.
 	Verify(ctx context.Context, hash string) (*Record, error)
 }
 
@@ -45,8 +44,9 @@ type Record struct {
 // zero time.
 const Never = -62135596800000
 
-// refusal returns why a known key is not accepted at now, or nil if it is. Both reasons are final:
-// a revoked or expired key never works again, so it can be refused without another verification.
+// refusal returns the reason to reject a known key at now, or nil if it is accepted. Both reasons
+// are final: a revoked or expired key never works again, so it can be refused without another
+// verification.
 func (r *Record) refusal(now time.Time) error {
 	switch {
 	case r.Revoked:
@@ -83,8 +83,8 @@ type Rights interface {
 	Scopes(ctx context.Context, accountID, id string) (identity.ScopeSet, error)
 }
 
-// flight is one in-flight verification. It outlives the request that began it, so that even a
-// late response serves the next request.
+// flight is one in-flight verification. It is not cancelled with the request that started it, so
+// that even a late response serves the next request.
 type flight struct {
 	incarnation int64
 	began       time.Time
@@ -93,7 +93,7 @@ type flight struct {
 	err         error
 }
 
-// demand is what a caller requires of a verification.
+// demand lists what a caller requires of a verification.
 type demand struct {
 	incarnation int64     // the record must be verified under this incarnation; 0 accepts any
 	under       int64     // if incarnation is 0, a new verification stores this one instead
@@ -122,7 +122,7 @@ func (c *Client) current(ctx context.Context, hash string, from netip.Addr) (*en
 	}
 	switch age := now.Sub(e.asked); {
 	case e.rec.refusal(now) != nil:
-		return e, nil // final: nothing newer can change it
+		return e, nil // final: a newer record cannot change it
 	case age < freshFor*4/5:
 		return e, nil
 	case age < freshFor:
@@ -158,8 +158,9 @@ func (c *Client) look(ctx context.Context, hash string, from netip.Addr) (*entry
 	return e, err
 }
 
-// lasting is how long auth must have been unreachable before requests with a new key wait less. A
-// single failed verification is not enough: the record of another account may have caused it.
+// lasting is how long auth must have been unreachable before requests with a new key wait for a
+// shorter time. A single failed verification is not enough: the record of another account may have
+// caused it.
 const lasting = time.Second
 
 // patience returns how long to wait for auth. While auth is unreachable, requests with a fallback
@@ -205,10 +206,10 @@ func (c *Client) verify(ctx context.Context, hash string, old *entry, d demand, 
 	}
 }
 
-// start begins a verification unless one that meets d is in flight, or has ended since the caller
-// found old. Without this check, each caller that waited for the lock would call auth again. For a
-// caller that does not wait, the breaker limits the rate of verifications. Without that limit,
-// steady traffic with known keys would cause a storm of connections.
+// start starts a verification unless one that meets d is in flight or has finished since the caller
+// read old. Without this check, each caller that waited for the lock would call auth again. If the
+// caller does not wait, start asks the breaker first. Otherwise, steady traffic with known keys
+// would flood auth with connections while it is unreachable.
 func (c *Client) start(ctx context.Context, hash string, old *entry, d demand, waits bool) *flight {
 	c.flightsMu.Lock()
 	defer c.flightsMu.Unlock()
@@ -218,7 +219,7 @@ func (c *Client) start(ctx context.Context, hash string, old *entry, d demand, w
 	if e, ok := c.known.GetIfPresent(hash); ok && e != old && e.meets(d) {
 		return landed(&flight{entry: e})
 	}
-	// A cached "no such key" answers only callers without a demand. A demand comes from a later
+	// A cached "no such key" is used only for callers without a demand. A demand follows a later
 	// change, which may have created the key.
 	if asked, ok := c.unknown.GetIfPresent(hash); ok && old == nil && d == (demand{}) && c.cfg.Now().Sub(asked) < unknownFor {
 		return landed(&flight{err: ErrUnknownKey})
@@ -233,7 +234,7 @@ func (c *Client) start(ctx context.Context, hash string, old *entry, d demand, w
 	return f
 }
 
-// landed marks a flight as finished. Use it for a result that was already available.
+// landed returns f as a finished flight. It is used for results that are already known.
 func landed(f *flight) *flight {
 	f.done = make(chan struct{})
 	close(f.done)
@@ -273,7 +274,7 @@ func (c *Client) fly(ctx context.Context, hash string, f *flight) {
 	close(f.done)
 }
 
-// keep stores e unless there is a newer entry: flights may finish out of order.
+// keep stores e unless a newer entry is stored, because flights may finish out of order.
 func (c *Client) keep(hash string, e *entry) {
 	// The key may have been looked up just before it was created.
 	c.unknown.Invalidate(hash)

@@ -14,9 +14,9 @@ func (n never) Verify(context.Context, string) (*Record, error) {
 	return nil, ErrUnknownKey
 }
 
-// Redis was emptied and drops every other call. Some requests therefore demand a verification under
-// the new incarnation. The others accept any verification that begins now, and store it under the
-// old incarnation.
+// Redis was emptied and drops every other call. Requests that Redis answered demand a verification
+// under the new incarnation. The others accept any verification that starts now, and store it under
+// the old incarnation.
 func TestRequestsThatRedisAnsweredAndMissedShareAVerification(t *testing.T) {
 	t.Parallel()
 	done, now := make(chan struct{}), time.Now()
@@ -33,8 +33,8 @@ func TestRequestsThatRedisAnsweredAndMissedShareAVerification(t *testing.T) {
 	}
 }
 
-// One failed verification is not an outage. The only cause may be an unreadable record of another
-// account.
+// One failed verification is not an outage. An unreadable record of another account may have caused
+// it.
 func TestOneFailedVerificationLeavesNewKeysTheirTime(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

@@ -17,30 +17,29 @@ import (
 //
 //	the hash in Redis              the record                     what takeScript returns
 //	-----------------------------  -----------------------------  ------------------------------------
-//	none, or expired               any                            {1}: makes the hash, without a version
+//	none, or expired               any                            {1}: creates the hash without a version
 //	another incarnation            any                            {1}: verify again under this one
 //	same incarnation, no version   any                            {0}: the hash gets the record's version
 //	same, version as the record's  verified                       {0}: a token is taken
 //	same, version is lower         newer than announced changes   {0}: the hash follows the record
 //	same, version is higher        from before a change           {2}: verify again
-//	same, version is higher, but   the store was restored from    {0}: the hash is set back too
+//	same, version is higher, but   the store was restored from    {0}: the hash is lowered too
 //	the store has a lower one      a backup
 //
-// versionScript only ever raises the version and never makes a hash. If there is no hash, no
-// replica needs a warning: the next request makes one with a new incarnation, under which every
-// record must be verified again. So emptying Redis or the expiry of a hash never makes a revoked
-// key valid again. A hash expires at most [stateLife] after the account's last request, so Redis
-// holds only recently active accounts. The cost is one extra call to auth for the first request
-// after such a pause. Accounts in continuous use have no extra cost.
+// versionScript only ever raises the version and never creates a hash. If there is no hash,
+// replicas need no notice: the next request creates one with a new incarnation, under which every
+// record must be verified again. A revoked key therefore never becomes valid again because Redis
+// was emptied or a hash expired. A hash expires at most [stateLife] after the account's last
+// request, so Redis holds only recently active accounts. The cost is one extra call to auth for the
+// first request after such a pause. Accounts in continuous use have no extra cost.
 //
 // Each bucket has its own key, which expires when the bucket is full. A missing key therefore means
 // a full bucket. If buckets were fields of the hash, those of former members would remain as long
 // as the account is active.
 
-// stateLife is the expiry of an account's hash in Redis. A request renews it only when less
-// than half is left, so Redis keeps the hash for at least half of stateLife after the last
-// request. A replica keeps an unused record in memory for only a minute, so the hash
-// outlives it.
+// stateLife is the expiry of an account's hash in Redis. A request renews it only when less than
+// half is left, so Redis keeps the hash for at least half of stateLife after the last request. A
+// replica keeps an unused record in memory for only a minute, so the hash outlives the record.
 const stateLife = 5 * time.Minute
 
 // stateKey names an account's hash. The id is random and also serves as the hash tag, so
@@ -81,17 +80,16 @@ type taken struct {
 //	{1, e, 0, 0, 0, 0}                 the record was not verified under this incarnation
 //	{2, e, v, 0, 0, 0}                 the record is older than the account's version
 //
-// It takes from the bucket only if the record is valid, so that after a change of plan the new rate
-// applies from the first request on. A record without incarnation (its key is new to this replica)
-// is valid if the hash has a version that is not higher than the record's. The hash received that
-// version after it was created, so the version is at least as new as the hash. With incarnation -1
-// the script does not check the record. A value that is not a hash, or not a whole number, was not
-// written by this package and counts as missing. A token is refilled after a whole number of
-// microseconds. The minimum is one, which prevents a division by zero.
+// It takes tokens only if the record is valid, so that a change of plan applies from the next
+// request on. A record without an incarnation (its key is new to this replica) is valid if the hash
+// has a version that is not higher than the record's. The hash got that version after it was
+// created, so the version is at least as new as the hash. With incarnation -1 the script does not
+// check the record. A value that is not a hash, or not a whole number, was not written by this
+// package and counts as missing. A token is refilled after a whole number of microseconds. The
+// minimum is one, which prevents a division by zero.
 //
-// KEYS: the account's hash, the bucket. ARGV: the record's incarnation and version, a
-// version that the store has disproved, tokens a minute, tokens to take, the life of
-// the hash in ms.
+// KEYS: the account's hash, the bucket. ARGV: the record's incarnation and version, a version that
+// the store has disproved, tokens per minute, tokens to take, the life of the hash in ms.
 var takeScript = redis.NewScript(`
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -166,8 +164,8 @@ func (c *Client) take(ctx context.Context, b *bucket, a ask) (taken, error) {
 	return got, nil
 }
 
-// versionScript raises an account's version. Without a hash there is nothing to raise:
-// the next request makes one with a new incarnation.
+// versionScript raises an account's version. Without a hash it does nothing: the next request
+// creates one with a new incarnation.
 var versionScript = redis.NewScript(`
 local v = redis.pcall('HGET', KEYS[1], 'v')
 if type(v) == 'table' and v.err then return redis.call('DEL', KEYS[1]) end
@@ -185,7 +183,8 @@ const versionPatience = 2 * time.Second
 // InvalidateAccount tells every replica that the account's authority changed. After it returns,
 // every replica verifies records below version again before it uses them. Call it after the commit
 // and before the response. While Redis is unreachable, it still returns and retries in the
-// background. Until a retry succeeds, replicas stop using an old record only because of its age.
+// background. Until a retry succeeds, a replica stops using an old record only when the record
+// expires.
 func (c *Client) InvalidateAccount(ctx context.Context, accountID string, version int64) {
 	// The change is committed, so announce it even if the request has no time left.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), versionPatience)
@@ -210,7 +209,7 @@ func (c *Client) raise(ctx context.Context, accountID string, version int64) err
 	return versionScript.Run(ctx, c.redis, []string{stateKey(accountID)}, version).Err()
 }
 
-// later lets [Client.retell] raise a version in the background.
+// later registers a version that [Client.retell] raises in the background.
 func (c *Client) later(accountID string, version int64) {
 	c.pendingMu.Lock()
 	defer c.pendingMu.Unlock()
@@ -220,7 +219,7 @@ func (c *Client) later(accountID string, version int64) {
 	c.pending[accountID] = max(c.pending[accountID], version)
 }
 
-// retell raises the versions that Redis has missed as soon as Redis has recovered.
+// retell raises the versions that Redis has missed. It retries until Redis has all of them.
 func (c *Client) retell() {
 	for outage.Pause(c.ctx, 500*time.Millisecond) {
 		c.pendingMu.Lock()
@@ -232,7 +231,7 @@ func (c *Client) retell() {
 				break
 			}
 			c.pendingMu.Lock()
-			// A later change of the same account may have been added in the meantime.
+			// A later change of the same account may have been added since.
 			if c.pending[account] == version {
 				delete(c.pending, account)
 			}

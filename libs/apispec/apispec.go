@@ -3,9 +3,9 @@
 // must satisfy. The services validate with the same schemas that callers read, so the
 // document and the code cannot disagree.
 //
-// The schemas cover types, lengths in code points, enumerations, required names and
-// array sizes. The domain packages check what schemas cannot express: addresses, slugs,
-// dates, rules between fields.
+// The schemas cover types, lengths in code points, enumerations, required names and array sizes.
+// The domain packages check what schemas cannot express: addresses, slugs, dates, and rules that
+// involve several fields.
 //
 // A request schema with additionalProperties: false rejects names that it does not
 // list. With any other schema the response lists such names in ignoredFields. A readOnly
@@ -28,8 +28,8 @@ import (
 //go:embed openapi.yaml
 var source []byte
 
-// location is the name under which the schemas refer to each other. Nothing is loaded
-// from it.
+// location is the URL against which references between schemas are resolved. Nothing is loaded from
+// it.
 const location = "https://api.linkreel.invalid/openapi.json"
 
 var methods = []string{"get", "put", "post", "delete", "options", "head", "patch", "trace"}
@@ -40,7 +40,8 @@ type Route struct {
 	Method, Path, OperationID string
 	// Tag is the first tag; "Operator" marks operations that only the operator may call.
 	Tag string
-	// Scope and Plan are required of the key; empty if the operation requires none.
+	// Scope and Plan are what the operation requires of the key. They are empty if it requires
+	// none.
 	Scope, Plan string
 	// Open marks an operation that needs no key: its security is an empty list.
 	Open bool
@@ -66,7 +67,7 @@ type Document struct {
 }
 
 // Load returns the embedded document. The first call parses it and compiles its schemas. Load
-// panics if that fails, because such a build must not run.
+// panics if that fails, because a build with a broken contract must not run.
 func Load() *Document { return load() }
 
 var load = sync.OnceValue(func() *Document {
@@ -186,8 +187,8 @@ func (d *Document) Operation(method, path string) *Operation {
 	return d.operations[strings.ToUpper(method)+" "+path]
 }
 
-// Component returns the schema with this name under components/schemas, or nil if there is none. It
-// is needed for BulkItem, because a bulk request is validated item by item.
+// Component returns the schema with this name under components/schemas, or nil if there is none.
+// Callers need it for BulkItem, because the items of a bulk request are validated one by one.
 func (d *Document) Component(name string) *jsonschema.Schema { return d.components[name] }
 
 // Routes returns every operation, sorted by path and method.
@@ -226,7 +227,7 @@ func object(v any, names ...string) map[string]any {
 	return m
 }
 
-// toJSON keeps the order of names, because people read the result.
+// toJSON converts YAML to JSON. It keeps the order of names, because people read the result.
 func toJSON(src []byte) ([]byte, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(src, &doc); err != nil {

@@ -36,20 +36,20 @@ func TestRequestSchemasJudgeBodies(t *testing.T) {
 		{"expiry as number", "POST", "/api/v1/links", `{"url":"u","expiresAt":1790000000000.5}`, true},
 		{"expiry as boolean", "POST", "/api/v1/links", `{"url":"u","expiresAt":true}`, false},
 		{"expiry null on create", "POST", "/api/v1/links", `{"url":"u","expiresAt":null}`, true},
-		{"null clears on update", "PATCH", "/api/v1/links/{id}", `{"title":null,"expiresAt":null,"ogTitle":null,"ogDescription":null,"ogImage":null}`, true},
+		{"null clears fields on update", "PATCH", "/api/v1/links/{id}", `{"title":null,"expiresAt":null,"ogTitle":null,"ogDescription":null,"ogImage":null}`, true},
 		{"null url on update", "PATCH", "/api/v1/links/{id}", `{"url":null}`, false},
 		{"read-only field on update", "PATCH", "/api/v1/links/{id}", `{"slug":5}`, true},
 		{"bulk with invalid items", "POST", "/api/v1/links/bulk", `{"urls":[{"url":5},{},7,null]}`, true},
 		{"bulk without items", "POST", "/api/v1/links/bulk", `{"urls":[]}`, false},
 		{"bulk with 101 items", "POST", "/api/v1/links/bulk", `{"urls":[` + strings.Repeat("1,", 100) + `1]}`, false},
 		{"bulk that is not a list", "POST", "/api/v1/links/bulk", `{"urls":{}}`, false},
-		{"video privacy", "POST", "/api/v1/videos", `{"privacy":"secret"}`, false},
+		{"unknown video privacy", "POST", "/api/v1/videos", `{"privacy":"secret"}`, false},
 		{"video expiry with a fraction", "POST", "/api/v1/videos", `{"expiresAt":1790000000000.5}`, false},
 		{"video expiry written as 1.8e12", "POST", "/api/v1/videos", `{"expiresAt":1.8e12}`, true},
 		{"video description set to null", "PATCH", "/api/v1/videos/{id}", `{"description":null}`, true},
 		{"video description of 2001 code points", "PATCH", "/api/v1/videos/{id}", `{"description":"` + long(2001) + `"}`, false},
 		{"unknown scope", "POST", "/api/v1/keys", `{"name":"k","scopes":["root"]}`, false},
-		{"overlap too long", "POST", "/api/v1/keys/{id}/roll", `{"overlapSeconds":604801}`, false},
+		{"overlap that is too long", "POST", "/api/v1/keys/{id}/roll", `{"overlapSeconds":604801}`, false},
 		{"unknown field of a key", "POST", "/api/v1/keys", `{"name":"k","scope":["links:read"]}`, false},
 		{"unknown field of a key rotation", "POST", "/api/v1/keys/{id}/roll", `{"overlap_seconds":60}`, false},
 		{"unknown field of a bulk change", "PATCH", "/api/v1/links/bulk", `{"ids":["a"],"set":{"archive":true}}`, false},
@@ -103,9 +103,9 @@ func TestNoBodyHasRoomForANameThatIsDropped(t *testing.T) {
 	}
 }
 
-// A client can send a record back that it has read: the schema of each PATCH has every field of the
-// record. Fields that cannot be changed are readOnly. The field destinationUrl of a link is called
-// url in a request.
+// A client can send back a record that it has read, so the schema of each PATCH has every field of
+// the record. Fields that cannot be changed are readOnly. In requests, the destinationUrl of a link
+// is called url.
 func TestAPatchKnowsEveryFieldOfItsRecord(t *testing.T) {
 	t.Parallel()
 	doc := document(t)
@@ -125,7 +125,7 @@ func TestAPatchKnowsEveryFieldOfItsRecord(t *testing.T) {
 		for name := range walk(record, "properties") {
 			n++
 			if walk(change, "properties", name) == nil && name != "destinationUrl" && name != "ignoredFields" {
-				t.Errorf("%s: the request has no field %s, but the record has", op.name, name)
+				t.Errorf("%s: the request does not have the record's field %s", op.name, name)
 			}
 		}
 	}
@@ -152,7 +152,7 @@ func TestQueryParametersAreKnownByName(t *testing.T) {
 		t.Errorf("Query (-want +got):\n%s", diff)
 	}
 	if got := query("GET", "/api/v1/links"); !got["tag"] {
-		t.Error("the parameter tag of GET /api/v1/links is not repeatable, want repeatable")
+		t.Error("Query[tag] of GET /api/v1/links = false, want true, because the parameter is repeatable")
 	}
 	if got := query("DELETE", "/api/v1/links/{id}"); len(got) > 0 {
 		t.Errorf("Query = %v, want none", got)
@@ -171,7 +171,7 @@ func TestOperationsWithoutJSONBodyHaveNoSchema(t *testing.T) {
 		}
 	}
 	if d.Component("BulkItem") == nil || d.Component("Nothing") != nil {
-		t.Error("Component(BulkItem) is nil or Component(Nothing) is not, want only BulkItem")
+		t.Error("Component(BulkItem) is nil or Component(Nothing) is not nil, want only BulkItem")
 	}
 }
 
@@ -361,7 +361,7 @@ func TestJSONIsTheSameDocumentInTheSameOrder(t *testing.T) {
 		t.Errorf("the first name of the JSON document is %v, want openapi", first)
 	}
 	if bytes.Contains(d.JSON(), []byte("&createdKey")) || !bytes.HasPrefix(d.YAML(), []byte("# The contract")) {
-		t.Error("JSON() contains YAML anchors, or YAML() does not begin with the comment of openapi.yaml")
+		t.Error("JSON() contains YAML anchors, or YAML() does not begin with the first comment of openapi.yaml")
 	}
 }
 
@@ -443,7 +443,7 @@ func resolve(t *testing.T, doc any, ref string) any {
 	for _, p := range strings.Split(strings.TrimPrefix(ref, "#/"), "/") {
 		m, _ := v.(map[string]any)
 		if v = m[p]; v == nil {
-			t.Errorf("%s refers to nothing", ref)
+			t.Errorf("the target of the reference %s does not exist", ref)
 			return map[string]any{}
 		}
 	}
@@ -485,8 +485,9 @@ func strs(v any) []string {
 	return out
 }
 
-// Fields that are present in every response are required, so that generated clients need no check
-// for them. Only the fields in the table may be absent, each for the given reason.
+// Fields that are present in every response must be required, so that users of a generated client
+// need not check whether they are set. Only the fields in the table may be absent, each for the
+// given reason.
 func TestFieldsThatAreAlwaysSentAreRequired(t *testing.T) {
 	t.Parallel()
 	sometimes := map[string]string{
@@ -512,7 +513,8 @@ func TestFieldsThatAreAlwaysSentAreRequired(t *testing.T) {
 			}
 			props, _ := m["properties"].(map[string]any)
 			required := strs(m["required"])
-			// Properties next to an allOf only narrow a schema that already lists them as required.
+			// Properties next to an allOf only narrow another schema, which already lists them as
+			// required.
 			if len(props) == 0 || len(required) == 0 && m["type"] != "object" {
 				return
 			}
@@ -533,14 +535,14 @@ func TestFieldsThatAreAlwaysSentAreRequired(t *testing.T) {
 	}
 }
 
-// People and programs that write requests know a field by its description alone.
+// The description is all that people and programs know about a field when they write a request.
 func TestEveryFieldAndParameterIsDescribed(t *testing.T) {
 	t.Parallel()
 	n := 0
 	described := func(at string, v any) {
 		m, _ := v.(map[string]any)
 		n++
-		// A field of a record that a change ignores is described where the record is.
+		// A readOnly field of a request is described in the schema of the record.
 		if m["description"] == nil && m["$ref"] == nil && m["readOnly"] == nil {
 			t.Errorf("%s has no description", at)
 		}
@@ -583,8 +585,8 @@ func TestListsThatGrowSaySo(t *testing.T) {
 	}
 }
 
-// The document has no operations for calls that need no key, so the guides show examples of these
-// calls. TestSnippetsOfTheDocumentsRun in tests/contract runs the examples.
+// The document does not describe calls that need no key, so the guides must show examples of them.
+// TestSnippetsOfTheDocumentsRun in tests/contract runs the examples.
 func TestGuidesShowWhatTheDocumentLeavesOut(t *testing.T) {
 	t.Parallel()
 	for file, wanted := range map[string][]string{"api/redirects.md": {"shortUrl"}, "api/uploads.md": {"Content-Range: bytes"}, "guides.md": {"/oembed?url="}} {
@@ -652,7 +654,7 @@ func TestGuidesNameEveryCodeAndEveryOperation(t *testing.T) {
 	var guides []byte
 	files, err := filepath.Glob("../../docs/api/*.md")
 	if err != nil || len(files) < 10 {
-		t.Fatalf("found %d pages of the API, want at least 10; error %v", len(files), err)
+		t.Fatalf("found %d pages in docs/api, want at least 10; error %v", len(files), err)
 	}
 	for _, file := range append(files, "../../docs/api.md", "../../docs/errors.md") {
 		guide, err := os.ReadFile(file)
@@ -674,7 +676,7 @@ func TestGuidesNameEveryCodeAndEveryOperation(t *testing.T) {
 	}
 	for _, name := range names {
 		if !bytes.Contains(guides, []byte("`"+name)) && !bytes.Contains(guides, []byte(" "+name)) {
-			t.Errorf("neither docs/api.md, a page of docs/api nor docs/errors.md names %s", name)
+			t.Errorf("docs/api.md, the pages in docs/api and docs/errors.md do not mention %s", name)
 		}
 	}
 }

@@ -22,10 +22,11 @@ var (
 
 const promised = "testdata/v1.txt"
 
-// The promises of /api/v1 are kept (docs/versioning.md). A removed line breaks callers, and so does
-// a new "required" or "closed" line of a request. In both cases -update changes the file only
-// together with -break. Other new lines are additions, which -update writes to the file. The first
-// line is the info.version with these promises. Two sets of promises never have the same version.
+// The document keeps the promises of /api/v1 that testdata/v1.txt records (docs/versioning.md).
+// Removing a line breaks callers, and so does adding a "required" or "closed" line for a request.
+// The flag -update accepts such a change only together with -break, and any other new line by
+// itself. The first line of the file is the info.version that makes these promises. Each version
+// stands for one set of promises.
 func TestDocumentKeepsWhatItHasPromised(t *testing.T) {
 	t.Parallel()
 	var doc map[string]any
@@ -82,9 +83,9 @@ func keep(t *testing.T, version string, now []string) string {
 	return next
 }
 
-// successor returns the next version of a document after its promises have changed from kept to
-// now. Additions raise the second number. Changes that break callers raise the first number, and
-// are an error without -break.
+// successor returns the next version of a document whose promises have changed from kept to now.
+// Additions raise the second number. Changes that break callers raise the first number, and are an
+// error without -break.
 func successor(version string, kept, now []string, meant bool) (string, error) {
 	if slices.Equal(kept, now) {
 		return version, nil
@@ -118,7 +119,7 @@ func TestAnUpdateKeepsPromisesUnlessTheBreakIsMeant(t *testing.T) {
 		{"addition with -break", append(slices.Clone(kept), "GET /b"), true, "1.3.0"},
 		{"removal", kept[1:], false, ""},
 		{"removal with -break", kept[1:], true, "2.0.0"},
-		{"removal and addition", append(slices.Clone(kept[1:]), "GET /b"), false, ""},
+		{"removal and addition without -break", append(slices.Clone(kept[1:]), "GET /b"), false, ""},
 		{"field becomes required", append(slices.Clone(kept), "request A.b required"), false, ""},
 	} {
 		if got, err := successor("1.2.3", kept, tt.now, tt.meant); got != tt.want || (err != nil) != (tt.want == "") {
@@ -143,13 +144,13 @@ func TestWhatIsDeprecatedSaysSoInItsAnswers(t *testing.T) {
 	}
 	visit(doc, "", func(at string, m map[string]any) {
 		if m["deprecated"] == true {
-			t.Errorf("%s is deprecated, but a response can announce the deprecation of whole operations only. Deprecate the operation, or keep the field", at)
+			t.Errorf("%s is deprecated, but a response can announce only the deprecation of a whole operation. Deprecate the operation, or keep the field", at)
 		}
 	})
 }
 
-// addition is the beginning of a complaint about a line that does not break callers.
-const addition = "a new promise, accept it with"
+// addition is the prefix of a complaint about a line that does not break callers.
+const addition = "a new promise; accept it with"
 
 func compare(before, now []string) (complaints []string) {
 	for _, line := range before {
@@ -161,9 +162,9 @@ func compare(before, now []string) (complaints []string) {
 		switch {
 		case slices.Contains(before, line):
 		case strings.Contains(line, "request ") && strings.HasSuffix(line, " closed") && slices.Contains(before, described(line)):
-			complaints = append(complaints, "a request is now rejected for a field that was listed in ignoredFields before: "+line)
+			complaints = append(complaints, "a request is now rejected for a field that was previously listed in ignoredFields: "+line)
 		case strings.Contains(line, "request ") && strings.HasSuffix(line, " required") && slices.Contains(before, described(line)):
-			complaints = append(complaints, "a request now requires a field that was optional before: "+line)
+			complaints = append(complaints, "a request now requires a field that was previously optional: "+line)
 		default:
 			complaints = append(complaints, addition+" go test ./libs/apispec -run Promised -update: "+line)
 		}
@@ -171,7 +172,7 @@ func compare(before, now []string) (complaints []string) {
 	return complaints
 }
 
-// described returns the line of the schema or operation to which the line of a field belongs.
+// described returns the line for the schema or operation to which the field in line belongs.
 func described(line string) string {
 	words := strings.Fields(line)
 	if words[0] == "request" {
@@ -190,7 +191,7 @@ func TestBrokenPromisesAreNoticed(t *testing.T) {
 		{"field of a response removed", `"shortUrl":{`, `"shortURL":{`},
 		{"type of a field changed", `"clicks":{"type":"integer"`, `"clicks":{"type":"string"`},
 		{"bound narrowed", `"maxItems":100`, `"maxItems":50`},
-		{"other scope required", `"x-scope":"links:read"`, `"x-scope":"links:write"`},
+		{"different scope required", `"x-scope":"links:read"`, `"x-scope":"links:write"`},
 		{"field becomes required", `"required":["url"]`, `"required":["url","title"]`},
 		{"request schema closed", `"LinkCreate":{"type":"object"`, `"LinkCreate":{"additionalProperties":false,"type":"object"`},
 		{"enum value removed", `"unlisted",`, ``},
@@ -289,7 +290,7 @@ func (w *surface) resolve(v any) map[string]any {
 	return m
 }
 
-// message adds a request that Linkreel sends. Its fields are promised like those of a response.
+// message adds the body of a request that Linkreel sends. It makes the same promises as a response.
 func (w *surface) message(at string, item any) {
 	w.add(at)
 	for media, c := range walk(item, "post", "requestBody", "content") {

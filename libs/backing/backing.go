@@ -31,7 +31,7 @@ import (
 type Config struct {
 	boot.Config
 	Firestore firestoredb.Config `envPrefix:"LINKREEL_"`
-	// Redis holds limits, wake-ups and versions of accounts. Losing all of this data is harmless.
+	// Redis holds rate limits, wake-ups and account versions. Losing all of this data is harmless.
 	Redis redisdb.Config `envPrefix:"LINKREEL_REDIS_"`
 
 	// Now returns the time; nil means the system clock.
@@ -60,7 +60,7 @@ func (p Public) Proxies() httpserver.Proxies {
 	return httpserver.Proxies{Trusted: p.TrustedProxies, Hops: p.TrustedProxyHops}
 }
 
-// Auth configures how a service and auth connect to and authenticate each other.
+// Auth configures how a service connects to auth, and how the two authenticate each other.
 type Auth struct {
 	// AuthURL is the address at which auth verifies keys.
 	AuthURL string `env:"LINKREEL_AUTH_URL" envDefault:"http://localhost:8090"`
@@ -111,8 +111,8 @@ func (s *Stores) Watch(looks ...waiting.Look) {
 	s.svc.Loops = append(s.svc.Loops, waiting.Loop(s.svc.Name, s.Turns(), s.now, looks...))
 }
 
-// Restored follows the record of the last restore while the service runs. It also delays readiness
-// until the record has been read.
+// Restored keeps the record of the last restore up to date while the service runs. It also delays
+// readiness until the record has been read.
 func (s *Stores) Restored() *restored.Watch {
 	w := restored.NewWatch(s.DB)
 	s.svc.Loops = append(s.svc.Loops, boot.Loop{Name: "record of the last restore", Run: w.Run})
@@ -120,7 +120,7 @@ func (s *Stores) Restored() *restored.Watch {
 	return w
 }
 
-// Turns returns the turns that let one replica do a sweep for all replicas. They use the system
+// Turns returns the turns by which one replica does a sweep for all replicas. They use the system
 // clock, because Redis does.
 func (s *Stores) Turns() *dedup.Seen { return dedup.New(s.Redis, time.Now) }
 
@@ -146,7 +146,7 @@ func (s *Stores) Keys(a Auth) (*apikey.Client, remote.Source, error) {
 }
 
 // API returns the options of the service's public routes. To compare the bodies of repeated
-// requests, the service stores keyed hashes of them. secret is the key.
+// requests, the service stores keyed hashes of them. secret is the key of the hashes.
 func (s *Stores) API(p Public, keys *apikey.Client, secret string) httpapi.Options {
 	return httpapi.Options{
 		Name: s.svc.Name, Auth: keys, Idempotency: idempotency.NewFirestore(s.DB, peer.Shown(secret), s.now),

@@ -2,9 +2,9 @@
 // is to stop them in the right order.
 //
 // Stopping loses no accepted work. First the service reports that it is not ready and waits until
-// balancers have noticed (Drain). Then it accepts no more requests and finishes in-flight requests.
-// Then each loop ends and releases or flushes its work. Then the stores are closed. Telemetry is
-// flushed last.
+// load balancers have noticed (Drain). Then it accepts no more requests and finishes in-flight
+// requests. Then each loop ends and releases or flushes its work. Then the stores are closed.
+// Telemetry is flushed last.
 package boot
 
 import (
@@ -36,11 +36,11 @@ type Config struct {
 	// AdminAddr is the address to listen on for /livez, /readyz, /metrics and /version. If it is
 	// empty, these paths are not served.
 	AdminAddr string `env:"LINKREEL_ADMIN_ADDR" envDefault:":9090"`
-	// ProfileToken is the bearer token for /debug/pprof/ on AdminAddr. If it is empty, there are
-	// no profiles.
+	// ProfileToken is the bearer token for /debug/pprof/ on AdminAddr. If it is empty, profiles are
+	// off.
 	ProfileToken string `env:"LINKREEL_PROFILE_TOKEN"`
-	// Drain is how long a stopping service keeps serving while it reports that it is not ready.
-	// It should be longer than balancers take to notice.
+	// Drain is how long a stopping service keeps serving while it reports that it is not ready. It
+	// should be longer than load balancers take to notice.
 	Drain time.Duration `env:"LINKREEL_DRAIN" envDefault:"5s"`
 	// Grace limits the time after the drain in which open requests, jobs and flushes may finish.
 	// Drain and Grace together should be shorter than the pod's termination grace period.
@@ -50,12 +50,12 @@ type Config struct {
 	// LogFormat is "json" or "google". "google" writes the same lines with the field names that
 	// Cloud Logging expects.
 	LogFormat LogFormat `env:"LINKREEL_LOG_FORMAT" envDefault:"json"`
-	// LogAccess selects the requests that write an access line: "all", "errors" (server errors,
-	// requests of a second or more, and one in a hundred of the others) or "none".
+	// LogAccess selects the requests that are logged: "all", "errors" (server errors, requests that
+	// take a second or more, and one in a hundred of the others) or "none".
 	LogAccess httpserver.AccessLog `env:"LINKREEL_LOG_ACCESS" envDefault:"all"`
 }
 
-// Service is a service that is configured but not yet running.
+// Service is a configured service. [Run] runs it.
 type Service struct {
 	Name    string
 	Servers []Server
@@ -65,11 +65,11 @@ type Service struct {
 	// Failed calls are retried for at most half a minute. Then the service becomes ready anyway,
 	// because it can work without its dependencies.
 	WarmUp []Call
-	// Stopping is called after the drain, before the service waits for open requests. For example,
-	// a service ends its long polls here.
+	// Stopping lists functions that are called after the drain, before the service waits for open
+	// requests. For example, one may end the service's long polls.
 	Stopping []func()
-	// Close closes stores and clients after the loops have ended. It runs in reverse order, because
-	// a later dependency may use an earlier one.
+	// Close lists the functions that close stores and clients after the loops have ended. They are
+	// called in reverse order, because a later dependency may use an earlier one.
 	Close []func(ctx context.Context) error
 
 	warm atomic.Bool
@@ -81,19 +81,19 @@ type Server struct {
 	Name    string
 	Addr    string
 	Handler fasthttp.RequestHandler
-	// TLS is set if the listener uses TLS. The time limit of a handshake is that of reading a
+	// TLS is set if the listener uses TLS. A handshake has the same time limit as reading a
 	// request.
 	TLS *tls.Config
 }
 
-// Loop is background work that runs until its context ends and then releases its resources. A loop
-// that returns an error earlier stops the service.
+// Loop is background work that runs until its context ends and then releases its resources. If a
+// loop returns an error before that, the service stops.
 type Loop struct {
 	Name string
 	Run  func(ctx context.Context) error
 }
 
-// Call is a first call to a dependency of a service.
+// Call is the first call to a dependency of a service.
 type Call struct {
 	To string
 	Do func(ctx context.Context) error
@@ -145,7 +145,7 @@ func run(ctx context.Context, name string, cfg Config, build func(ctx context.Co
 	if err == nil {
 		err = Run(ctx, cfg, svc)
 	}
-	// The process is ending, so do not wait longer for telemetry that cannot be delivered.
+	// The process is exiting, so do not wait any longer for telemetry that cannot be delivered.
 	flushCtx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	return errors.Join(err, flush(flushCtx))
@@ -214,8 +214,8 @@ func Run(ctx context.Context, cfg Config, svc *Service) error {
 	return errors.Join(errs...)
 }
 
-// Stopping logs that a process stops, and why: the signal that it got, or what failed. more are
-// further keys and values of the line.
+// Stopping logs that a process stops and the reason, which is a signal or a failure. more lists
+// further keys and values for the log line.
 func Stopping(name string, reason error, more ...any) {
 	slog.Info("stopping", slices.Concat([]any{"service", name, "version", Version(), "reason", fmt.Sprint(reason)}, more)...)
 }
@@ -295,7 +295,7 @@ func Reach(to, address string) Call {
 	}}
 }
 
-// untilAnswered makes the call until it succeeds or ctx ends, and returns the last error.
+// untilAnswered repeats the call until it succeeds or ctx ends, and returns the last error.
 func (c Call) untilAnswered(ctx context.Context) error {
 	for {
 		try, cancel := context.WithTimeout(ctx, warmUpTry)

@@ -43,7 +43,7 @@ func TestExportedSpansCarryNoQueries(t *testing.T) {
 		}
 	}
 	if len(got[0].Attributes) != 4 {
-		t.Errorf("attributes %v, want 4", got[0].Attributes)
+		t.Errorf("attributes = %v, want four", got[0].Attributes)
 	}
 }
 
@@ -87,7 +87,7 @@ func TestGoogleReadsSeverityMessageAndTrace(t *testing.T) {
 	}
 	sc := span.SpanContext()
 	if line["logging.googleapis.com/trace"] != "projects/shop/traces/"+sc.TraceID().String() || line["logging.googleapis.com/spanId"] != sc.SpanID().String() || line["logging.googleapis.com/trace_sampled"] != true {
-		t.Errorf("log line %v, want the trace and span of the context", line)
+		t.Errorf("log line = %v, want the trace and span of the context", line)
 	}
 	var f LogFormat
 	if err := f.UnmarshalText([]byte("xml")); err == nil {
@@ -143,13 +143,13 @@ func TestAStopFinishesRequestsThenLoopsThenCloses(t *testing.T) {
 	waitFor(t, "the service reports that it is draining", func() bool { s := status("http://" + admin + "/readyz"); return s == 503 || s == 0 })
 	close(release)
 	if got := <-answered; got != 204 {
-		t.Errorf("the open request got %d, want 204", got)
+		t.Errorf("the open request returned %d, want 204", got)
 	}
 	if err := <-done; err != nil {
 		t.Errorf("Run = %v, want no error", err)
 	}
 	if want := []string{"request finished", "loop ended", "closed"}; !slices.Equal(log.list, want) {
-		t.Errorf("events in the order %v, want %v", log.list, want)
+		t.Errorf("got the events %v, want %v in this order", log.list, want)
 	}
 }
 
@@ -170,11 +170,11 @@ func TestAServiceIsReadyOnceItsStoresAnsweredOrAfterHalfAMinute(t *testing.T) {
 		do   func() func(context.Context) error
 		want time.Duration
 	}{
-		"immediate success":     {func() func(context.Context) error { return answered }, 0},
-		"refused for some time": {func() func(context.Context) error { return after(20 * time.Second) }, 20 * time.Second},
-		"always refused":        {func() func(context.Context) error { return after(time.Hour) }, 30 * time.Second},
-		"no response":           {func() func(context.Context) error { return dropped }, 30 * time.Second},
-		"one lost packet":       {func() func(context.Context) error { return firstOf(dropped, answered) }, 5250 * time.Millisecond},
+		"immediate success":      {func() func(context.Context) error { return answered }, 0},
+		"refused for 20 seconds": {func() func(context.Context) error { return after(20 * time.Second) }, 20 * time.Second},
+		"always refused":         {func() func(context.Context) error { return after(time.Hour) }, 30 * time.Second},
+		"no response":            {func() func(context.Context) error { return dropped }, 30 * time.Second},
+		"one lost packet":        {func() func(context.Context) error { return firstOf(dropped, answered) }, 5250 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -213,7 +213,7 @@ func TestALoopThatFailsStopsTheService(t *testing.T) {
 	}
 }
 
-// Not parallel: the whole process shares the logger.
+// Not parallel, because the process has only one default logger.
 func TestAStopIsLoggedWithItsReason(t *testing.T) {
 	var out bytes.Buffer
 	former := slog.Default()
@@ -227,7 +227,7 @@ func TestAStopIsLoggedWithItsReason(t *testing.T) {
 			return err
 		}}}}
 	}
-	_ = Run(t.Context(), Config{Grace: time.Second}, loop(errors.New("broken"))) // the test above looks at the error
+	_ = Run(t.Context(), Config{Grace: time.Second}, loop(errors.New("broken"))) // the previous test checks the error
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("terminated signal received"))
 	if err := Run(ctx, Config{Grace: time.Second}, loop(nil)); err != nil {
@@ -369,7 +369,7 @@ func TestASweepStartsAtOnceAndForAKick(t *testing.T) {
 			t.Errorf("Run = %v, want no error", err)
 		}
 		// There is no call at one minute, because another loop has taken that turn. Without Redis,
-		// the loop keeps its pace for an hour.
+		// the loop does not slow down to the idle rate for an hour.
 		want := []time.Duration{0, 80 * time.Second, 2 * time.Minute, 3 * time.Minute}
 		if !slices.Equal(calls, want) {
 			t.Errorf("called at %v, want %v", calls, want)
@@ -408,7 +408,7 @@ func TestAServiceThatCannotBeMadeClosesTheLastOneFirst(t *testing.T) {
 		return broken
 	}()
 	if !errors.Is(err, broken) || err.Error() != "test: no such store" {
-		t.Errorf("the error is %v, want test: no such store", err)
+		t.Errorf("err = %v, want test: no such store", err)
 	}
 	if want := []string{"client of the store", "database"}; !slices.Equal(closed, want) {
 		t.Errorf("closed %v, want %v", closed, want)

@@ -59,7 +59,7 @@ func googleNames(groups []string, a slog.Attr) slog.Attr {
 	case slog.LevelKey:
 		level, ok := a.Value.Any().(slog.Level)
 		if !ok {
-			return a // an attribute of the caller has the name "level"
+			return a // an attribute that the caller named "level"
 		}
 		return slog.String("severity", severity(level))
 	case slog.MessageKey:

@@ -21,8 +21,8 @@ import (
 // version is set by the image build: -ldflags "-X …/boot.version=1.2.3".
 var version string
 
-// Version returns the version of the image. If the build did not set it, Version returns the source
-// revision of the program, or else the module's version.
+// Version returns the version of the image. If the build did not set it, Version returns the
+// program's source revision. If that is not known either, it returns the module's version.
 func Version() string {
 	if version != "" {
 		return version
@@ -43,9 +43,9 @@ func Version() string {
 // spans. Metrics need no setup: packages register their metrics with Prometheus, and the admin port
 // serves them at /metrics.
 //
-// Traces begin with requests and jobs. Calls of background loops to stores are not traced. The
-// standard OTEL_* variables configure the destination of spans. Without an exporter, spans are not
-// recorded, but still have ids, because request ids are derived from them.
+// Traces begin with requests and jobs. Calls that background loops make to stores are not traced.
+// The standard OTEL_* variables configure where spans are sent. Without an exporter, spans are not
+// recorded but still have ids, because request ids are derived from them.
 func Telemetry(ctx context.Context, name string) (flush func(context.Context) error, err error) {
 	res, err := resource.New(ctx, resource.WithFromEnv(), resource.WithTelemetrySDK(),
 		resource.WithAttributes(semconv.ServiceName(name), semconv.ServiceVersion(Version())))
@@ -69,7 +69,7 @@ func Telemetry(ctx context.Context, name string) (flush func(context.Context) er
 	return traces.Shutdown, nil
 }
 
-// spanExporter returns the exporter that is configured in the environment, or nil if none is.
+// spanExporter returns the exporter that the environment configures, or nil if it configures none.
 // OpenTelemetry's exporters read the other variables themselves.
 func spanExporter(ctx context.Context) (sdktrace.SpanExporter, error) {
 	kind := os.Getenv("OTEL_TRACES_EXPORTER")

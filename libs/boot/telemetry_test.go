@@ -38,7 +38,7 @@ func TestSpansGoWhereTheEnvironmentSays(t *testing.T) {
 			got, err := spanExporter(t.Context())
 			failed := err != nil
 			if failed != (tt.fail != "") || failed && !strings.HasPrefix(err.Error(), tt.fail) || fmt.Sprintf("%T", got) != fmt.Sprintf("%T", tt.want) {
-				t.Errorf("spanExporter() = %T, %v, want %T, failure %q", got, err, tt.want, tt.fail)
+				t.Errorf("spanExporter() = %T, %v; want %T and an error with %q", got, err, tt.want, tt.fail)
 			}
 			if got != nil {
 				_ = got.Shutdown(t.Context())
@@ -55,7 +55,7 @@ func TestATraceBeginsWithWorkAndNotWithACallOfALoop(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok := otel.GetTracerProvider().(rooted); !ok {
-		t.Fatalf("the tracer provider is a %T, want rooted", otel.GetTracerProvider())
+		t.Fatalf("the tracer provider has type %T, want rooted", otel.GetTracerProvider())
 	}
 	sink := tracetest.NewInMemoryExporter()
 	never := sdktrace.ParentBased(sdktrace.TraceIDRatioBased(0)) // the chart's setting, with the ratio 0
@@ -67,7 +67,7 @@ func TestATraceBeginsWithWorkAndNotWithACallOfALoop(t *testing.T) {
 		sampler sdktrace.Sampler
 		ctx     context.Context
 		options []trace.SpanStartOption
-		want    int // the span and a call to a store in it
+		want    int // the span itself and a store call inside it
 	}{
 		"call of a loop":                    {sampler: always, ctx: t.Context()},
 		"call of a loop with a client span": {sampler: always, ctx: t.Context(), options: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient)}},

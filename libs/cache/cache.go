@@ -1,17 +1,18 @@
 // Package cache keeps the data for redirects in the process's memory.
 //
-// A hit costs no I/O. Values come from a loader, one load per key at a time. A value is reloaded
-// when it is older than [Options.Fresh], regardless of its number of hits. The cache also remembers
-// for a short time that a key has no value. When the loader fails, the cache keeps serving the last
-// value. If there is none, it returns the loader's error.
+// A hit costs no I/O. A loader provides the values, with at most one load per key at a time. A
+// value is reloaded when it is older than [Options.Fresh], no matter how often it is read. The
+// cache also remembers for a short time that a key has no value. When the loader fails, the cache
+// keeps serving the last value. If there is none, it returns the loader's error.
 //
-// The caller feeds the cache a stream of invalidated keys. The cache numbers the invalidations. An
-// entry records the latest number at the time its load started, and a lookup the latest number at
-// the time it ran. [Cache.Current] compares these with the number of the key's last invalidation.
-// This way, a value that was read before a change and stored after it is never served. Deleting the
-// key from the cache would not prevent that race. While the stream is interrupted
-// ([Cache.SetSynced]), values live only for [Options.Unsynced]. While the caller cannot tell
-// whether the stream is interrupted ([Cache.MarkUncertain]), every lookup loads again.
+// The caller feeds the cache a stream of invalidated keys, and the cache numbers the invalidations.
+// An entry records the latest number at the start of its load, and a lookup records the latest
+// number at its own time. [Cache.Current] compares these with the number of the key's last
+// invalidation. This way, a value that was read before a change is never served, even if it was
+// stored after the change. Deleting the key from the cache would not prevent that race. While the
+// stream is interrupted ([Cache.SetSynced]), values live only for [Options.Unsynced]. While the
+// caller cannot tell whether the stream is interrupted ([Cache.MarkUncertain]), every lookup loads
+// the value again.
 package cache
 
 import (
@@ -29,21 +30,21 @@ import (
 
 // Options configure a [Cache]. Load is required; the other fields have defaults.
 type Options[V any] struct {
-	// Load reads a key's value. It has its own deadline instead of the caller's, because other
-	// callers may wait for the same load.
+	// Load reads a key's value. Its ctx has a separate deadline, not that of the caller, because
+	// other callers may wait for the same load.
 	Load func(ctx context.Context, key string) (value V, found bool, err error)
 	// Weigh returns a value's size in bytes, without its key and overhead. If it is nil, every
 	// value counts as 0 bytes.
 	Weigh func(value V) int
 
-	Capacity int64         // bytes of all entries; 64 MiB
+	Capacity int64         // maximum size of all entries in bytes; 64 MiB
 	Fresh    time.Duration // how long a value is fresh after its load; 30 s
-	Unsynced time.Duration // the same while no invalidations arrive; 5 s
+	Unsynced time.Duration // how long a value is fresh while no invalidations arrive; 5 s
 	Absent   time.Duration // how long a missing value is cached; 2 s
 	Stale    time.Duration // how long a value may be served while loads fail; 24 h
 	Timeout  time.Duration // deadline of a load; 2 s
-	Patience time.Duration // how long a caller that needs a new value waits; 2 s, an eighth of that while loads fail
-	Wait     time.Duration // how long a caller with an expired value waits for a new one; 100 ms
+	Patience time.Duration // how long a caller without a value waits; 2 s, or an eighth while loads fail
+	Wait     time.Duration // how long a caller with an expired value waits for a fresh one; 100 ms
 	Now      func() time.Time
 }
 
@@ -60,7 +61,7 @@ type Entry[V any] struct {
 type Lookup[V any] struct {
 	*Entry[V]
 	key  string
-	seen uint64 // number of the last invalidation when the entry was found
+	seen uint64 // number of the last invalidation at the time of the lookup
 	// Stale is set if the entry has expired and the loader failed.
 	Stale bool
 }
@@ -79,11 +80,11 @@ type Cache[V any] struct {
 
 	mu        sync.RWMutex
 	recent    map[string]uint64 // number of each key's last invalidation
-	log       []invalidated     // the latest invalidations, oldest first; the oldest are dropped
+	log       []invalidated     // the latest invalidations, oldest first
 	forgotten uint64            // invalidations up to this one may be missing in recent
 
 	queueMu sync.Mutex
-	queues  map[string]*queue[V] // by key, while the key is verified
+	queues  map[string]*queue[V] // by key, while a verification of the key runs
 }
 
 // queue holds the load that runs after a key's in-flight load.
@@ -102,13 +103,13 @@ type invalidated struct {
 	at      int64
 }
 
-// perEntry is the memory in bytes that an entry takes besides its key and value.
+// perEntry is the memory overhead of an entry in bytes, in addition to its key and value.
 const perEntry = 130
 
 // The cache remembers invalidations because loads and requests may hold an older entry. After the
 // cache has forgotten an invalidation, a load or request that still holds an older entry must look
-// up its key again. So these bounds limit memory use without affecting correctness. Without bounds,
-// thousands of changes a second would accumulate.
+// up its key again. These bounds therefore limit memory use without affecting correctness. Without
+// them, thousands of changes a second would accumulate.
 const (
 	remember    = 10 * time.Second
 	rememberMax = 100_000
@@ -118,7 +119,7 @@ const (
 // [Options.Unsynced] bounds the age of served values.
 const uncertainty = time.Second
 
-// rest protects a failing loader: for this time after a failure, only one caller retries. Other
+// rest is how long after a failure only one caller retries, to protect a failing loader. Other
 // callers get the old value, if there is one.
 const rest = 250 * time.Millisecond
 
@@ -175,13 +176,12 @@ func (c *Cache[V]) uncertain(now int64) bool {
 func (c *Cache[V]) Len() int { return c.entries.EstimatedSize() }
 
 // Peek returns the cached value of key if it is available without waiting. at is the current time.
-// It is a parameter because a caller may peek into several caches, and reading the clock is a large
-// part of the cost of a hit.
+// It is a parameter because reading the clock is a large part of the cost of a hit, and a caller
+// may peek into several caches.
 func (c *Cache[V]) Peek(key string, at time.Time) (Lookup[V], bool) {
 	now := at.UnixNano()
-	// Read the number before the entry. An invalidation first removes the entry and then
-	// publishes its number, so an entry that is found here has missed no invalidation up to
-	// the number read.
+	// Read the number before the entry. An invalidation first removes the entry and then publishes
+	// its number, so an entry that is found here is newer than every invalidation up to seen.
 	seen := c.version.Load()
 	e, _ := c.entries.GetIfPresent(key)
 	if e == nil || c.uncertain(now) {
@@ -198,21 +198,20 @@ func (c *Cache[V]) Peek(key string, at time.Time) (Lookup[V], bool) {
 	return Lookup[V]{Entry: e, key: key, seen: seen}, true
 }
 
-// Holds reports whether there is a value for key, whether fresh or not.
+// Holds reports whether the cache has a value for key, fresh or not.
 func (c *Cache[V]) Holds(key string) bool {
 	e, ok := c.entries.GetIfPresent(key)
 	return ok && e.Found
 }
 
-// Get finds or loads key. It returns the loader's error only when it has no value to
-// serve. A load that it starts has ctx's values but not its deadline, because others
-// may wait for it too.
+// Get finds or loads key. It returns the loader's error only when it has no value to serve. A load
+// that it starts has ctx's values but not its deadline, because other callers may wait for it too.
 func (c *Cache[V]) Get(ctx context.Context, key string) (Lookup[V], error) {
 	if l, ok := c.Peek(key, c.opt.Now()); ok {
 		return l, nil
 	}
-	// Read the clock first: if anything between the lookup and the load waited, callers of one key
-	// would load it one after the other.
+	// Read the clock before the lookup. If Get waited between the lookup and the load, concurrent
+	// callers of one key would load it one after the other.
 	now := c.opt.Now().UnixNano()
 	seen := c.version.Load()
 	e, _ := c.entries.GetIfPresent(key)
@@ -225,7 +224,7 @@ func (c *Cache[V]) Get(ctx context.Context, key string) (Lookup[V], error) {
 	}
 	age := time.Duration(now - e.loaded)
 	switch {
-	case age < c.life(e): // another caller has loaded it in the meantime
+	case age < c.life(e): // another caller has just loaded it
 		old.Stale = false
 		return old, nil
 	case !e.Found || age > c.opt.Stale:
@@ -254,8 +253,8 @@ func (c *Cache[V]) life(e *Entry[V]) time.Duration {
 	return c.opt.Unsynced
 }
 
-// cold loads for a caller that has no value. The caller may stop waiting before the load ends, and
-// waits only briefly after a failed load. The load continues, and the next caller may find its
+// cold loads a value for a caller that has none. The caller may stop waiting before the load ends,
+// and waits only briefly while loads fail. The load continues, so that the next caller may find its
 // value.
 func (c *Cache[V]) cold(ctx context.Context, key string, old *Entry[V]) (Lookup[V], error) {
 	ctx, cancel := context.WithTimeout(ctx, c.patience())
@@ -263,7 +262,7 @@ func (c *Cache[V]) cold(ctx context.Context, key string, old *Entry[V]) (Lookup[
 	return c.load(ctx, key, old)
 }
 
-// patience returns how long a caller that needs a new value waits for it.
+// patience returns how long a caller waits for a new value that it needs.
 func (c *Cache[V]) patience() time.Duration {
 	if _, away := c.loader.Away(); away {
 		return c.opt.Patience / 8
@@ -281,7 +280,7 @@ func (c *Cache[V]) load(ctx context.Context, key string, old *Entry[V]) (Lookup[
 			}
 			l := c.loaded(key, r.Val.(*Entry[V]))
 			if !c.Current(l) {
-				continue // invalidated in the meantime; the next load sees the change
+				continue // invalidated during the load; the next load sees the change
 			}
 			return l, nil
 		// Only this caller gives up. The shared load continues and still fills the cache.
@@ -300,9 +299,9 @@ func (c *Cache[V]) loaded(key string, e *Entry[V]) Lookup[V] {
 	return Lookup[V]{Entry: e, key: key, seen: e.version}
 }
 
-// verify returns the result of a load that starts after the call, because an in-flight load could
-// miss a change that was acknowledged before the call. Callers that wait for the same start share
-// the load. If the load fails and old has a value, verify returns old.
+// verify returns the result of a load that starts after the call. The result of an in-flight load
+// could miss a change that was acknowledged before the call. Concurrent callers share the next
+// load. If it fails and old has a value, verify returns old.
 func (c *Cache[V]) verify(ctx context.Context, old Lookup[V]) (Lookup[V], error) {
 	ctx, cancel := context.WithTimeout(ctx, c.patience())
 	defer cancel()
@@ -316,15 +315,15 @@ func (c *Cache[V]) verify(ctx context.Context, old Lookup[V]) (Lookup[V], error)
 	case <-ctx.Done():
 		err = late(ctx.Err())
 	}
-	// An old "not found" is not returned: the key may have been created in the meantime, and an
-	// error is better than a wrong response.
+	// An old "not found" is not returned, because the key may have been created since. An error is
+	// better than a wrong response.
 	if old.Entry != nil && old.Found && c.untouched(old) {
 		return old, nil
 	}
 	return Lookup[V]{}, err
 }
 
-// next returns the key's next load.
+// next returns the key's next load, and queues it if necessary.
 func (c *Cache[V]) next(key string) *verification[V] {
 	c.queueMu.Lock()
 	defer c.queueMu.Unlock()
@@ -340,7 +339,7 @@ func (c *Cache[V]) next(key string) *verification[V] {
 	return q.next
 }
 
-// work runs one load after the other as long as callers wait for the next.
+// work runs one load after another while callers wait for the next one.
 func (c *Cache[V]) work(key string, q *queue[V]) {
 	for {
 		c.queueMu.Lock()
@@ -368,7 +367,7 @@ func (c *Cache[V]) start(ctx context.Context, key string, old *Entry[V]) <-chan 
 	})
 }
 
-// fetch loads key and caches the result, unless it is already outdated.
+// fetch loads key and caches the result, unless the key was invalidated during the load.
 func (c *Cache[V]) fetch(ctx context.Context, key string) (*Entry[V], error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.opt.Timeout)
 	defer cancel()
@@ -413,9 +412,9 @@ func (c *Cache[V]) Age(l Lookup[V]) time.Duration {
 	return time.Duration(c.opt.Now().UnixNano() - l.Entry.loaded)
 }
 
-// Expired reports whether the result is too old to serve while invalidations do not arrive. An
-// entry loaded before the uncertainty began may be stale, so it counts as expired. A Stale result
-// does not count as expired, because no fresher value was available.
+// Expired reports whether the result is too old to serve while no invalidations arrive. An entry
+// loaded before the uncertainty began may be stale, so it counts as expired. A Stale result does
+// not count as expired, because no fresher value was available.
 func (c *Cache[V]) Expired(l Lookup[V]) bool {
 	switch {
 	case l.Stale:

@@ -13,7 +13,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// world is a loader. The test controls its values, failures and speed.
+// world is a loader whose values, failures and speed the test controls.
 type world struct {
 	mu     sync.Mutex
 	values map[string]string
@@ -125,7 +125,7 @@ func TestGetReloadsBeforeTheEndWithoutWaiting(t *testing.T) {
 	w.set("a", "2")
 	w.pass(25 * time.Second)
 	expect(t, c, "a", "1")
-	for get(t, c, "a") != "2" { // until the background load has finished
+	for get(t, c, "a") != "2" { // wait until the background load has finished
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -177,7 +177,7 @@ func TestGetServesTheLastValueWhileTheLoaderFailsAndGuessesNone(t *testing.T) {
 	expect(t, c, "a", "1")
 }
 
-// An error of one key does not count as an outage of the store.
+// An error that affects one key does not count as an outage of the store.
 func TestGetLoadsOthersWhileOneKeyCannotBeRead(t *testing.T) {
 	t.Parallel()
 	w, c := newWorld(t)
@@ -217,7 +217,7 @@ func TestGetLoadsOnceForManyCallers(t *testing.T) {
 	}
 	close(gate)
 	wg.Wait()
-	if n := w.loads.Load(); n > 2 { // a caller may arrive just after the first load ended
+	if n := w.loads.Load(); n > 2 { // a caller may start just after the first load has ended
 		t.Errorf("%d loads for 200 callers, want at most 2", n)
 	}
 }
@@ -229,7 +229,7 @@ func TestInvalidateWinsAgainstALoadThatReadBeforeTheChange(t *testing.T) {
 	w.change(func(w *world) { w.gate = gate })
 	got := make(chan string, 1)
 	go func() { got <- get(t, c, "a") }()
-	for w.loads.Load() == 0 { // until the load has read "1" and is waiting
+	for w.loads.Load() == 0 { // wait until the load has read "1" and is blocked
 		time.Sleep(time.Millisecond)
 	}
 	w.change(func(w *world) { w.values["a"], w.gate = "2", nil })
@@ -273,7 +273,7 @@ func TestInvalidateAllReloadsEverythingButKeepsALastResort(t *testing.T) {
 	w.fail(apierr.Down(errors.New("down")))
 	stale, err := c.Get(t.Context(), "a")
 	if err != nil || !stale.Stale || !c.Current(stale) {
-		t.Errorf("with a failing loader Get = %+v, %v with current = %v, want a current stale entry", stale, err, c.Current(stale))
+		t.Errorf("Get with a failing loader = %+v, %v with current = %v, want a current stale entry", stale, err, c.Current(stale))
 	}
 	w.fail(nil)
 	w.pass(time.Second)
@@ -319,7 +319,7 @@ func TestMarkUncertainJoinsNoLoadThatBeganBefore(t *testing.T) {
 	w.change(func(w *world) { w.gate = gate })
 	first := make(chan string, 1)
 	go func() { first <- get(t, c, "a") }()
-	for w.loads.Load() == 0 { // until the load has read "1" and is waiting
+	for w.loads.Load() == 0 { // wait until the load has read "1" and is blocked
 		time.Sleep(time.Millisecond)
 	}
 	w.change(func(w *world) { w.values["a"], w.gate = "2", nil })
@@ -350,7 +350,7 @@ func TestInvalidateForgetsWhatNobodyCanHoldAndGuessesNothing(t *testing.T) {
 		t.Error("Current = true after the invalidation was forgotten, want false")
 	}
 	if len(c.recent) > rememberMax+1000 {
-		t.Errorf("%d invalidations are remembered, want about rememberMax at most", len(c.recent))
+		t.Errorf("%d invalidations are remembered, want at most about rememberMax", len(c.recent))
 	}
 	w.set("a", "2")
 	expect(t, c, "a", "2")
@@ -378,7 +378,7 @@ func TestGetGivesUpOnALoadThatHangs(t *testing.T) {
 	}
 	close(gate)
 	l, err := c.Get(t.Context(), "a")
-	for errors.Is(err, context.DeadlineExceeded) { // until the load's goroutine has finished
+	for errors.Is(err, context.DeadlineExceeded) { // wait until the load's goroutine has finished
 		l, err = c.Get(t.Context(), "a")
 	}
 	if err != nil || l.Value != "late" {

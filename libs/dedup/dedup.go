@@ -1,12 +1,12 @@
-// Package dedup remembers names that have already been seen, such as a recent write, a sweep that
-// another replica is doing, or the viewers of a video today.
+// Package dedup remembers names that have already been seen, such as those of a recent write, of a
+// sweep that another replica is doing, or of today's viewers of a video.
 //
 // While Redis is available, only the first replica that asks about a name gets true. [Seen.First]
-// returns true once. [Seen.Mine] returns true to that replica until its turn ends. [Seen.Round]
-// sets the pace of a sweep that one replica does for all replicas. [Seen.Count] counts large sets
-// to within about one percent, in at most 12 kB for each set. While Redis is unreachable, each
-// replica uses only its own memory, so a name may count once in every replica. No call fails a
-// request or waits for Redis longer than its budget.
+// returns true once. [Seen.Mine] keeps returning true to that replica until its turn ends.
+// [Seen.Round] sets the pace of a sweep that one replica does for all replicas. [Seen.Count] counts
+// large sets to within about one percent, in at most 12 kB for each set. While Redis is
+// unreachable, each replica uses only its own memory, so a name may count once in every replica. No
+// call returns an error because of Redis, or waits for Redis longer than its budget.
 package dedup
 
 import (
@@ -24,14 +24,14 @@ import (
 
 const (
 	patience = 150 * time.Millisecond // how long a call waits for Redis
-	rest     = time.Second            // pause before a failed Redis is tried again
+	rest     = time.Second            // pause before Redis is tried again after a failure
 	maxKeys  = 20_000                 // maximum number of names in memory
 )
 
 // Seen remembers names. It is safe for concurrent use.
 type Seen struct {
 	redis   redis.UniversalClient
-	budget  time.Duration // bounds one call to Redis
+	budget  time.Duration // bounds each call to Redis
 	breaker *outage.Breaker
 	now     func() time.Time
 
@@ -45,7 +45,7 @@ func New(client redis.UniversalClient, now func() time.Time) *Seen {
 	return &Seen{redis: client, budget: patience, breaker: breaker, now: now, until: map[string]time.Time{}}
 }
 
-// First reports whether this is the first call with name within life. It remembers name.
+// First reports whether this is the first call with name within life, and remembers name.
 func (s *Seen) First(ctx context.Context, name string, life time.Duration) bool {
 	now := s.now()
 	// Check this process's memory first, which finds most repeats without a call.
@@ -58,10 +58,10 @@ func (s *Seen) First(ctx context.Context, name string, life time.Duration) bool 
 	return s.set(ctx, seenKey(name), life)
 }
 
-// Mine reports whether this replica should do the work named what. After it has returned true, it
-// returns true again to this replica and false to all others until hold has passed. Mine only
-// avoids duplicate work: while Redis is unreachable, every replica gets true. For work that must be
-// done once in each period, use [Seen.First].
+// Mine reports whether this replica should do the work named what. After Mine has returned true to
+// one replica, it returns true to that replica and false to all others until hold has passed. Mine
+// only avoids duplicate work: while Redis is unreachable, it returns true to every replica. For
+// work that must be done once in each period, use [Seen.First].
 func (s *Seen) Mine(ctx context.Context, what string, hold time.Duration) bool {
 	turn := "turn:" + what
 	// The replica with the turn may act again, because a second hint within the hold announces a
@@ -72,8 +72,8 @@ func (s *Seen) Mine(ctx context.Context, what string, hold time.Duration) bool {
 	if s.redis != nil && !s.set(ctx, "lr:"+turn, hold) {
 		return false
 	}
-	// The hold begins when the call returns, even if it failed: Redis may have stored the turn
-	// although the response was lost, and then no other replica acts until the turn expires.
+	// The hold begins when the call returns, even if the call failed. Redis may have stored the
+	// turn although the response was lost, and then no other replica acts until the turn expires.
 	s.note(turn, s.now(), hold)
 	return true
 }
@@ -84,17 +84,18 @@ type Pace struct {
 	What string
 	// Every is the pause between two rounds.
 	Every time.Duration
-	// Idle is the longest pause after a round that found no work. Zero means Every. It bounds how
-	// late the sweep finds work after a lost wake-up.
+	// Idle is the longest pause after a round that found no work. 0 means Every. It bounds how late
+	// the sweep finds work after a lost wake-up.
 	Idle time.Duration
 }
 
-// Round does a round of a sweep, unless the pause after a round of any replica has not passed yet.
-// Call it every [Pace.Every]. do reports whether it found work. The pause is also short after an
-// error. Long pauses are stored only in Redis. While Redis is unreachable, and after it has lost
-// its data, every replica sweeps at the full pace.
+// Round calls do for one round of a sweep, unless the pause after the last round of any replica has
+// not passed yet. Call Round every [Pace.Every]. do reports whether it found work. If it did, or if
+// it returned an error, the pause is short. Long pauses are stored only in Redis. While Redis is
+// unreachable, and after it has lost its data, every replica sweeps at the full pace.
 func (s *Seen) Round(ctx context.Context, p Pace, do func(ctx context.Context) (found bool, err error)) error {
-	// The turn ends a little before the next round is due, so that this replica gets it again.
+	// The turn ends shortly before the next round is due, so that this replica can take the next
+	// turn too.
 	if !s.First(ctx, p.What, p.Every*9/10) {
 		return nil
 	}
@@ -105,12 +106,12 @@ func (s *Seen) Round(ctx context.Context, p Pace, do func(ctx context.Context) (
 	return err
 }
 
-// AtOnce does a round immediately, regardless of the other replicas. Call it for a wake-up, and
-// when a process starts.
+// AtOnce does a round immediately, regardless of other replicas. Call it after a wake-up and when
+// the process starts.
 func (s *Seen) AtOnce(ctx context.Context, p Pace, do func(ctx context.Context) (found bool, err error)) error {
 	found, err := do(ctx)
 	if found || err != nil {
-		s.next(ctx, p.What, p.Every*9/10) // there may be more work soon, so end a long pause
+		s.next(ctx, p.What, p.Every*9/10) // more work may follow soon, so end a long pause
 	}
 	return err
 }
@@ -120,7 +121,7 @@ func (s *Seen) next(ctx context.Context, what string, after time.Duration) {
 	if s.redis == nil {
 		return
 	}
-	// If Redis does not answer, the current turn is kept, which is short.
+	// If Redis does not answer, the current turn remains, which is short.
 	_ = s.breaker.Call(ctx, s.budget, func(ctx context.Context) error {
 		return s.redis.Set(ctx, seenKey(what), strconv.FormatInt(s.now().Unix(), 10), after).Err()
 	})
@@ -137,8 +138,8 @@ func (s *Seen) set(ctx context.Context, key string, life time.Duration) bool {
 	return !errors.Is(err, redis.Nil)
 }
 
-// countScript adds to a HyperLogLog and returns by how much its count grew. The script
-// is atomic, so the results of all replicas add up to the count.
+// countScript adds a member to a HyperLogLog and returns by how much its count grew. The script is
+// atomic, so the results of all replicas add up to the count.
 var countScript = redis.NewScript(`
 local before = redis.call('PFCOUNT', KEYS[1])
 if redis.call('PFADD', KEYS[1], ARGV[1]) == 0 then return 0 end
@@ -150,9 +151,9 @@ return redis.call('PFCOUNT', KEYS[1]) - before
 // repeat is true if this process has already counted the member.
 //
 // The results of all replicas add up to the number of different members. The sum is exact for a few
-// members, and within about one percent for many. With many members, one member may add more than
-// one to the count, or nothing, so use only the sum of the results. If Redis loses the set, its
-// members count again. No result is negative.
+// members, and within about one percent for many. In a large set, one member may add more than one
+// or nothing to the count, so use only the sum of the results. If Redis loses the set, its members
+// count again. No result is negative.
 func (s *Seen) Count(ctx context.Context, set, member string, life time.Duration) (grown int64, repeat bool) {
 	if !s.note(set+"/"+member, s.now(), life) {
 		return 0, true
@@ -177,7 +178,7 @@ func (s *Seen) knows(name string) bool {
 	return ok && s.now().Before(until)
 }
 
-// note is like First, but uses only this process's memory.
+// note is like [Seen.First], but uses only this process's memory.
 func (s *Seen) note(name string, now time.Time, life time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,8 +193,8 @@ func (s *Seen) note(name string, now time.Time, life time.Duration) bool {
 }
 
 // makeRoom drops expired names. If that is not enough, it drops arbitrary names until an eighth of
-// the space is free. If it freed less, each new name in a flood of names would cause a scan of all
-// others.
+// the space is free. If it freed less, a flood of new names would cause a scan of all names for
+// each new one.
 func (s *Seen) makeRoom(now time.Time) {
 	for k, until := range s.until {
 		if !now.Before(until) {

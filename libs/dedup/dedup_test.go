@@ -19,7 +19,7 @@ func TestFirstIsOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if !s.First(t.Context(), "viewer", time.Hour) || s.First(t.Context(), "viewer", time.Hour) || !s.First(t.Context(), "other", time.Hour) {
-				t.Error("First must return true for the first call with each viewer, and false for the second")
+				t.Error("First must return true for the first call with each viewer, and false for the second call")
 			}
 		})
 	}
@@ -45,9 +45,9 @@ func TestATurnIsOneReplicasUntilItsHoldIsOver(t *testing.T) {
 		t.Error("Mine = false on the replica with the turn, want true")
 	}
 	if !b.Mine(t.Context(), "short", time.Millisecond) || !a.First(t.Context(), "sweep", time.Hour) {
-		t.Error("the turn has blocked another name, or First of the same name")
+		t.Error("the turn blocked another name, or First with the same name")
 	}
-	redistest.Do(t, addr, "FLUSHALL") // as if the hold had passed
+	redistest.Do(t, addr, "FLUSHALL") // simulates the end of the hold
 	if !b.Mine(t.Context(), "sweep", time.Hour) {
 		t.Error("Mine = false on the other replica after the hold, want true")
 	}
@@ -63,7 +63,7 @@ func TestWithoutRedisATurnIsEverybodysAndStays(t *testing.T) {
 		}
 		for range 2 {
 			if !s.Mine(t.Context(), "acc_a", time.Minute) {
-				t.Errorf("%s: Mine = false after a call without a response, want true, because Redis may have stored the turn", name)
+				t.Errorf("%s: Mine = false without Redis, want true in every call", name)
 			}
 		}
 	}
@@ -78,7 +78,7 @@ func TestANameIsForgottenAfterItsLife(t *testing.T) {
 	if !s.First(t.Context(), "v", time.Hour) {
 		t.Error("First = false after the name has expired, want true")
 	}
-	for i := range 100_000 { // The memory is bounded, and new names are still recognised as new.
+	for i := range 100_000 { // memory is bounded, but a new name must still count as new
 		if !s.First(t.Context(), fmt.Sprint(i), time.Hour) {
 			t.Fatalf("First = false for the new name %d, want true", i)
 		}
@@ -91,10 +91,10 @@ func TestWhatReplicasCountAddsUpToTheMembers(t *testing.T) {
 	a, b := over(t, addr), over(t, addr)
 	sum := func(set string, from, to int) (n int64) {
 		for i := from; i < to; i++ {
-			for _, s := range []*dedup.Seen{a, b, a} { // the member is counted on one replica, on another, and on the first again
+			for _, s := range []*dedup.Seen{a, b, a} { // on one replica, on the other, and on the first again
 				grown, _ := s.Count(t.Context(), set, fmt.Sprint("viewer", i), time.Hour)
 				if grown < 0 {
-					t.Fatalf("%s: the count decreased by %d, want no decrease", set, -grown)
+					t.Fatalf("%s: the count decreased by %d, want it never to decrease", set, -grown)
 				}
 				n += grown
 			}
@@ -103,16 +103,16 @@ func TestWhatReplicasCountAddsUpToTheMembers(t *testing.T) {
 	}
 	for i := range 100 {
 		if n := sum(fmt.Sprint("small", i), 0, 5); n != 5 {
-			t.Errorf("the count of 5 members is %d, want 5", n)
+			t.Errorf("count of 5 members = %d, want 5", n)
 		}
 	}
 	if n := sum("large", 0, 5000); n < 4850 || n > 5150 {
-		t.Errorf("the count of 5,000 members is %d, want a difference of at most 3 percent", n)
+		t.Errorf("count of 5,000 members = %d, want it within 3 percent", n)
 	}
-	// Redis is emptied in the middle. Members may count again, but the sum never decreases.
+	// Redis is emptied halfway. Members may count again, but the sum never decreases.
 	redistest.Do(t, addr, "FLUSHALL")
 	if n := sum("large", 5000, 5100); n != 100 && (n < 95 || n > 105) {
-		t.Errorf("after Redis was emptied, 100 new members add %d, want 95 to 105", n)
+		t.Errorf("after Redis was emptied, 100 new members added %d to the count, want 95 to 105", n)
 	}
 }
 
@@ -152,7 +152,7 @@ func TestASweepRestsOnlyWhileRedisSaysSo(t *testing.T) {
 	}
 	step("first replica", 1, a.Round)
 	step("second replica during the turn", 1, b.Round)
-	redistest.Do(t, addr, "DEL", "lr:seen:sweep") // as if the turn had ended
+	redistest.Do(t, addr, "DEL", "lr:seen:sweep") // simulates the end of the turn
 	found = false
 	step("next round", 2, b.Round)
 	if ms, _ := strconv.Atoi(redistest.Do(t, addr, "PTTL", "lr:seen:sweep")); ms < 50*60_000 {
@@ -175,7 +175,7 @@ func TestASweepRestsOnlyWhileRedisSaysSo(t *testing.T) {
 	}
 	err := b.AtOnce(t.Context(), pace, func(context.Context) (bool, error) { return false, failed })
 	if ms, _ := strconv.Atoi(redistest.Do(t, addr, "PTTL", "lr:seen:sweep")); !errors.Is(err, failed) || ms < 1 || ms > 10_000 {
-		t.Errorf("after a round that failed with %v, the next round may begin in %d ms, want at most 10 s", err, ms)
+		t.Errorf("after a round that failed with %v, the next round may begin in %d ms, want a failure and at most 10 s", err, ms)
 	}
 }
 
@@ -191,7 +191,7 @@ func at(t *testing.T, addr string, now func() time.Time) *dedup.Seen {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	// Fill the pool first: with open connections, calls meet the budget even on a busy machine.
+	// Fill the connection pool first, so that calls meet their budget even on a busy machine.
 	for range 50 {
 		if client.Ping(context.Background()).Err() == nil {
 			break

@@ -1,8 +1,8 @@
 // Package design is the design system of all Linkreel pages: one stylesheet with the
 // tokens (colours, type, space; light and dark), the components, and the icons.
 //
-// A page links [Stylesheet] and uses its classes. No page has inline styles, so a
-// Content-Security-Policy needs no 'unsafe-inline'. Components are plain HTML elements where
+// Each page links to [Stylesheet] and uses its classes. No page has inline styles, so the
+// Content-Security-Policy does not need 'unsafe-inline'. Components are plain HTML elements where
 // possible: a button is a <button>, and its class only selects the variant. The comment at the top
 // of assets/design.css lists the classes.
 package design
@@ -33,12 +33,12 @@ var tokens []byte
 //go:embed assets/design.css
 var css []byte
 
-// Tokens is a stylesheet that contains only the custom properties. It is for pages with a few rules
-// of their own: the start page and redirect pages. Share pages include it at build time.
+// Tokens is a stylesheet that contains only the custom properties. It is for pages with their own
+// small stylesheet: the start page and the redirect pages. Share pages include it at build time.
 var Tokens = string(tokens)
 
 // TabTitle returns the text of <title>: the page's title and the product name, shortened to at most
-// 70 characters of escaped HTML. Tabs, histories and search results do not show more.
+// 70 characters of escaped HTML. Browser tabs, histories and search results do not show more.
 func TabTitle(title string) string {
 	const suffix = " · Linkreel"
 	room := 70 - utf8.RuneCountInString(suffix)
@@ -57,10 +57,10 @@ func TabTitle(title string) string {
 	return title + suffix
 }
 
-// Stylesheet contains the whole design system.
+// Stylesheet contains the complete design system.
 var Stylesheet = NewFile("design.css", "text/css; charset=utf-8", slices.Concat(tokens, css))
 
-// NewFile names a file by its content: "a.css" becomes "a.<hash>.css".
+// NewFile returns a file whose name includes a hash of its content: "a.css" becomes "a.<hash>.css".
 func NewFile(name, contentType string, content []byte) File {
 	sum := sha256.Sum256(content)
 	base, ext, _ := strings.Cut(name, ".")
@@ -90,9 +90,9 @@ var icons = map[string]string{
 	"warning":  `<path d="M12 3l10 18H2z"/><path d="M12 10v5M12 18v.01"/>`,
 }
 
-// Icon returns an icon to show next to a text with the same meaning. It is therefore hidden from
-// screen readers. Icon panics for an unknown name, because that is a bug in the page, which any
-// test that renders the page finds.
+// Icon returns an icon to show next to text with the same meaning, so the icon is hidden from
+// screen readers. Icon panics for an unknown name, because that is a bug in the page, and any test
+// that renders the page finds it.
 func Icon(name string) template.HTML {
 	body, ok := icons[name]
 	if !ok {

@@ -44,12 +44,12 @@ func TestIconsAreWellFormedAndHidden(t *testing.T) {
 	for _, name := range design.Icons() {
 		svg := string(design.Icon(name))
 		if err := xml.Unmarshal([]byte(svg), new(struct{})); err != nil || !strings.Contains(svg, `aria-hidden="true"`) {
-			t.Errorf("icon %s: got error %v, want valid XML with aria-hidden", name, err)
+			t.Errorf("icon %s: got error %v, want valid XML that contains aria-hidden", name, err)
 		}
 	}
 }
 
-// Browsers silently ignore a rule whose custom property is not defined.
+// Browsers silently ignore a rule that uses an undefined custom property.
 func TestEveryTokenThatIsUsedIsDefined(t *testing.T) {
 	t.Parallel()
 	css := design.Stylesheet.Bytes
@@ -60,8 +60,8 @@ func TestEveryTokenThatIsUsedIsDefined(t *testing.T) {
 	}
 }
 
-// WCAG 2.2 AA requires a contrast of 4.5 to 1 for text, and of 3 to 1 for the edges of
-// controls and the focus ring.
+// WCAG 2.2 AA requires a contrast of 4.5 to 1 for text, and of 3 to 1 for the borders of controls
+// and the focus ring.
 func TestColoursHaveContrastInBothSchemes(t *testing.T) {
 	t.Parallel()
 	css := string(design.Stylesheet.Bytes)
@@ -103,7 +103,7 @@ func contrast(t *testing.T, a, b string) float64 {
 func luminance(t *testing.T, hex string) float64 {
 	t.Helper()
 	if len(hex) != 7 {
-		t.Fatalf("colour %q, want the form #rrggbb", hex)
+		t.Fatalf("colour = %q, want the form #rrggbb", hex)
 	}
 	var sum float64
 	for i, weight := range []float64{.2126, .7152, .0722} {

@@ -8,20 +8,20 @@
 //
 // Data is the record as the API returns it after the change. For a deletion, it is the record as
 // the API returned it before. It contains no credentials: no key, password or signed URL. The
-// service passes a function that creates Data to its store.
+// service passes its store a function that creates Data.
 //
 // # Who acted
 //
-// [ActorOf] returns the key or the member of the request's principal. The operator's handlers mark
-// their context with [AsOperator]. The actor of work without a request is the system.
+// [ActorOf] returns the key or member of the request's principal. Handlers of the operator's API
+// mark their context with [AsOperator]. If there is no request, the actor is the system.
 //
 // # What happens next
 //
 // A document in the collection "events" is pending until it has a position in its account's feed.
-// The events service reads pending documents in the order of their commits, numbers them, and moves
-// them in one commit into the account's document in "feeds". When that document is full, its events
-// become a page. A number becomes visible only together with all lower numbers, so a reader who
-// asks for events after a number misses none, even after a late commit. Before an event has a
-// number, it appears in no feed and is sent to no webhook. Numbering takes milliseconds if Redis
-// wakes the service, and seconds otherwise.
+// The events service reads pending documents in commit order, numbers them, and moves them in one
+// commit to the account's document in "feeds". When that document is full, its events become a
+// page. A number becomes visible only together with all lower numbers, so a reader who asks for
+// events after a number misses none, even if a commit is late. An event without a number appears in
+// no feed and is sent to no webhook. Numbering takes milliseconds if Redis wakes the service, and
+// seconds otherwise.
 package events

@@ -12,8 +12,8 @@ import (
 // subscribers branch on them, so they are never renamed.
 type Type string
 
-// Event types. Changes to the access, captions, thumbnail or takedown of a video are VideoUpdated.
-// Archiving, moving or taking down a link is LinkUpdated.
+// Event types. A change to the access, captions, thumbnail or takedown of a video has the type
+// VideoUpdated. Archiving, moving or taking down a link has the type LinkUpdated.
 const (
 	LinkCreated Type = "link.created"
 	LinkUpdated Type = "link.updated"
@@ -85,7 +85,7 @@ func Types() []Type { return slices.Clone(types) }
 // Known reports whether t is one of [Types].
 func (t Type) Known() bool { return slices.Contains(types, t) }
 
-// Kept is how long an event can be read.
+// Kept is how long an event can be read after it was written.
 const Kept = 30 * 24 * time.Hour
 
 // Event describes one change of one record.
@@ -114,7 +114,7 @@ const (
 	ActorSystem   ActorType = "system"
 )
 
-// System is the actor of work without a request: sweeps, workers, repeated checks.
+// System is the actor of background work: sweeps, workers and repeated checks.
 var System = Actor{Type: ActorSystem, ID: "system", Name: "Linkreel"}
 
 // Operator is the actor of requests to the operator's API.

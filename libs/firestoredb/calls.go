@@ -20,8 +20,8 @@ import (
 
 // calls intercepts every request to the database. It sets a deadline, begins transactions without
 // locks, and records the responses. Calls in [DB.Do] already have a deadline, so this one matters
-// only for calls outside of Do. The defaults of the client library are one minute for a write and
-// five minutes for a query. A handler that waits this long also keeps its caller's connection open.
+// only for calls outside of Do. The client library's defaults are one minute for a write and five
+// minutes for a query, during which a handler would keep its caller's connection open.
 type calls time.Duration
 
 func (c calls) unary(
@@ -59,7 +59,7 @@ func (c calls) unary(
 		return hear(ctx, commit, err)
 	}
 	if !reads {
-		return again(ctx, try) // it has not read anything, so the same writes may be sent again
+		return again(ctx, try) // nothing was read, so the same writes can be sent again
 	}
 	return try()
 }
@@ -78,26 +78,26 @@ func (c calls) stream(
 		took(method, began, err)
 		return nil, hear(ctx, false, err)
 	}
-	context.AfterFunc(s.Context(), cancel) // the stream's context ends with the stream
+	context.AfterFunc(s.Context(), cancel) // the stream's context ends when the stream ends
 	return &heardStream{ClientStream: s, call: ctx, method: method, began: began}, nil
 }
 
-// onlyWritesKey marks the context of a [DB.Commit]. It skips the calls that begin and end a
-// transaction, because a commit without a transaction is also atomic. Apart from its deprecated
-// batches, the client library has no other way to make such a commit.
+// onlyWritesKey marks the context of a [DB.Commit]. The calls that begin and end a transaction are
+// then skipped, because a commit without a transaction is also atomic. The client library's only
+// other way to make such a commit is its deprecated batches.
 type onlyWritesKey struct{}
 
-// errOnlyWrites is the error of a read in a [DB.Commit], because it would not belong to the
+// errOnlyWrites is the error for a read in a [DB.Commit]. Such a read would not be part of the
 // transaction.
 var errOnlyWrites = errors.New("cannot read in a commit that only writes")
 
-// heard records what a call of [DB.Do] has learned about the state of the database. The
-// interceptors fill it in, because the call's error is not specific enough. For example, a call
-// gets the same error when the database is down and when another writer always wins.
+// heard records what a call of [DB.Do] learned about the state of the database. The interceptors
+// fill it in, because the call's error is not specific enough: it can be the same when the database
+// is down and when another writer always wins.
 type heard struct {
 	answered atomic.Bool // the database answered a request of the call
-	lost     atomic.Bool // the call lost against another writer at least once
-	open     atomic.Bool // a commit ended without a response, so it may have gone through
+	lost     atomic.Bool // the call lost to another writer at least once
+	open     atomic.Bool // a commit got no response, so it may have taken effect
 }
 
 type heardKey struct{}
@@ -108,14 +108,14 @@ type answered struct{ error }
 
 func (a answered) Unwrap() error { return a.error }
 
-// aborted is the error of a request that lost against another writer. It has no Unwrap, so
-// that the client does not find the code and retry by itself. The client would pause for 1
-// to 4 s, which leaves three attempts in three seconds. [again] retries instead.
+// aborted is the error of a request that lost to another writer. It has no Unwrap, so that the
+// client library does not see the code and retry. The library would pause for 1 to 4 s, which
+// allows only three attempts in three seconds. [again] retries instead.
 type aborted struct{ error }
 
 // hear records how the database answered a request. commit is true if the request is a commit. If
-// another writer has won, hear hides this from the client library, so that the library does not
-// retry. Outside of [DB.Do], hear returns err unchanged.
+// another writer won, hear hides this from the client library, so that the library does not retry.
+// Outside of [DB.Do], hear returns err unchanged.
 func hear(ctx context.Context, commit bool, err error) error {
 	h, ok := ctx.Value(heardKey{}).(*heard)
 	if !ok {
@@ -131,7 +131,7 @@ func hear(ctx context.Context, commit bool, err error) error {
 	}
 	switch code {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal, codes.Unknown:
-		// The library returns the same codes when there was no response.
+		// The library returns the same codes when no response arrived.
 		if commit {
 			h.open.Store(true)
 		}
@@ -141,7 +141,7 @@ func hear(ctx context.Context, commit bool, err error) error {
 	return err
 }
 
-// judged returns a function that runs fn as one call and converts its error to an error of this
+// judged returns a function that runs fn as one call and converts its error into an error of this
 // package.
 func judged(fn func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
@@ -173,7 +173,7 @@ func (s *heardStream) RecvMsg(m any) error {
 	return hear(s.call, false, err)
 }
 
-// judge converts the error of a call to an error of this package.
+// judge converts the error of a call into an error of this package.
 func (h *heard) judge(err error) error {
 	if err == nil {
 		return nil
@@ -181,7 +181,7 @@ func (h *heard) judge(err error) error {
 	mapped := Map(err)
 	late := errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded
 	switch lost := errors.As(err, new(aborted)) || h.lost.Load() && late; {
-	case lost && h.open.Load(): // The last attempt, or an earlier attempt, may have been committed.
+	case lost && h.open.Load(): // one of the attempts may have been committed
 		return answered{apierr.Down(err)}
 	case lost:
 		return contended(err)
@@ -202,15 +202,15 @@ const (
 	longestPause = 320 * time.Millisecond
 )
 
-// unsure reports whether a commit of this call got no response. In that case, the change may have
-// been made, and a retry could make it twice. A commit without reads is the exception; see
-// [DB.Commit].
+// unsure reports whether a commit of this call got no response. The change may then have been made,
+// and a retry could make it twice. A commit without reads does not count, because it may be
+// repeated; see [DB.Commit].
 func unsure(ctx context.Context) bool {
 	h, ok := ctx.Value(heardKey{}).(*heard)
 	return ok && h.open.Load() && ctx.Value(onlyWritesKey{}) == nil
 }
 
-// again repeats try while another writer wins. It stops when there is no time for another full
+// again repeats try while another writer wins. It stops when there is no time left for a full
 // attempt, because an attempt that is cut off might have been committed. Pauses are random, so that
 // two writers that collided do not collide again.
 func again(ctx context.Context, try func() error) error {

@@ -49,12 +49,12 @@ func TestACommitIsOneCallAndAllOrNothing(t *testing.T) {
 	}
 	snaps, err := db.GetAll(t.Context(), []*firestore.DocumentRef{a, b, c})
 	if err != nil || !snaps[0].Exists() || !snaps[1].Exists() || snaps[2].Exists() {
-		t.Errorf("got %v, %v; want only the two documents of the first commit", snaps, err)
+		t.Errorf("GetAll = %v, %v; want only the two documents of the first commit", snaps, err)
 	}
 }
 
-// If the first attempt was committed, the caller learns that the document exists and may be its
-// own. The caller must read the document to find out.
+// If the first attempt was committed, the error says that the document exists and that the caller
+// may have written it. The caller must read the document to find out.
 func TestACommitWhoseAnswerIsLostIsSentAgain(t *testing.T) {
 	t.Parallel()
 	db, server := openTest(t)
@@ -73,7 +73,7 @@ func TestACommitThatLosesARaceIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A value that is read in a Commit could change before it is committed.
+// A value that is read in a Commit could change before the commit.
 func TestACommitRefusesToRead(t *testing.T) {
 	t.Parallel()
 	db, server := openTest(t)
@@ -83,7 +83,7 @@ func TestACommitRefusesToRead(t *testing.T) {
 	} {
 		err := db.Commit(t.Context(), "read", func(_ context.Context, tx *firestore.Transaction) error { return read(tx) })
 		if err == nil {
-			t.Errorf("reading a %s succeeded, want an error", name)
+			t.Errorf("read of a %s in a Commit succeeded, want an error", name)
 		}
 	}
 	if calls := server.Stats().Calls; len(calls) != 0 {

@@ -27,7 +27,7 @@ func openWithin(t *testing.T, timeout time.Duration, indexes ...[]byte) (*firest
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	if _, err := db.Identity(t.Context()); err != nil { // make the first call now, so that the fault of a test does not hit it
+	if _, err := db.Identity(t.Context()); err != nil { // make the first call now, before the test adds a fault
 		t.Fatal(err)
 	}
 	return db, cloud.Firestore
@@ -59,22 +59,22 @@ func TestATransactionThatLosesTriesAgainUntilItsTimeIsOver(t *testing.T) {
 			t.Parallel()
 			before := server.Stats().Calls["Commit"]
 			err := run(t.Context(), "try", set(db.Doc("a/b")))
-			for i := 0; i < 10 && apierr.CodeOf(err) == apierr.Unavailable; i++ { // a stall of the machine can cut off an attempt
+			for i := 0; i < 10 && apierr.CodeOf(err) == apierr.Unavailable; i++ { // a stall of the machine may cut off an attempt
 				err = run(t.Context(), "try", set(db.Doc("a/b")))
 			}
 			var e *apierr.Error
 			if !errors.Is(err, firestoredb.ErrContended) || !errors.As(err, &e) || e.Code != apierr.RateLimited || e.RetryAfter != time.Second {
-				t.Errorf("got %v, want ErrContended as a RATE_LIMITED with one second in Retry-After", err)
+				t.Errorf("got %v, want ErrContended as a RATE_LIMITED with a RetryAfter of one second", err)
 			}
 			if n := server.Stats().Calls["Commit"] - before; n < 12 {
-				t.Errorf("%d attempts, want at least 12", n)
+				t.Errorf("got %d attempts, want at least 12", n)
 			}
 		})
 	}
 }
 
-// A caller may repeat a request after a 429, because the request had no effect. So a call that lost
-// against other writers gets a 429 only if all of its commits were answered.
+// A caller may repeat a request after a 429, because the request had no effect. A call that lost to
+// other writers therefore returns a 429 only if all of its commits were answered.
 func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) {
 	t.Parallel()
 	lose := local.Fault{Methods: []string{"Commit"}, Times: 1, Code: codes.Aborted}
@@ -88,7 +88,7 @@ func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) 
 			for _, f := range faults {
 				server.Faults().Add(f)
 			}
-			// A Commit makes its attempts one after the other within a single timeout.
+			// A Commit makes all its attempts within a single timeout.
 			if err := db.Commit(t.Context(), "try", set(db.Doc("a/b"))); apierr.CodeOf(err) != apierr.Unavailable || errors.Is(err, firestoredb.ErrContended) {
 				t.Errorf("got %v, want UNAVAILABLE", err)
 			}
@@ -97,14 +97,14 @@ func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) 
 	t.Run("next commit of a transaction is cut off", func(t *testing.T) {
 		t.Parallel()
 		db, server := openWithin(t, 1100*time.Millisecond)
-		// The second abort hits one of the further attempts, which have their own timeout.
+		// The second abort hits one of the later attempts, which share a new timeout.
 		server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Times: 2, Code: codes.Aborted})
 		server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Delay: time.Hour})
 		if err := db.Tx(t.Context(), "try", set(db.Doc("a/b"))); apierr.CodeOf(err) != apierr.Unavailable || errors.Is(err, firestoredb.ErrContended) {
 			t.Errorf("got %v, want UNAVAILABLE", err)
 		}
 	})
-	t.Run("commit of a transaction without a response, refused when repeated", func(t *testing.T) {
+	t.Run("commit of a transaction without a response, aborted when repeated", func(t *testing.T) {
 		t.Parallel()
 		db, server := openWithin(t, 3*time.Second)
 		for i, f := range []local.Fault{{Code: codes.Aborted}, {LoseAnswer: true}, {Code: codes.Aborted}} {
@@ -118,7 +118,7 @@ func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) 
 		})
 		found, readErr := db.Collection("a").Documents(t.Context()).GetAll()
 		if apierr.CodeOf(err) != apierr.Unavailable || errors.Is(err, firestoredb.ErrContended) || len(found) != 1 || readErr != nil {
-			t.Errorf("got %v with %d documents, error %v; want UNAVAILABLE and exactly one commit", err, len(found), readErr)
+			t.Errorf("got %v with %d documents, error %v; want UNAVAILABLE and exactly one document", err, len(found), readErr)
 		}
 	})
 	t.Run("transaction is cut off before its next commit", func(t *testing.T) {
@@ -133,19 +133,19 @@ func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) 
 }
 
 // All these calls reach their deadline at the same time, like the losers of a race. The database
-// has answered them, so this is not an outage.
+// answered them, so this is not an outage.
 func TestCallsThatAreAnsweredAreNoOutage(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]local.Fault{
 		"other writers win":        {Methods: []string{"Commit"}, Code: codes.Aborted},
 		"commits hang":             {Methods: []string{"Commit"}, Delay: time.Hour},
 		"commits fail immediately": {Methods: []string{"Commit"}, Code: codes.Unavailable},
-		"transaction is refused":   {Methods: []string{"Commit"}, Code: codes.FailedPrecondition},
+		"commits are rejected":     {Methods: []string{"Commit"}, Code: codes.FailedPrecondition},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			// The timeout must be longer than the second that failures must span before
-			// the breaker opens.
+			// The breaker opens only after failures that span a second, so the timeout must be
+			// longer.
 			db, server := openWithin(t, 1100*time.Millisecond)
 			server.Faults().Add(fault)
 			for range 2 {
@@ -160,7 +160,7 @@ func TestCallsThatAreAnsweredAreNoOutage(t *testing.T) {
 				wg.Wait()
 			}
 			if err := ping(t.Context(), db); err != nil {
-				t.Errorf("another call failed with %v, want no error", err)
+				t.Errorf("another call returned %v, want no error", err)
 			}
 		})
 	}
@@ -179,11 +179,11 @@ func TestCallsWithoutAnyAnswerAreAnOutage(t *testing.T) {
 	}
 	began := time.Now()
 	if err := ping(t.Context(), db); apierr.CodeOf(err) != apierr.Unavailable || time.Since(began) > time.Second {
-		t.Errorf("got %v after %v, want an immediate refusal", err, time.Since(began))
+		t.Errorf("got %v after %v, want UNAVAILABLE immediately", err, time.Since(began))
 	}
 }
 
-// If the losers retried in parallel, all but one would lose each round, and most would time out.
+// If the losers retried in parallel, all but one would lose in each round, and most would time out.
 func TestTransactionsThatLostTakeTurns(t *testing.T) {
 	t.Parallel()
 	db, server := openWithin(t, 3*time.Second)
@@ -216,7 +216,7 @@ func TestTransactionsThatLostTakeTurns(t *testing.T) {
 		t.Errorf("n = %v, %v; want %d", snap.Data()["n"], err, writers)
 	}
 	if n := tries.Load(); n > 3*writers {
-		t.Errorf("%d attempts for %d changes, want at most three for each change", n, writers)
+		t.Errorf("got %d attempts for %d changes, want at most three per change", n, writers)
 	}
 }
 
@@ -242,13 +242,13 @@ func TestNoAccountTakesAllCallsInFlight(t *testing.T) {
 	}
 	queued := identity.WithRequest(as(t.Context(), "other"), &identity.Request{ID: "r"})
 	if err := ping(queued, db); err != nil || identity.RequestOf(queued).Queued.Load() != 0 {
-		t.Errorf("call of another account: error %v after waiting %v, want no error and no wait", err, time.Duration(identity.RequestOf(queued).Queued.Load()))
+		t.Errorf("call of another account: error %v after a wait of %v, want no error and no wait", err, time.Duration(identity.RequestOf(queued).Queued.Load()))
 	}
 	if err := ping(t.Context(), db); err != nil {
 		t.Errorf("call without an account: got %v, want no error", err)
 	}
 	if n := inFlight.Load(); n != 32 {
-		t.Errorf("%d calls in flight, want 32", n)
+		t.Errorf("got %d calls in flight, want 32", n)
 	}
 	cancel()
 	wg.Wait()

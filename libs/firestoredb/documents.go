@@ -23,13 +23,13 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// Documents reads and writes documents in the form in which the protocol transfers them. It is for
-// programs that copy a whole database. Unlike [DB], it neither converts values nor checks the
-// database's format. It retries a failed call until Patience has passed without progress.
+// Documents reads and writes documents in their wire format. It is for programs that copy a whole
+// database. Unlike [DB], it neither converts values nor checks the database's format. It retries
+// failed calls until Patience has passed without progress.
 type Documents struct {
 	// Database is the database's name: projects/…/databases/….
 	Database string
-	// Patience is how long calls are retried while the database is unreachable. 0 means five
+	// Patience is how long calls are retried while the database is unreachable; 0 means five
 	// minutes.
 	Patience time.Duration
 
@@ -43,7 +43,8 @@ const (
 	maxCommitBytes = 3 << 20
 )
 
-// OpenDocuments returns without waiting for the server. cfg.Timeout bounds each request.
+// OpenDocuments returns a Documents without waiting for the server. cfg.Timeout bounds each
+// request.
 func OpenDocuments(ctx context.Context, cfg Config) (*Documents, error) {
 	opts, database, err := dial(cfg)
 	if err != nil {
@@ -62,8 +63,8 @@ func (d *Documents) Close() error { return d.client.Close() }
 // Name returns the full name of the document at a path such as "links/lnk_1".
 func (d *Documents) Name(path string) string { return d.Database + "/documents/" + path }
 
-// in adds the headers that Google uses to route a request to the database. Google's full client
-// library, which [DB] uses, adds the same headers.
+// in adds the headers by which Google routes a request to the database. The client library that
+// [DB] uses adds the same headers.
 func (d *Documents) in(ctx context.Context) context.Context {
 	name := strings.Split(d.Database, "/")
 	return metadata.AppendToOutgoingContext(ctx, "google-cloud-resource-prefix", d.Database,
@@ -82,9 +83,8 @@ func (d *Documents) Get(ctx context.Context, path string) (found *pb.Document, e
 	return found, err
 }
 
-// Each calls fn for the first limit documents of the database in order of their names, or for all
-// documents if limit is 0. Documents may change in the meantime, so the result is not a consistent
-// snapshot.
+// Each calls fn for the first limit documents of the database in name order, or for all documents
+// if limit is 0. Documents may change while Each runs, so the result is not a consistent snapshot.
 func (d *Documents) Each(ctx context.Context, limit int, fn func(*pb.Document) error) error {
 	var last string
 	read := 0
@@ -124,8 +124,8 @@ func (d *Documents) Each(ctx context.Context, limit int, fn func(*pb.Document) e
 }
 
 // Commit applies writes in order, in as many commits as their size requires. Each commit is atomic.
-// If the response to a commit is lost, Commit sends it again, so the writes must be idempotent. They
-// must use document names of this database.
+// If the response to a commit is lost, Commit sends the commit again, so the writes must be
+// idempotent. They must use document names of this database.
 func (d *Documents) Commit(ctx context.Context, writes ...*pb.Write) error {
 	for len(writes) > 0 {
 		n, size := 0, 0
@@ -167,7 +167,7 @@ type final struct{ error }
 func (f final) Unwrap() error { return f.error }
 
 // patiently calls try until it succeeds, its error is final, or Patience has passed without
-// progress. try also reports whether it made progress, even if it then failed.
+// progress. try also reports whether it made progress, even if it failed afterwards.
 func (d *Documents) patiently(ctx context.Context, try func() (moved bool, err error)) error {
 	patience := d.Patience
 	if patience == 0 {
@@ -196,7 +196,7 @@ func (d *Documents) patiently(ctx context.Context, try func() (moved bool, err e
 	}
 }
 
-// passing reports whether a request that failed with code may succeed later.
+// passing reports whether a request that failed with code may succeed if it is retried.
 func passing(code codes.Code) bool {
 	switch code {
 	case codes.Unavailable, codes.ResourceExhausted, codes.Aborted, codes.DeadlineExceeded, codes.Internal, codes.Unknown:

@@ -72,14 +72,14 @@ func TestDocumentsPassUnchanged(t *testing.T) {
 		t.Errorf("read %d of %d documents with error %v, want all", read, len(writes), err)
 	}
 	if got := strings.Join(names, " "); got != "a/nan a/ref a/ref/b/under z/null" {
-		t.Errorf("the documents are in the order %s, want sorted by name", got)
+		t.Errorf("Each returned the documents in the order %s, want them sorted by name", got)
 	}
 	if err := d.Each(t.Context(), 3, func(*pb.Document) error { read--; return nil }); err != nil || read != len(writes)-3 {
-		t.Errorf("Each with a limit of 3 read %d documents, error %v; want 3", len(writes)-read, err)
+		t.Errorf("Each with a limit of 3 read %d documents with error %v, want 3 and no error", len(writes)-read, err)
 	}
 	stop := errors.New("stop")
 	if err := d.Each(t.Context(), 0, func(*pb.Document) error { return stop }); !errors.Is(err, stop) {
-		t.Errorf("Each = %v, want the error of the function", err)
+		t.Errorf("Each = %v, want the function's error", err)
 	}
 	if x, err := d.Get(t.Context(), "a/none"); x != nil || err != nil {
 		t.Errorf("Get of a missing document = %v, %v, want nil", x, err)
@@ -89,7 +89,7 @@ func TestDocumentsPassUnchanged(t *testing.T) {
 	}
 }
 
-// The test also checks that a rejected write does not prevent the other writes.
+// A rejected write does not prevent the other writes.
 func TestACommitThatIsRefusedNamesTheDocument(t *testing.T) {
 	t.Parallel()
 	d, _ := documents(t)

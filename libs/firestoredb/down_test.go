@@ -14,8 +14,8 @@ import (
 	"github.com/linkreel/linkreel/libs/firestoredb"
 )
 
-// The breaker opens after five calls in a row without a response that together span a second or
-// more. No other failure opens it.
+// The breaker opens after five consecutive calls without a response that span at least a second. No
+// other failure opens it.
 func TestDoRefusesAtOnceWhenTheDatabaseIsAway(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -43,13 +43,13 @@ func refusesAfter(t *testing.T, failure error, want bool) {
 	db := firestoredb.Use(nil, time.Minute)
 	for range 5 {
 		if err := db.Do(t.Context(), "try", func(context.Context) error { return failure }); err == nil {
-			t.Fatal("Do = nil, want the error of the function")
+			t.Fatal("Do = nil, want the function's error")
 		}
-		time.Sleep(250 * time.Millisecond) // of the bubble's clock
+		time.Sleep(250 * time.Millisecond) // on the fake clock of synctest
 	}
 	called := false
 	err := db.Do(t.Context(), "get link", func(context.Context) error { called = true; return nil })
 	if refused := err != nil && !called && strings.Contains(err.Error(), "Firestore does not answer"); refused != want {
-		t.Errorf("after five failures: error %v with called = %v, want refused = %v", err, called, want)
+		t.Errorf("after five failures: got error %v with called = %v, want refused = %v", err, called, want)
 	}
 }

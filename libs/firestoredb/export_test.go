@@ -8,8 +8,8 @@ import (
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 )
 
-// MeasureForTest measures a read with these messages and a commit of these writes, like the
-// interceptors.
+// MeasureForTest records the metrics of a read that returns messages and of a commit of writes, as
+// the interceptors do.
 func MeasureForTest(writes []*pb.Write, messages ...any) {
 	began, reads := time.Now(), 0
 	for _, m := range messages {
@@ -22,7 +22,8 @@ func MeasureForTest(writes []*pb.Write, messages ...any) {
 	wrote(writes)
 }
 
-// PeekAfterReadForTest is the part of [DB.Peek] after it has found no identity. It returns the id.
+// PeekAfterReadForTest runs the part of [DB.Peek] that follows after it has found no identity. It
+// returns the id.
 func (db *DB) PeekAfterReadForTest(ctx context.Context) (string, error) {
 	d, err := db.nothingStored(firstContact{ctx}, db.Collection("installation").Doc("database"))
 	return d.ID, err

@@ -1,14 +1,13 @@
-// Package firestoredb gives the services access to Firestore. They use no other way.
+// Package firestoredb is the only way in which the services access Firestore.
 //
 // Every call has a deadline. While Firestore is down, a breaker refuses calls immediately, so that
 // callers do not wait for their deadlines. Calls return this package's errors: [ErrNotFound],
 // [ErrExists], [ErrStale], [ErrContended], or an apierr UNAVAILABLE. The package does not hide the
-// client library: stores build documents and queries with cloud.google.com/go/firestore.
+// client library: stores use cloud.google.com/go/firestore to build documents and queries.
 //
 // Contention between writers of one document is not an outage. A transaction that loses waits for
-// the account's transactions that have lost before it, and then retries until its time is used up.
-// If it still loses, it returns [ErrContended]. The number of in-flight calls of each account is
-// limited.
+// the account's transactions that lost earlier, and then retries until it times out. If it still
+// loses, it returns [ErrContended]. The number of in-flight calls per account is limited.
 package firestoredb
 
 import (
@@ -33,24 +32,24 @@ import (
 	"github.com/linkreel/linkreel/libs/turns"
 )
 
-// Errors of calls.
+// Errors that calls return.
 var (
 	ErrNotFound = errors.New("no such document")
 	ErrExists   = errors.New("document already exists")
 	ErrStale    = errors.New("document changed in the meantime")
-	// ErrInvalid means that the database will never accept this request, because of an invalid
-	// value, name or size.
+	// ErrInvalid means that the database will never accept this request, because a value, a name or
+	// the size is invalid.
 	ErrInvalid = errors.New("request is permanently rejected")
 
 	// ErrUncertain is wrapped together with an UNAVAILABLE if a commit was repeated because its
 	// response was lost, and the server no longer knows the transaction. In that case, the first
-	// attempt was probably committed. It is wrapped together with an ErrExists if the repeated
-	// commit finds documents that may be its own.
+	// attempt was probably committed. ErrUncertain is wrapped together with an ErrExists if the
+	// repeated commit finds documents that the first attempt may have created.
 	ErrUncertain = errors.New("outcome of the commit is unknown")
 
-	// ErrContended is wrapped together with a RATE_LIMITED if other writers of the same documents
-	// were faster until the call timed out. No attempt was committed. If an attempt may have been
-	// committed, the call returns a plain UNAVAILABLE instead.
+	// ErrContended is wrapped together with a RATE_LIMITED if the call timed out because other
+	// writers of the same documents were always faster. No attempt was committed. If an attempt may
+	// have been committed, the call returns a plain UNAVAILABLE instead.
 	ErrContended = errors.New("other writers of the same documents were faster")
 )
 
@@ -63,10 +62,10 @@ type DB struct {
 	// outages counts how often the breaker has opened.
 	outages atomic.Uint64
 	calls   *turns.Queue // limits the in-flight calls of each account
-	turns   *turns.Queue // runs the lost transactions of each account one by one
+	turns   *turns.Queue // runs each account's lost transactions one by one
 }
 
-// share is the maximum number of in-flight calls of one account. A connection to Firestore allows a
+// share is the maximum number of in-flight calls per account. A connection to Firestore allows a
 // hundred.
 const share = 32
 
@@ -83,8 +82,8 @@ type Broken struct {
 	Err error
 }
 
-// Do runs fn, which makes one or several calls, under the database's deadline and maps
-// its error. what names the action for the log: "get link".
+// Do runs fn, which makes one or more calls, with the database's timeout and maps its error. what
+// names the action for the log, such as "get link".
 func (db *DB) Do(ctx context.Context, what string, fn func(ctx context.Context) error) error {
 	if !db.known.Load() && ctx.Value(firstContactKey{}) == nil {
 		if _, err := db.Identity(ctx); err != nil {
@@ -101,18 +100,18 @@ func (db *DB) Do(ctx context.Context, what string, fn func(ctx context.Context) 
 }
 
 // inLine runs do when it is the turn of ctx's account. Work without an account runs immediately. A
-// nested call also runs immediately, because it would otherwise wait for itself.
+// nested call also runs immediately, because it would otherwise wait for the call that contains it.
 func inLine(ctx context.Context, q *turns.Queue, do func() error) error {
 	p := identity.FromContext(ctx)
 	if p == nil || ctx.Value(heardKey{}) != nil {
 		return do()
 	}
 	if err := ctx.Err(); err != nil {
-		return Map(err) // the caller's time ran out before this call
+		return Map(err) // the caller's deadline passed before this call
 	}
 	release, err := q.Enter(ctx, p.AccountID)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return contended(err) // only calls of the same account were ahead of it
+		return contended(err) // only calls of the same account were ahead in the queue
 	}
 	if err != nil {
 		return err
@@ -121,9 +120,9 @@ func inLine(ctx context.Context, q *turns.Queue, do func() error) error {
 	return do()
 }
 
-// Tx runs fn as a transaction. fn may run several times, so it must read first, decide, write, and
-// have no other effect. It must wrap errors with %w, so that Tx detects that an attempt was
-// aborted.
+// Tx runs fn as a transaction. fn may run several times, so it must read, decide and write in this
+// order, and must have no other effects. It must wrap errors with %w, so that Tx can detect that an
+// attempt was aborted.
 func (db *DB) Tx(ctx context.Context, what string, fn func(ctx context.Context, tx *firestore.Transaction) error, opts ...firestore.TransactionOption) error {
 	try := func(ctx context.Context) error { return db.RunTransaction(ctx, fn, opts...) }
 	err := db.Do(ctx, what, try)
@@ -136,14 +135,14 @@ func (db *DB) Tx(ctx context.Context, what string, fn func(ctx context.Context, 
 }
 
 // Commit is [DB.Tx] for an fn that only writes. It makes one call to the database, while a
-// transaction needs another call to begin. A commit with a lost response is sent again, so its
-// writes must be idempotent or have a precondition that fails the second time.
+// transaction needs another call to begin. If the response is lost, the commit is sent again, so
+// its writes must be idempotent or have a precondition that fails the second time.
 func (db *DB) Commit(ctx context.Context, what string, fn func(ctx context.Context, tx *firestore.Transaction) error, opts ...firestore.TransactionOption) error {
 	return db.Tx(context.WithValue(ctx, onlyWritesKey{}, true), what, fn, opts...)
 }
 
-// Map converts an error of the client library to an error of this package. It does not change
-// errors that already have a code.
+// Map converts an error of the client library into an error of this package. It returns errors that
+// already have an apierr code unchanged.
 func Map(err error) error {
 	if err == nil {
 		return nil
@@ -157,7 +156,7 @@ func Map(err error) error {
 		return apierr.Down(err)
 	case code == codes.Canceled:
 		return fmt.Errorf("%w: %w", context.Canceled, err)
-	// The error for an invalid value has the same code. Only its text differs.
+	// The error for an invalid value has the same code and differs only in its text.
 	case code == codes.InvalidArgument && strings.Contains(err.Error(), "referenced transaction"):
 		return apierr.Down(fmt.Errorf("%w: %w", ErrUncertain, err))
 	case code == codes.InvalidArgument:
@@ -180,8 +179,8 @@ func Map(err error) error {
 	return err
 }
 
-// Ref returns the reference of a document. The id may come from a caller. Ref returns nil if the id
-// is malformed; see [identity.ValidID].
+// Ref returns the reference to a document. The id may be untrusted: Ref returns nil if it is
+// malformed; see [identity.ValidID].
 func (db *DB) Ref(collection, id string) Ref {
 	if !identity.ValidID(id) {
 		return nil
@@ -189,8 +188,7 @@ func (db *DB) Ref(collection, id string) Ref {
 	return db.Collection(collection).Doc(id)
 }
 
-// Reader returns a function that reads records. D is the type of the document. The argument of
-// converts a document to a record.
+// Reader returns a function that decodes a document of type D and converts it to a record with of.
 func Reader[D, T any](of func(snap Snap, d *D) T) func(Snap) (T, error) {
 	return func(snap Snap) (out T, err error) {
 		var d D
@@ -206,7 +204,7 @@ func As[D any](snap Snap) (D, error) {
 	return Reader(func(_ Snap, d *D) D { return *d })(snap)
 }
 
-// Get reads one document. The error is ErrNotFound if it does not exist.
+// Get reads one document. The error is ErrNotFound if the document does not exist.
 func Get[T any](ctx context.Context, db *DB, what string, ref Ref, read func(Snap) (T, error)) (out T, err error) {
 	if ref == nil {
 		return out, fmt.Errorf("%s: %w", what, ErrNotFound)
@@ -222,7 +220,8 @@ func Get[T any](ctx context.Context, db *DB, what string, ref Ref, read func(Sna
 	return out, err
 }
 
-// Lookup is like [Get], but for an absent document it returns found = false instead of an error.
+// Lookup is like [Get], but if the document does not exist, it returns found = false instead of an
+// error.
 func Lookup[T any](ctx context.Context, db *DB, what string, ref Ref, read func(Snap) (T, error)) (out T, found bool, err error) {
 	out, err = Get(ctx, db, what, ref, read)
 	if errors.Is(err, ErrNotFound) {
@@ -256,7 +255,7 @@ func (db *DB) Query(ctx context.Context, what string, q firestore.Query) (snaps 
 	return snaps, err
 }
 
-// List decodes the documents that match a query. It fails if a document cannot be decoded.
+// List decodes the documents that match a query. It fails if any document cannot be decoded.
 func List[T any](ctx context.Context, db *DB, what string, q firestore.Query, read func(Snap) (T, error)) ([]T, error) {
 	snaps, err := db.Query(ctx, what, q)
 	if err != nil {
@@ -265,14 +264,14 @@ func List[T any](ctx context.Context, db *DB, what string, q firestore.Query, re
 	return ReadAll(snaps, read)
 }
 
-// Page reads a page of the documents that match a query, newest first by the field createdAt, and
-// reports whether there are more. It logs and skips documents that cannot be decoded.
+// Page returns a page of the documents that match a query, sorted by the field createdAt, newest
+// first. It reports whether there are more. It logs and skips documents that cannot be decoded.
 func Page[T any](
 	ctx context.Context, db *DB, what string, q firestore.Query, p paging.Page, read func(Snap) (T, error),
 ) (page []T, more bool, err error) {
 	q = q.OrderBy("createdAt", firestore.Desc).OrderBy(firestore.DocumentID, firestore.Desc).Limit(p.Limit + 1)
 	if p.After.ID != "" {
-		if !identity.ValidID(p.After.ID) { // no valid cursor names such a document
+		if !identity.ValidID(p.After.ID) { // no valid cursor contains such an id
 			return nil, false, nil
 		}
 		q = q.StartAfter(p.After.At, p.After.ID)
@@ -297,7 +296,7 @@ func Page[T any](
 	}
 }
 
-// ReadAll decodes documents. It fails if a document cannot be decoded.
+// ReadAll decodes documents. It fails if any document cannot be decoded.
 func ReadAll[T any](snaps []Snap, read func(Snap) (T, error)) ([]T, error) {
 	out, broken := Sift(snaps, read)
 	if len(broken) > 0 {
@@ -306,7 +305,7 @@ func ReadAll[T any](snaps []Snap, read func(Snap) (T, error)) ([]T, error) {
 	return out, nil
 }
 
-// Sift decodes documents, and separately returns the documents that cannot be decoded.
+// Sift decodes documents. It returns the documents that cannot be decoded in broken.
 func Sift[T any](snaps []Snap, read func(Snap) (T, error)) (out []T, broken []Broken) {
 	out = make([]T, 0, len(snaps))
 	for _, snap := range snaps {
@@ -323,7 +322,7 @@ func Sift[T any](snaps []Snap, read func(Snap) (T, error)) (out []T, broken []Br
 const aside = time.Hour
 
 // SetAside postpones a document that cannot be decoded, by setting the time at path to an hour from
-// now. Queues are read in the order of that time. Otherwise the document would always be first and
+// now. Queues are read in the order of that time, so the document would otherwise stay first and
 // block the documents after it. A newer release may be able to decode it. If SetAside returns an
 // error, the document is still first.
 func (db *DB) SetAside(ctx context.Context, b Broken, path string, now time.Time) error {
@@ -331,8 +330,8 @@ func (db *DB) SetAside(ctx context.Context, b Broken, path string, now time.Time
 	return IgnoreMoved(db.Update(ctx, "set aside", b.Ref, later, firestore.LastUpdateTime(b.UpdateTime)))
 }
 
-// IgnoreMoved returns nil if a write failed because its document was changed or removed since it
-// was read. It is for writes that are unnecessary after any other write.
+// IgnoreMoved returns nil if a write failed because its document was changed or deleted after it
+// was read. It is for writes that any other write makes unnecessary.
 func IgnoreMoved(err error) error {
 	if errors.Is(err, ErrStale) || errors.Is(err, ErrNotFound) {
 		return nil
@@ -350,14 +349,14 @@ func (db *DB) Count(ctx context.Context, what string, q firestore.Query) (n int6
 	return n, err
 }
 
-// Number converts the result of an aggregation. Firestore returns large sums as floats.
+// Number returns a result of an aggregation as an integer. Firestore returns large sums as floats.
 func Number(found firestore.AggregationResult, name string) int64 {
 	v, _ := found[name].(*firestorepb.Value)
 	return v.GetIntegerValue() + int64(v.GetDoubleValue())
 }
 
-// ErasePage deletes up to limit documents that match a query, without reading them, and returns
-// their number. A number below limit means that there are no more.
+// ErasePage deletes up to limit documents that match a query, without reading their fields, and
+// returns their number. If the number is less than limit, there are no more.
 func (db *DB) ErasePage(ctx context.Context, what string, q firestore.Query, limit int) (n int, err error) {
 	found, err := db.Find(ctx, what, q.Limit(limit))
 	if err != nil {
@@ -419,7 +418,7 @@ func (db *DB) Find(ctx context.Context, what string, q firestore.Query) (refs []
 	return refs, err
 }
 
-// IDs is like [DB.Find] but returns only ids.
+// IDs is like [DB.Find] but returns only the ids.
 func (db *DB) IDs(ctx context.Context, what string, q firestore.Query) ([]string, error) {
 	found, err := db.Find(ctx, what, q)
 	ids := make([]string, len(found))

@@ -14,24 +14,24 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// Format is the version of the record format of this build. It increases with every change that
-// makes the records of older and newer builds incompatible. The rules from release 1.0 on are in
-// docs/versioning.md.
+// Format is the version of this build's record format. It increases with every change that makes
+// the records of older and newer builds incompatible. docs/versioning.md has the rules that apply
+// from release 1.0 on.
 const Format = 1
 
 // ErrFormat means that the database contains records of another format. [DB.Do] then rejects every
 // call, so the records are neither read nor changed.
 var ErrFormat = errors.New("the database was written by another version of Linkreel")
 
-// identityDocument holds a database's id and the number of its format.
+// identityDocument holds a database's id and format number.
 type identityDocument struct {
 	ID     string `firestore:"id"`
 	Format int    `firestore:"format"`
 }
 
 // firstContact is the context of [DB.Identity], which runs before all other calls. It hides two
-// values of the context of the first call: the account, because Identity must not wait for the turn
-// of that account, and the mark of [DB.Commit], because Identity also reads.
+// values that the context of the first call may have: the account, because Identity must not wait
+// for that account's turn, and the mark of [DB.Commit], because Identity also reads.
 type firstContact struct{ context.Context }
 
 type firstContactKey struct{}
@@ -43,11 +43,12 @@ func (firstContact) Value(key any) any {
 	return nil
 }
 
-// Identity returns a text that is different for every database that exists at one time. It consists
-// of the database's name and a random id that was generated when the database was first used. A
-// backup that is restored under another name has the same id but another name. A new empty database
-// of the same name has another id. If a backup replaces a database of the same name, the identity
-// stays the same. To tell such restores apart, use the ID of package restored's record.
+// Identity returns a string that is unique among all databases that exist at the same time. It
+// consists of the database's name and a random id that was generated when the database was first
+// used. A backup that is restored under another name has the same id but a different name. A new
+// empty database with the same name has a different id. If a backup replaces a database of the same
+// name, the identity does not change. To tell such restores apart, use the ID in the record of
+// package restored.
 //
 // It fails with [ErrFormat] for a database of another format.
 func (db *DB) Identity(ctx context.Context) (string, error) {
@@ -58,8 +59,8 @@ func (db *DB) Identity(ctx context.Context) (string, error) {
 	return name + "#" + id, nil
 }
 
-// Peek is [DB.Identity] for a program that only looks: it writes nothing. The identity of an
-// empty database is "".
+// Peek is [DB.Identity] for a program that only reads: it writes nothing. The identity of an empty
+// database is "".
 func (db *DB) Peek(ctx context.Context) (string, error) {
 	name, id, err := db.identify(ctx, db.nothingStored)
 	if errors.Is(err, errEmpty) {
@@ -74,8 +75,8 @@ func (db *DB) Peek(ctx context.Context) (string, error) {
 // errEmpty means that a database has no documents.
 var errEmpty = errors.New("the database is empty")
 
-// nothingStored returns [errEmpty], or the identity if another process has just written it, or
-// [ErrNotFound] if there are records without one.
+// nothingStored returns [errEmpty] if the database is empty, the identity if another process has
+// just written it, or [ErrNotFound] if there are records but no identity.
 func (db *DB) nothingStored(ctx context.Context, ref *firestore.DocumentRef) (identityDocument, error) {
 	err := db.Do(ctx, "look for records", func(ctx context.Context) error {
 		_, err := db.Collections(ctx).Next()
@@ -104,7 +105,7 @@ func (db *DB) identify(ctx context.Context, absent func(context.Context, *firest
 	d, err := db.readIdentity(ctx, ref)
 	if errors.Is(err, ErrNotFound) {
 		if d, err = absent(ctx, ref); errors.Is(err, ErrNotFound) {
-			err = nil // the database has records, but no id
+			err = nil // the database has records but no id
 		}
 	}
 	if err != nil {
@@ -135,7 +136,7 @@ func (db *DB) readIdentity(ctx context.Context, ref *firestore.DocumentRef) (d i
 }
 
 // drawIdentity generates the id of an empty database. If several processes do this at the same
-// time, all of them use the first id. The id is written before the first record.
+// time, all of them use the id that was written first. The id is written before the first record.
 func (db *DB) drawIdentity(ctx context.Context, ref *firestore.DocumentRef) (identityDocument, error) {
 	err := db.Do(ctx, "create the database's id", func(ctx context.Context) error {
 		_, err := db.Collections(ctx).Next()
@@ -151,8 +152,8 @@ func (db *DB) drawIdentity(ctx context.Context, ref *firestore.DocumentRef) (ide
 	return db.readIdentity(ctx, ref)
 }
 
-// AwaitFormat returns when the database has answered. If the database has another format, it
-// returns an error, which stops the service.
+// AwaitFormat waits until the database has answered. If the database has another format,
+// AwaitFormat returns an error, which stops the service.
 func (db *DB) AwaitFormat(ctx context.Context) error {
 	for !db.known.Load() {
 		_, err := db.Identity(ctx)

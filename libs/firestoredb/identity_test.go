@@ -32,7 +32,7 @@ func TestADatabaseHasOneIdentityWhoeverAsksFirst(t *testing.T) {
 	cloud := cloudtest.Start(t, cloudtest.Options{})
 	db := open(cloud.Endpoint, "")
 	if id, err := db.Peek(t.Context()); id != "" || err != nil || cloud.Firestore.Stats().Writes > 0 {
-		t.Errorf("Peek at an empty database = %q, %v, after %d writes; want an empty text and no write", id, err, cloud.Firestore.Stats().Writes)
+		t.Errorf("Peek at an empty database = %q, %v after %d writes, want an empty string and no write", id, err, cloud.Firestore.Stats().Writes)
 	}
 	var wg sync.WaitGroup
 	got := make([]string, 8)
@@ -42,24 +42,24 @@ func TestADatabaseHasOneIdentityWhoeverAsksFirst(t *testing.T) {
 	wg.Wait()
 	for _, id := range got {
 		if id != got[0] || !strings.HasPrefix(id, "projects/"+cloudtest.Project+"/databases/(default)#db_") {
-			t.Errorf("identities = %q, want the same name and id in all processes", got)
+			t.Errorf("identities = %q, want the same name and id for all callers", got)
 			break
 		}
 	}
 	if id, err := db.Peek(t.Context()); id != got[0] || err != nil {
 		t.Errorf("Peek = %q, %v, want %q", id, err, got[0])
 	}
-	// Another process may write the identity after Peek has found none.
+	// Another process may write the identity just after Peek has found none.
 	if id, err := db.PeekAfterReadForTest(t.Context()); err != nil || !strings.HasSuffix(got[0], "#"+id) || id == "" {
-		t.Errorf("Peek during the first use = %q, %v, want that of %q", id, err, got[0])
+		t.Errorf("Peek during the first use = %q, %v, want the id of %q", id, err, got[0])
 	}
 	if other := ask(open(cloudtest.Start(t, cloudtest.Options{}).Endpoint, "")); other == got[0] {
-		t.Errorf("the identity of another empty database is %q, want a different one", other)
+		t.Errorf("identity of another empty database = %q, want a different one", other)
 	}
 }
 
-// The database refuses every call while its records have another format, even if the service has
-// not asked for the identity first.
+// Every call fails while the records have another format, even if the service has not asked for the
+// identity first.
 func TestADatabaseOfAnotherFormatIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]map[string]any{

@@ -13,13 +13,14 @@ import (
 	"github.com/linkreel/linkreel/libs/metrics"
 )
 
-// operations names the methods of Firestore that Linkreel calls.
+// operations maps the methods of Firestore that Linkreel calls to their names in metrics.
 var operations = map[string]string{
 	"BatchGetDocuments": "get", "GetDocument": "get", "RunQuery": "query", "RunAggregationQuery": "count",
 	"Commit": "commit", "BeginTransaction": "begin", "Rollback": "rollback",
 }
 
-// Reasons for failed requests. An expected refusal, such as a failed precondition, has no reason.
+// reasons maps codes to the reasons for failed requests. An expected rejection, such as a failed
+// precondition, has no reason.
 var reasons = map[codes.Code]string{
 	codes.Unavailable: "unreachable", codes.DeadlineExceeded: "timeout", codes.Aborted: "contended",
 	codes.ResourceExhausted: "quota", codes.PermissionDenied: "refused", codes.Unauthenticated: "refused",
@@ -38,7 +39,7 @@ var (
 	documentsDelete = documents.WithLabelValues("delete")
 )
 
-// took measures one request. A stream ends with io.EOF.
+// took records the metrics of one request. io.EOF, which ends a stream, is not a failure.
 func took(method string, began time.Time, err error) {
 	if err == io.EOF { //nolint:errorlint // grpc returns it unwrapped at the end of a stream
 		err = nil
@@ -50,8 +51,8 @@ func took(method string, began time.Time, err error) {
 	}
 }
 
-// reasonOf returns the reason for a failed request. The only precondition of a query is the
-// existence of its index.
+// reasonOf returns the reason for a failed request. The only precondition of a query is that its
+// index exists.
 func reasonOf(operation string, code codes.Code) string {
 	if code == codes.FailedPrecondition && (operation == "query" || operation == "count") {
 		return "index"
@@ -71,8 +72,8 @@ func wrote(writes []*pb.Write) {
 	documentsWrite.Add(float64(len(writes) - deleted))
 }
 
-// readIn returns how many documents one message of a stream contains. Firestore also charges
-// for a document that was requested by name and does not exist.
+// readIn returns the number of documents in one message of a stream. It counts missing documents
+// that were requested by name, because Firestore charges for them too.
 func readIn(m any) int {
 	switch m := m.(type) {
 	case *pb.BatchGetDocumentsResponse:
@@ -88,6 +89,6 @@ func readIn(m any) int {
 }
 
 // read counts the documents of a stream that has ended. Firestore charges for at least one
-// document. A count costs one read per thousand index entries. The response does not contain that
-// number, so read counts one.
+// document. A count query costs one read per thousand index entries, but the response does not
+// contain that number, so read counts one.
 func read(n int) { documentsRead.Add(float64(max(n, 1))) }

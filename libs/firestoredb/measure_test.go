@@ -81,7 +81,7 @@ func TestCallsAndDocumentsAreMeasured(t *testing.T) {
 }
 
 // A failed precondition of a write is expected, so it does not count as a failure. The only
-// precondition of a query is the existence of its index.
+// precondition of a query is that its index exists.
 func TestAMissingIndexIsAReasonOfItsOwn(t *testing.T) {
 	db, server := openWithin(t, 20*time.Second, []byte(`{"indexes": []}`))
 	ctx, grew := t.Context(), metered(t)
@@ -95,12 +95,12 @@ func TestAMissingIndexIsAReasonOfItsOwn(t *testing.T) {
 		t.Errorf("write with a failed precondition: got %v, want ErrStale", err)
 	}
 	if got := grew(`linkreel_dependency_failures_total{dependency="Firestore",reason="index"}`); got != 1 {
-		t.Errorf("the metric grew by %d, want 1", got)
+		t.Errorf("failures with the reason index grew by %d, want 1", got)
 	}
 }
 
-// BenchmarkMeasure measures the cost of the metrics in a create, which reads two documents and
-// commits four.
+// BenchmarkMeasure measures what the metrics add to a create, which reads two documents and commits
+// four.
 func BenchmarkMeasure(b *testing.B) {
 	writes := make([]*pb.Write, 4)
 	found := &pb.BatchGetDocumentsResponse{Result: &pb.BatchGetDocumentsResponse_Missing{Missing: "k/a"}}

@@ -28,18 +28,18 @@ type Config struct {
 	// Endpoint is the host:port of a local Firestore. If it is empty, Open connects to Google
 	// with the ambient credentials.
 	Endpoint string `env:"FIRESTORE_ENDPOINT"`
-	// Token is the bearer token of localcloud. It is sent only to Endpoint, never to Google.
-	// Google's emulator gets it only if both Token and Endpoint are set. If Token holds
-	// several tokens, separated by commas, only the first is sent.
+	// Token is the bearer token of localcloud. It is sent only to Endpoint, which may also be
+	// Google's emulator, but never to Google. If Token holds several tokens, separated by commas,
+	// only the first is sent.
 	Token string `env:"LOCALCLOUD_TOKEN"`
-	// Timeout bounds a call or a transaction. A transaction that has lost against other writers
-	// waits for its turn and then gets the same time again for further attempts. Keep Timeout below
-	// 30 s, because quota leases do not last much longer (libs/quota).
+	// Timeout bounds a call or a transaction. A transaction that has lost to other writers waits
+	// for its turn and then has the same time again for further attempts. Keep Timeout below 30 s,
+	// because quota leases do not last much longer (libs/quota).
 	Timeout time.Duration `env:"FIRESTORE_TIMEOUT" envDefault:"3s"`
 }
 
-// Open connects without waiting for the server, so that a service starts even while
-// Firestore is down.
+// Open returns without waiting for the server, so that a service starts even while Firestore is
+// down.
 func Open(ctx context.Context, cfg Config) (*DB, error) {
 	opts, database, err := dial(cfg)
 	if err != nil {
@@ -52,13 +52,13 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	return newDB(client, cfg.Timeout), nil
 }
 
-// dial returns the options that connect a client.
+// dial returns the options with which a client connects.
 func dial(cfg Config) (opts []option.ClientOption, database string, err error) {
 	if database = cfg.Database; database == "" {
 		database = firestore.DefaultDatabaseID
 	}
-	// By default, the pauses between connection attempts grow to two minutes, so a recovery of the
-	// database might be noticed two minutes late.
+	// By default, the pauses between connection attempts grow to two minutes, so the client might
+	// notice two minutes late that the database has recovered.
 	reconnect := grpc.WithConnectParams(grpc.ConnectParams{
 		Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 		MinConnectTimeout: 2 * time.Second,
@@ -84,8 +84,7 @@ func dial(cfg Config) (opts []option.ClientOption, database string, err error) {
 	return opts, database, nil
 }
 
-// bearer sends a token over a connection without TLS, because a local Firestore has no
-// TLS.
+// bearer sends a token, even over a connection without TLS, because a local Firestore has no TLS.
 type bearer string
 
 func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
@@ -95,8 +94,8 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 func (bearer) RequireTransportSecurity() bool { return false }
 
 // Use wraps an existing client, for tests. The client has no interceptors, so it retries
-// transactions at its own slow pace. It does not check the database's format. Timeout 0 means three
-// seconds.
+// transactions at its own slow pace. The DB does not check the database's format. A timeout of 0
+// means three seconds.
 func Use(client *firestore.Client, timeout time.Duration) *DB {
 	db := newDB(client, timeout)
 	db.known.Store(true)
@@ -107,16 +106,15 @@ func newDB(client *firestore.Client, timeout time.Duration) *DB {
 	db := &DB{Client: client, timeout: orDefault(timeout),
 		calls: turns.NewQueue(turns.QueueOptions{Name: "firestore", Each: share}),
 		turns: turns.NewQueue(turns.QueueOptions{Name: "transaction", Each: 1})}
-	// Calls that began together time out together, so five failures mean an outage only
-	// if they span a second. With a rest of a second, recovery is noticed within a second
-	// or two.
+	// Calls that begin together time out together, so five failures mean an outage only if they
+	// span a second. With a rest of a second, a recovery is noticed within one or two seconds.
 	db.breaker = outage.New(outage.Config{Name: "Firestore", Failures: 5, Over: time.Second, Rest: time.Second, Down: down,
 		Opened: func(error) { db.outages.Add(1) }})
 	return db
 }
 
-// Outages returns how often this process has found that the database does not answer. While it
-// was away, it may have been replaced by another state of the data.
+// Outages returns how often this process has found the database unreachable. During each outage,
+// the data may have been replaced, for example by a restore.
 func (db *DB) Outages() uint64 { return db.outages.Load() }
 
 // down reports whether err means that the database is unreachable. The database is reachable if it
@@ -133,6 +131,6 @@ func orDefault(timeout time.Duration) time.Duration {
 	return timeout
 }
 
-// Close closes the connection. It also closes a connection to an Endpoint, because the client
-// library closes connections that are passed to it.
+// Close closes the connection. It also closes the connection to an Endpoint, because the client
+// library closes a connection that is passed to it.
 func (db *DB) Close() error { return db.Client.Close() }

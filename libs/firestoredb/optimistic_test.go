@@ -53,6 +53,6 @@ func TestATransactionThatStallsKeepsNobodyFromWriting(t *testing.T) {
 	}
 	snap, err := doc.Get(t.Context())
 	if err != nil || snap.Data()["n"] != int64(11) || tries != 2 {
-		t.Errorf("n = %v after %d attempts, %v; want 11 after 2 attempts: the first attempt must abort, and the other write must not", snap.Data()["n"], tries, err)
+		t.Errorf("n = %v after %d attempts, error %v; want 11 after 2 attempts, because the first attempt must abort and the other write must not", snap.Data()["n"], tries, err)
 	}
 }

@@ -23,7 +23,7 @@ import (
 func JSON(c *fiber.Ctx, status int, v any) error {
 	var body bytes.Buffer
 	enc := json.NewEncoder(&body)
-	enc.SetEscapeHTML(false) // text is returned unchanged
+	enc.SetEscapeHTML(false) // keep <, > and & in text
 	if err := enc.Encode(v); err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func JSON(c *fiber.Ctx, status int, v any) error {
 	return nil
 }
 
-// Created sends a 201 with the record's address.
+// Created sends a 201 with the record's address in Location.
 func Created(c *fiber.Ctx, location string, v any) error {
 	c.Set(fiber.HeaderLocation, location)
 	return JSON(c, fiber.StatusCreated, v)
@@ -49,19 +49,19 @@ func NoContent(c *fiber.Ctx) error {
 	return nil
 }
 
-// ErrorBody returns the body of the response for e.
+// ErrorBody returns the response body for e.
 func ErrorBody(e *apierr.Error, requestID string) []byte { return httpserver.ErrorBody(e, requestID) }
 
-// ETag returns the strong tag of a record's revision.
+// ETag returns the strong tag for a record's revision.
 func ETag(rev int64) string { return fmt.Sprintf(`"r%d"`, rev) }
 
-// Rev returns the revision of a record without a stored revision number. It derives the number from
+// Rev returns the revision of a record that stores no revision number. It derives the number from
 // the fields that callers can edit. If an edit restores earlier values, the earlier revision
 // becomes valid again. This is safe, because an edit with that revision only overwrites values that
 // its caller has seen.
 func Rev(fields ...string) int64 {
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%q", fields) // never fails
+	fmt.Fprintf(h, "%q", fields) // never returns an error
 	return int64(h.Sum64() >> 1)
 }
 
@@ -70,7 +70,7 @@ func Rev(fields ...string) int64 {
 // that a click does not make an edit fail. If-None-Match compares the whole tag.
 func VariantETag(rev int64, variant string) string { return fmt.Sprintf(`"r%d-%s"`, rev, variant) }
 
-// Match holds a request's If-Match. The zero value matches every record.
+// Match holds the If-Match tags of a request. The zero value matches every record.
 type Match struct{ tags []string }
 
 // IfMatch reads the If-Match header.
@@ -86,8 +86,9 @@ func IfMatch(c *fiber.Ctx) Match {
 	return m
 }
 
-// Check returns an error unless If-Match names the record's current tag. The error response has the
-// tag of rev as its ETag. Weak tags never match: RFC 9110 §13.1.1 requires the strong comparison.
+// Check returns an error unless If-Match contains the record's current tag. The ETag of the error
+// response is the tag of rev. Weak tags never match: RFC 9110 §13.1.1 requires the strong
+// comparison.
 func (m Match) Check(rev int64) error {
 	if m.tags == nil {
 		return nil
@@ -105,8 +106,8 @@ func (m Match) Check(rev int64) error {
 	}
 }
 
-// NotModified reports whether the caller's If-None-Match names tag, and sends a 304 if it does. It
-// always sets the ETag.
+// NotModified reports whether the caller's If-None-Match contains tag, and sends a 304 if it does.
+// It always sets the ETag header.
 func NotModified(c *fiber.Ctx, tag string) bool {
 	c.Set(fiber.HeaderETag, tag)
 	// If-None-Match uses weak comparison: a proxy may have added W/ to the tag.
@@ -119,7 +120,7 @@ func NotModified(c *fiber.Ctx, tag string) bool {
 	return false
 }
 
-// Limit reads the query parameter "limit" of a list: 1 to 100, 20 if absent. Other values are
+// Limit reads the query parameter "limit" of a list: 1 to 100, or 20 if absent. Other values are
 // rejected, not clamped, so that callers notice their mistakes.
 func Limit(c *fiber.Ctx) (int, []apierr.Detail) {
 	if !c.Context().QueryArgs().Has("limit") {
@@ -145,8 +146,8 @@ func Page(c *fiber.Ctx, of ...string) (paging.Page, error) {
 // PageOf is [Page] for a handler that has already read the limit.
 func PageOf(c *fiber.Ctx, limit int, of ...string) (paging.Page, error) {
 	first := paging.First(limit, of...)
-	// An empty cursor is a bug in the caller's loop. With the first page as the response, that loop
-	// would never end.
+	// An empty cursor is a bug in the caller's loop, which would never end if the response were the
+	// first page.
 	if !c.Context().QueryArgs().Has("cursor") {
 		return first, nil
 	}
@@ -167,9 +168,9 @@ func (a *API) ClientIP(c *fiber.Ctx) netip.Addr { return a.opt.Proxies.Client(c.
 // NewServer returns a server for h; see [httpserver.New].
 func NewServer(h fasthttp.RequestHandler) *fasthttp.Server { return httpserver.New(h) }
 
-// AcceptsGzip reports whether the caller accepts a response in gzip. It follows RFC 9110 §12.5.3:
-// q=0 excludes a coding, and * stands for all codings that the header does not name. A caller
-// without the header gets uncompressed bytes, because many programs cannot decompress.
+// AcceptsGzip reports whether the caller accepts a gzip response. It follows RFC 9110 §12.5.3: q=0
+// excludes a coding, and * stands for all codings that the header does not list. Without the header
+// it returns false, because many programs cannot decompress.
 func AcceptsGzip(c *fiber.Ctx) bool {
 	accepted, named := false, false
 	for part := range strings.SplitSeq(c.Get(fiber.HeaderAcceptEncoding), ",") {
@@ -202,7 +203,7 @@ func methodsOf(app *fiber.App, path string) (out []string) {
 	return out
 }
 
-// fail writes e as the response. No other code writes error responses.
+// fail writes the response for e. No other code writes error responses.
 func (a *API) fail(c *fiber.Ctx, e *apierr.Error) {
 	ctx := c.UserContext()
 	switch {
@@ -212,7 +213,7 @@ func (a *API) fail(c *fiber.Ctx, e *apierr.Error) {
 		a.opt.Log.WarnContext(ctx, "request refused", "service", a.opt.Name, "route", c.Route().Path, "error", e)
 	}
 	res := c.Response()
-	// The handler may have set these before it failed.
+	// The handler may have set these headers before it failed.
 	res.Header.Del(fiber.HeaderLocation)
 	res.Header.Del(fiber.HeaderETag)
 	if e.RetryAfter > 0 || e.Code == apierr.RateLimited || e.Code == apierr.Unavailable {

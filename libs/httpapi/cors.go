@@ -15,7 +15,7 @@ const (
 )
 
 // cors allows pages of the configured origins to call /api/. It answers preflight requests, and
-// reports whether it has answered. A preflight requires no key, because browsers do not send one.
+// reports whether it did. A preflight request needs no key, because browsers do not send one.
 func (a *API) cors(c *fiber.Ctx) (answered bool) {
 	if len(a.opt.CORSOrigins) == 0 || !strings.HasPrefix(c.Path(), "/api/") {
 		return false
@@ -36,7 +36,7 @@ func (a *API) cors(c *fiber.Ctx) (answered bool) {
 	}
 	methods := methodsOf(a.app, c.Path())
 	if len(methods) == 0 {
-		return false // no such route: send the usual 404
+		return false // no such route, so send the usual 404
 	}
 	c.Set(fiber.HeaderAccessControlAllowMethods, strings.Join(methods, ", "))
 	c.Set(fiber.HeaderAccessControlAllowHeaders, corsHeaders)

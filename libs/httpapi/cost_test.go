@@ -32,23 +32,24 @@ func unknownFields() string {
 	return b.String() + "}"
 }
 
-// wrongBodies returns bodies of 1 MiB that took seconds to decode in an earlier version, or might.
+// wrongBodies returns bodies of 1 MiB that took seconds to decode in an earlier version, or that
+// might be slow to decode.
 func wrongBodies() map[string]string {
 	return map[string]string{
 		"unknown scopes":               fill(`{"name":"x","scopes":[`, `"a"`, `]}`),
-		"scopes that are numbers":      fill(`{"name":"x","scopes":[`, `0`, `]}`),
-		"few long scopes":              fill(`{"name":"x","scopes":[`, `"`+strings.Repeat("a", 200)+`"`, `]}`),
+		"numbers as scopes":            fill(`{"name":"x","scopes":[`, `0`, `]}`),
+		"long scopes":                  fill(`{"name":"x","scopes":[`, `"`+strings.Repeat("a", 200)+`"`, `]}`),
 		"unknown fields":               unknownFields(),
 		"long unknown name":            `{"name":"x","` + strings.Repeat("n", 1<<20-20) + `":0}`,
 		"long name":                    `{"name":"` + strings.Repeat("é", 1<<19-10) + `"}`,
-		"long name of escapes":         `{"name":"` + strings.Repeat(`\u00e9`, (1<<20-20)/6) + `"}`,
+		"long name made of escapes":    `{"name":"` + strings.Repeat(`\u00e9`, (1<<20-20)/6) + `"}`,
 		"number with a million digits": `{"name":"x","expiresAt":` + strings.Repeat("9", 1<<20-30) + `}`,
 		"numbers out of range":         fill(`{"name":"x","scopes":[`, `1e999999`, `]}`),
 		"single number out of range":   `{"name":"x","expiresAt":1e999999999}`,
 		"very small number":            `{"name":"x","expiresAt":1e-999999999}`,
 		"empty objects":                fill(`{"name":"x","scopes":[`, `{}`, `]}`),
 		"unclosed arrays":              `{"name":` + strings.Repeat("[", 1<<20-10),
-		"blanks":                       `{"name":"x"` + strings.Repeat(" ", 1<<20-14) + `}`,
+		"trailing white space":         `{"name":"x"` + strings.Repeat(" ", 1<<20-14) + `}`,
 		"repeated field":               fill(`{`, `"name":"x"`, `}`),
 		"overlong valid fields":        `{"name":"x","x":"` + strings.Repeat("y", 1<<20-30) + `"}`,
 	}
@@ -80,9 +81,9 @@ func TestOneMiBOfWrongFieldsCostsLittle(t *testing.T) {
 			if len(body) > 1<<20 {
 				t.Fatalf("the body has %d bytes, want at most 1 MiB", len(body))
 			}
-			// Compare with the time that the standard library takes at the same time for an
-			// ordinary list of 1 MiB, because machines differ and are shared. Quadratic decoding
-			// would take a thousand times as long.
+			// Machines differ and are shared, so compare with the time that the standard library
+			// needs now for an ordinary list of 1 MiB. Quadratic decoding would take a thousand
+			// times as long.
 			best, ordinary := time.Hour, time.Hour
 			for try := 0; try < 5 && best > 5*ordinary || try == 0; try++ {
 				began := time.Now()
@@ -101,7 +102,7 @@ func TestOneMiBOfWrongFieldsCostsLittle(t *testing.T) {
 				best = min(best, time.Since(began))
 			}
 			if best > 5*ordinary {
-				t.Errorf("decoding took %s, want at most five times the %s of an ordinary list of that size", best, ordinary)
+				t.Errorf("decoding took %s, want at most five times the %s for an ordinary list of that size", best, ordinary)
 			}
 			c := dial()
 			defer func() { _ = c.Close() }()
@@ -123,10 +124,10 @@ func TestFiftyDetailsAreNamedAndTheRestCounted(t *testing.T) {
 	f := &httpapi.Fields{}
 	for i := range 90_000 {
 		f.Add(apierr.Detail{Field: fmt.Sprintf("scopes.%d", i), Code: apierr.InvalidValue})
-		f.Add(apierr.Detail{Field: fmt.Sprintf("scopes.%d", i), Code: apierr.TooLong}) // another broken rule of the same field
+		f.Add(apierr.Detail{Field: fmt.Sprintf("scopes.%d", i), Code: apierr.TooLong}) // a second broken rule for the same field
 	}
 	if !f.HasError("scopes.89999") {
-		t.Error("HasError = false for a field that is only counted, want true")
+		t.Error("HasError = false for a field whose error is only counted, want true")
 	}
 	var body struct {
 		Error struct {
@@ -174,7 +175,7 @@ func TestNumbersKeepTheirMeaning(t *testing.T) {
 		}
 		fields, err := httpapi.DecodeObject([]byte(`{"expiresAt":`+tt.number+`}`), nil, &dst)
 		if err != nil || (fields.Err() == nil) != tt.ok || dst.ExpiresAt != tt.want {
-			t.Errorf("%s: ExpiresAt = %v, errors %v and %v; want ok = %v with %v", tt.number, dst.ExpiresAt, err, fields.Err(), tt.ok, tt.want)
+			t.Errorf("%s: ExpiresAt = %v with errors %v and %v, want ok = %v with %v", tt.number, dst.ExpiresAt, err, fields.Err(), tt.ok, tt.want)
 		}
 	}
 }
@@ -193,11 +194,11 @@ func TestPagesOfConfiguredOriginsMayCallTheAPI(t *testing.T) {
 		origin                           string
 	}{
 		{"read", "GET", "/api/v1/links/1", "free", allowed, 200, "https://app.example.com"},
-		{"error response, which the page must be able to read", "GET", "/api/v1/links/1", "", allowed, 401, "https://app.example.com"},
+		{"error response", "GET", "/api/v1/links/1", "", allowed, 401, "https://app.example.com"},
 		{"preflight", "OPTIONS", "/api/v1/links/1", "", allowed + preflight, 204, "https://app.example.com"},
 		{"preflight of another origin", "OPTIONS", "/api/v1/links/1", "", "Origin: https://evil.example\r\n" + preflight, 405, ""},
 		{"read of another origin", "GET", "/api/v1/links/1", "free", "Origin: https://evil.example\r\n", 200, ""},
-		{"preflight for an unknown address", "OPTIONS", "/api/v1/nothing", "", allowed + preflight, 404, "https://app.example.com"},
+		{"preflight for an unknown path", "OPTIONS", "/api/v1/nothing", "", allowed + preflight, 404, "https://app.example.com"},
 		{"public page", "GET", "/v/x", "", allowed, 200, ""},
 		{"request without an origin", "GET", "/api/v1/links/1", "free", "", 200, ""},
 	} {

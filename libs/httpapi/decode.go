@@ -21,7 +21,7 @@ import (
 	"github.com/linkreel/linkreel/libs/jsdate"
 )
 
-// Optional is a field of a PATCH: absent (zero value), null, or a value.
+// Optional is a field of a PATCH, which may be absent (the zero value), null, or a value.
 type Optional[T any] struct {
 	Set   bool // the field was in the body
 	Null  bool // its value was null
@@ -46,17 +46,17 @@ func (o *Optional[T]) Ptr() *T {
 	return &o.Value
 }
 
-// Fields collects the broken rules of a request, so that a caller gets all of them in one response.
-// It lists up to [apierr.MaxDetails] and counts the rest.
+// Fields collects the rules that a request breaks, so that the caller sees all of them in one
+// response. It lists up to [apierr.MaxDetails] and counts the rest.
 type Fields struct {
-	// Unknown contains the names of body fields that the destination does not have, in the order of
-	// the body. If there are many, it contains only the first.
+	// Unknown lists the fields of the body that the destination does not have, in body order. If
+	// there are many, it lists only the first ones.
 	Unknown []string
 	details []apierr.Detail
 	broken  map[string]bool // by field
 	more    int
-	listed  bool               // a detail already lists the names that the operation knows
-	schema  *jsonschema.Schema // the body's schema, or nil if it has none
+	listed  bool               // a detail already lists the known names
+	schema  *jsonschema.Schema // the body's schema, or nil if there is none
 }
 
 // Add adds broken rules. Only the first rule of each field is kept.
@@ -77,12 +77,11 @@ func (f *Fields) Add(details ...apierr.Detail) {
 	}
 }
 
-// HasError reports whether the value of field is already known to be invalid. If so, do not
-// validate it further.
+// HasError reports whether field already breaks a rule. If so, do not validate it further.
 func (f *Fields) HasError(field string) bool { return f.broken[field] }
 
-// HasErrorIn reports whether a field or a part of the field (rules.0.name is a part of rules)
-// breaks a rule.
+// HasErrorIn reports whether a field, or a part of it, breaks a rule. For example, rules.0.name is
+// a part of rules.
 func (f *Fields) HasErrorIn(field string) bool {
 	for broken := range f.broken {
 		if broken == field || strings.HasPrefix(broken, field+".") {
@@ -123,18 +122,18 @@ func (f *Fields) Err() error {
 	return apierr.InvalidSome(f.more, f.details...)
 }
 
-// Decode reads the body into dst, a pointer to a struct with json tags. The error is
-// INVALID_JSON for a body that is not one JSON object, and UNSUPPORTED_MEDIA_TYPE for a
-// body of another type. Fields lists the broken field rules. The handler adds the
-// broken rules that schemas cannot express, and then calls [Fields.Err].
+// Decode reads the body into dst, a pointer to a struct with json tags. The error is INVALID_JSON
+// for a body that is not a single JSON object, and UNSUPPORTED_MEDIA_TYPE for a body of another
+// media type. Fields lists the broken rules of the schema. The handler adds broken rules that
+// schemas cannot express, and then calls [Fields.Err].
 //
 // JSON names are case-sensitive: "URL" is not "url". The operation's schema decides whether an
-// unknown name is rejected or listed in [Fields.Unknown]. A PATCH without any known name is always
-// rejected. Decode also reports unknown query parameters. Fields with broken rules keep their zero
-// value.
+// unknown name is rejected or listed in [Fields.Unknown]. A PATCH that has only unknown names is
+// always rejected. Decode also reports unknown query parameters. A field that breaks a rule keeps
+// its zero value.
 func Decode(c *fiber.Ctx, dst any) (*Fields, error) {
-	// A body without a Content-Type counts as JSON. The comparison avoids parsing the most common
-	// header.
+	// A body without a Content-Type counts as JSON. Comparing with the most common header first
+	// avoids parsing it.
 	media := c.Get(fiber.HeaderContentType)
 	if media != "" && media != fiber.MIMEApplicationJSON && !isJSON(media) {
 		return nil, apierr.New(apierr.UnsupportedMediaType, "Send the body as application/json.")
@@ -160,7 +159,7 @@ func Decode(c *fiber.Ctx, dst any) (*Fields, error) {
 	return fields, nil
 }
 
-// DecodeOptional is Decode for an operation with an optional body.
+// DecodeOptional is [Decode] for an operation with an optional body.
 func DecodeOptional(c *fiber.Ctx, dst any) (*Fields, error) {
 	if len(c.Request().Body()) > 0 {
 		return Decode(c, dst)
@@ -177,8 +176,8 @@ func isJSON(contentType string) bool {
 	return err == nil && media == fiber.MIMEApplicationJSON && (params["charset"] == "" || strings.EqualFold(params["charset"], "utf-8"))
 }
 
-// DecodeObject is Decode for one strictly parsed JSON object, such as an item of a bulk request.
-// schema may be nil.
+// DecodeObject is [Decode] for a single JSON object, such as an item of a bulk request. It is
+// equally strict. schema may be nil.
 func DecodeObject(raw []byte, schema *jsonschema.Schema, dst any) (*Fields, error) {
 	o, err := parseObject(raw)
 	if err != nil {
@@ -206,8 +205,8 @@ func decodeObject(o *object, schema *jsonschema.Schema, dst any, unknown int) (*
 	return fields, nil
 }
 
-// fill decodes each member into the struct field with exactly the same name, and removes it from
-// the members.
+// fill decodes each member into the struct field with exactly the same name, and removes the member
+// from o.
 func fill(dst reflect.Value, o *object, fields *Fields) {
 	for i := range dst.NumField() {
 		name, _, _ := strings.Cut(dst.Type().Field(i).Tag.Get("json"), ",")
@@ -227,7 +226,7 @@ func fill(dst reflect.Value, o *object, fields *Fields) {
 			problem.Message = "The text contains half of a surrogate pair."
 		case json.Unmarshal(raw, dst.Field(i).Addr().Interface()) != nil:
 			dst.Field(i).SetZero()
-			if fields.HasErrorIn(name) { // this detail is more precise
+			if fields.HasErrorIn(name) { // the existing detail is more precise
 				continue
 			}
 			problem.Code, problem.Message = apierr.InvalidType, "This field has the wrong type."
@@ -238,19 +237,19 @@ func fill(dst reflect.Value, o *object, fields *Fields) {
 	}
 }
 
-// paired matches a JSON string without unpaired escaped surrogates. Go decodes an unpaired
-// surrogate to U+FFFD, but a text may also contain U+FFFD itself.
+// paired matches a JSON string without unpaired escaped surrogates. Checking the decoded text is
+// not enough: Go decodes an unpaired surrogate to U+FFFD, but the caller may also have sent U+FFFD.
 var paired = regexp.MustCompile(`(?i)^([^\\]|\\[^u]|\\u[^d]|\\ud[0-7]|\\ud[89ab]..\\ud[c-f])*$`)
 
-// These limit how many bytes of a caller's unknown names a response repeats. A bulk response has up
-// to a hundred items.
+// These constants limit how many bytes of unknown names a response repeats. The limit per item is
+// lower, because a bulk response has up to a hundred items.
 const (
 	maxUnknown     = 8 << 10
 	maxUnknownItem = 400
 )
 
-// unknownNames returns the names that fill has not used, in the order of the body. bytes bounds
-// their total size.
+// unknownNames returns the names that fill did not use, in body order. bytes bounds their total
+// size.
 func unknownNames(o *object, bytes int) []string {
 	var out []string
 	for _, name := range o.names {
@@ -265,19 +264,19 @@ func unknownNames(o *object, bytes int) []string {
 	return out
 }
 
-// Limits of a body, besides its size. The largest useful body, a bulk request with every field, has
-// about 4,000 values.
+// Limits of a body, in addition to its size. The largest useful body, a bulk request with every
+// field, has about 4,000 values.
 const (
-	maxDepth  = 32     // maximum depth of nesting
+	maxDepth  = 32     // maximum nesting depth
 	maxValues = 10_000 // maximum number of values
 )
 
-// object is a strict JSON object: its parsed value for validation, and its raw members for
-// decoding.
+// object is a strictly parsed JSON object. It has the parsed value for validation and the raw
+// members for decoding.
 type object struct {
 	value   map[string]any
 	members map[string]json.RawMessage
-	names   []string // in the body's order
+	names   []string // in body order
 }
 
 var (
@@ -285,8 +284,8 @@ var (
 	errMany = invalidJSON(fmt.Sprintf("The body has more than %d values.", maxValues))
 )
 
-// errTwice returns the error for a duplicate name in an object. Parsers disagree about which of the
-// two values to use.
+// errTwice returns the error for a duplicate name in an object, which is rejected because parsers
+// disagree about which value to use.
 func errTwice(name string) error {
 	if len(name) > maxShownName {
 		return invalidJSON("The body contains a field twice. Send it once.")
@@ -296,9 +295,9 @@ func errTwice(name string) error {
 
 func invalidJSON(message string) error { return apierr.New(apierr.InvalidJSON, message) }
 
-// parseObject reads exactly one JSON object in UTF-8 without duplicate names (RFC 8259,
-// and I-JSON's rule on names, RFC 7493 §2.3). It stops at the first violation, so that
-// its cost is bounded by the body's size and by maxValues.
+// parseObject reads exactly one JSON object in UTF-8 without duplicate names (RFC 8259, and the
+// rule on names of I-JSON, RFC 7493 §2.3). It stops at the first violation, so that the body's size
+// and maxValues bound its cost.
 func parseObject(body []byte) (*object, error) {
 	if !utf8.Valid(body) {
 		return nil, invalidJSON("The body is not valid UTF-8.")
@@ -323,8 +322,8 @@ func parseObject(body []byte) (*object, error) {
 	return nil, err
 }
 
-// parser reads token by token, because the standard decoder keeps only the last of several members
-// with the same name, and has no limits.
+// parser reads token by token. The standard decoder would keep only the last of several members
+// with the same name, and it has no limits.
 type parser struct {
 	*json.Decoder
 	body   []byte
@@ -332,7 +331,7 @@ type parser struct {
 	values int
 }
 
-// object reads the members of an object, including its end.
+// object reads the members and the end of an object.
 func (p *parser) object(depth int) (map[string]any, error) {
 	out := map[string]any{}
 	for p.More() {
@@ -357,7 +356,7 @@ func (p *parser) object(depth int) (map[string]any, error) {
 	return out, err
 }
 
-// value reads one value. depth is the number of enclosing containers.
+// value reads one value. depth is the number of objects and arrays that contain it.
 func (p *parser) value(depth int) (any, error) {
 	if p.values++; p.values > maxValues {
 		return nil, errMany
@@ -395,8 +394,8 @@ func (p *parser) array(depth int) ([]any, error) {
 }
 
 // tame limits the cost of validating numbers. Schemas compare exact fractions, and the exact value
-// of 1e999999 has a million digits. So a long number becomes the nearest float64. A number out of
-// range becomes ±1e309, which exceeds every bound in a schema.
+// of 1e999999 has a million digits. tame therefore replaces a long number with the nearest float64,
+// and a number out of range with ±1e309, which exceeds every bound in a schema.
 func tame(number json.Number) json.Number {
 	const plain = 40 // longer than any number that a field accepts
 	if len(number) <= plain && !strings.ContainsAny(string(number), "eE") {

@@ -16,11 +16,11 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// addFailures converts the leaves of a schema failure to details, one per field.
+// addFailures converts the leaves of a schema failure into details, one per field.
 func (f *Fields) addFailures(e *jsonschema.ValidationError) {
 	for i := range e.InstanceLocation {
 		if i > 0 && f.HasError(strings.Join(e.InstanceLocation[:i], ".")) {
-			return // report one error for a list that is too long, instead of one for each item
+			return // report one error for a list that is too long, not one for each item
 		}
 	}
 	if k, ok := e.ErrorKind.(*kind.AdditionalProperties); ok {
@@ -33,8 +33,8 @@ func (f *Fields) addFailures(e *jsonschema.ValidationError) {
 	}
 	switch e.ErrorKind.(type) {
 	case *kind.AnyOf, *kind.OneOf:
-		// The branches contradict each other. The caller only needs to know that the value has none
-		// of the accepted types.
+		// The errors of the branches contradict each other. The caller only needs to know that the
+		// value has none of the accepted types.
 		message := "This field has the wrong type."
 		if want := branchTypes(e); want != nil {
 			message = "Use " + typesOf(want) + "."
@@ -96,8 +96,8 @@ func detailsOf(e *jsonschema.ValidationError) []apierr.Detail {
 	return []apierr.Detail{d}
 }
 
-// branchTypes returns the types that the branches of a failure accept, or nil if a branch has
-// failed for another reason.
+// branchTypes returns the types that the branches of a failure accept, or nil if a branch failed
+// for another reason.
 func branchTypes(e *jsonschema.ValidationError) (want []string) {
 	for _, cause := range e.Causes {
 		k, ok := cause.ErrorKind.(*kind.Type)
@@ -109,7 +109,7 @@ func branchTypes(e *jsonschema.ValidationError) (want []string) {
 	return want
 }
 
-// typesOf lists JSON types as in a sentence: a string, or null. Null is last.
+// typesOf lists JSON types as a phrase, with null last: "a string, or null".
 func typesOf(want []string) string {
 	names := map[string]string{
 		"string": "a string", "number": "a number", "integer": "a whole number", "boolean": "true or false", "array": "a list", "object": "an object",
@@ -130,7 +130,7 @@ func typesOf(want []string) string {
 	return text
 }
 
-// count formats a number with a noun: 1 item, 2 items.
+// count formats a number with a noun: "1 item", "2 items".
 func count(n int, thing string) string {
 	if n != 1 {
 		thing += "s"
@@ -140,8 +140,8 @@ func count(n int, thing string) string {
 
 func location(e *jsonschema.ValidationError) string { return strings.Join(e.InstanceLocation, ".") }
 
-// addQuery rejects the parameters that the operation does not have. params maps each parameter of
-// the operation to true if it may be repeated.
+// addQuery rejects parameters that the operation does not have. params maps each parameter of the
+// operation to true if it may be repeated.
 func (f *Fields) addQuery(args *fasthttp.Args, params map[string]bool) {
 	known := slices.Sorted(maps.Keys(params))
 	seen := map[string]bool{}
@@ -152,16 +152,15 @@ func (f *Fields) addQuery(args *fasthttp.Args, params map[string]bool) {
 		case !ok && name != "": // an empty name is a stray & or =
 			f.addUnknownName(nil, name, known, "parameter")
 		case ok && seen[name] && !repeatable:
-			// Handlers read only the first value, so a second value would be ignored without
-			// notice.
+			// Handlers read only the first value, so a second value would be silently ignored.
 			f.Add(apierr.Detail{Field: name, Code: apierr.Unknown, Message: "Send this parameter once. It accepts only one value."})
 		}
 		seen[name] = true
 	}
 }
 
-// addBody rejects every name in the body of an operation that reads no body. A body without names
-// is accepted, because it contains nothing to ignore.
+// addBody rejects every name in the body of an operation that takes no body. A body without names
+// is accepted, because nothing in it would be ignored.
 func (f *Fields) addBody(body []byte) {
 	o, err := parseObject(body)
 	if err != nil {
@@ -172,7 +171,7 @@ func (f *Fields) addBody(body []byte) {
 	}
 }
 
-// addUnknown rejects the unknown names in a closed object.
+// addUnknown rejects unknown names. at is the path of the object that contains them.
 func (f *Fields) addUnknown(at, names []string) {
 	var known []string
 	if s := schemaAt(f.schema, at); s != nil {
@@ -186,14 +185,14 @@ func (f *Fields) addUnknown(at, names []string) {
 
 func (f *Fields) addUnknownName(at []string, name string, known []string, what string) {
 	if len(f.details) >= apierr.MaxDetails {
-		f.more++ // only count these, because finding similar names takes time
+		f.more++ // only count these names, because finding similar names takes time
 		return
 	}
 	message := "There is no such " + what + " here."
 	if near := nearest(name, known); near != "" {
 		message += " Did you mean " + near + "?"
 	} else if len(known) > 0 && !f.listed {
-		f.listed = true // list them only once, which bounds the response
+		f.listed = true // list the known names only once, to bound the response
 		message += " The " + what + "s are " + listed(known) + "."
 	}
 	shown := strings.ToValidUTF8(name, "\uFFFD")
@@ -206,7 +205,7 @@ func (f *Fields) addUnknownName(at []string, name string, known []string, what s
 // maxShownName limits how many code points of an unknown name a response repeats.
 const maxShownName = 100
 
-// nothingKnown rejects a change that contains only unknown fields.
+// nothingKnown rejects a change if all of its fields are unknown.
 func (f *Fields) nothingKnown(names []string) {
 	s := schemaAt(f.schema, nil)
 	if closed(s) {
@@ -220,8 +219,8 @@ func (f *Fields) nothingKnown(names []string) {
 	f.addUnknown(nil, slices.Clone(names))
 }
 
-// hint extends the message for a missing field with a similar name in the body or, if there is
-// none, with the first unknown name.
+// hint extends the message for a missing field: it mentions a similar name from the body or, if
+// there is none, the first unknown name.
 func (f *Fields) hint() {
 	for i := range f.details {
 		d := &f.details[i]
@@ -275,7 +274,7 @@ func editable(s *jsonschema.Schema) []string {
 
 // nearest returns the known name that the caller probably meant by name, or "" if no known name is
 // similar. It recognises other spellings (snake_case, singular and plural), up to two wrong
-// letters, and names that end with a known name as a word: destinationUrl matches url.
+// letters, and names whose last word is a known name: destinationUrl matches url.
 func nearest(name string, known []string) string {
 	if len(name) > 64 {
 		return ""
@@ -290,7 +289,7 @@ func nearest(name string, known []string) string {
 			d = 0
 		case d <= allowed(want):
 		case len(want) >= 3 && strings.EqualFold(lastWord(name), k):
-			d = 3 // after every misspelling
+			d = 3 // less likely than any misspelling
 		default:
 			continue
 		}
@@ -301,8 +300,8 @@ func nearest(name string, known []string) string {
 	return best
 }
 
-// allowed returns how many letters of a name may be wrong. It is lower for short names, because all
-// short words are similar.
+// allowed returns how many letters of a name may be wrong. It returns less for short names, because
+// short words are similar to many others.
 func allowed(name string) int {
 	switch n := len(name); {
 	case n < 3:
@@ -314,8 +313,8 @@ func allowed(name string) int {
 	}
 }
 
-// plain returns the letters and digits of a name in lower case, so that all naming styles give the
-// same result.
+// plain returns the letters and digits of a name in lower case, so that the naming style does not
+// matter.
 func plain(name string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsLetter(r) && !unicode.IsDigit(r) {
@@ -339,7 +338,8 @@ func lastWord(name string) string {
 	return name[start:]
 }
 
-// distance returns the number of insertions, deletions, replacements and swaps of adjacent letters.
+// distance returns the edit distance of two names, counting insertions, deletions, replacements and
+// swaps of adjacent letters.
 func distance(a, b string) int {
 	s, t := []rune(a), []rune(b)
 	var before []int

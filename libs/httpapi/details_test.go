@@ -13,8 +13,8 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 )
 
-// strictAPI serves routes of the real contract. It records in acted which of them have made a
-// change.
+// strictAPI serves routes of the real contract. It appends the method of each request that made a
+// change to acted.
 func strictAPI(t *testing.T, acted *[]string) func() net.Conn {
 	t.Helper()
 	find := func(c *fiber.Ctx) error {
@@ -88,17 +88,17 @@ func TestUnknownNamesAreNeverDroppedInSilence(t *testing.T) {
 		{"repeated single value", "GET", "/api/v1/links?limit=1&limit=2", "", 400, []string{"limit unknown Send this parameter once. It accepts only one value."}},
 		{"repeated list parameter", "GET", "/api/v1/links?tag=a&tag=b", "", 200, nil},
 		{"stray ampersand", "GET", "/api/v1/links?&limit=1&", "", 200, nil},
-		{"HEAD like GET", "HEAD", "/api/v1/links?tags=zzz", "", 400, nil},
-		{"read with a dropped response", "GET", "/api/v1/links/mine?fields=slug", "", 400, []string{"fields" + parameter}},
-		{"404 before 400 on a read", "GET", "/api/v1/links/other?fields=slug", "", 404, nil},
-		{"404 before 400 on a delete", "DELETE", "/api/v1/links/other?force=1", "", 404, nil},
-		{"delete", "DELETE", "/api/v1/links/mine?force=1", "", 400, []string{"force" + parameter}},
+		{"misspelt filter in a HEAD", "HEAD", "/api/v1/links?tags=zzz", "", 400, nil},
+		{"unknown parameter of a read", "GET", "/api/v1/links/mine?fields=slug", "", 400, []string{"fields" + parameter}},
+		{"missing record and unknown parameter on a read", "GET", "/api/v1/links/other?fields=slug", "", 404, nil},
+		{"missing record and unknown parameter on a delete", "DELETE", "/api/v1/links/other?force=1", "", 404, nil},
+		{"unknown parameter of a delete", "DELETE", "/api/v1/links/mine?force=1", "", 400, []string{"force" + parameter}},
 		{"body of an operation without a body", "POST", "/api/v1/domains/mine/verify", `{"force":true}`, 400, []string{"force" + field}},
 		{"empty body of an operation without a body", "POST", "/api/v1/domains/mine/verify", `{}`, 204, nil},
 		{"unknown parameter of a page", "GET", "/v/x?fbclid=1", "", 200, nil},
-		{"key", "POST", "/api/v1/keys", `{"name":"ci","scope":["links:read"],"expires_at":1}`, 400,
+		{"unknown fields of a key", "POST", "/api/v1/keys", `{"name":"ci","scope":["links:read"],"expires_at":1}`, 400,
 			[]string{"expires_at" + field + " Did you mean expiresAt?", "scope" + field + " Did you mean scopes?"}},
-		{"body and query together", "POST", "/api/v1/keys?dryRun=1", `{"nam":"ci"}`, 400,
+		{"unknown names in body and query", "POST", "/api/v1/keys?dryRun=1", `{"nam":"ci"}`, 400,
 			[]string{"name required This field is required. The body has \"nam\". Did you mean name?", "nam" + field + " Did you mean name?", "dryRun" + parameter}},
 		{"create with unknown fields", "POST", "/api/v1/links", `{"url":"https://example.com","tite":"x"}`, 200, nil},
 		{"create without a required field", "POST", "/api/v1/links", `{"destinationUrl":"https://example.com"}`, 400,
@@ -127,7 +127,7 @@ func TestUnknownNamesAreNeverDroppedInSilence(t *testing.T) {
 	}
 }
 
-// The response repeats only a bounded part of a hostile body or query.
+// The response repeats only a limited part of a hostile body or query.
 func TestManyLongUnknownNamesMakeAShortAnswer(t *testing.T) {
 	t.Parallel()
 	var acted []string

@@ -1,15 +1,15 @@
 // Package httpapi serves the HTTP APIs of all Linkreel services with the same server setup, order
 // of checks, body format and error responses.
 //
-// A request passes these steps: recover, request id and span, access line and metric, deadline,
-// CORS. On a route that needs a key, these follow: key (401), rate limit (429), suspension, scope
-// and plan (403), queue for changes of the same record (429), Idempotency-Key of a POST. The
-// handler comes last. libs/httpserver rejects requests that no route should handle, for example
-// with several Host headers or a compressed body. Handlers return errors and never choose a status
-// for one.
+// Each request passes through these steps: recover, request id and span, access line and metric,
+// deadline, CORS. On a route that needs a key, these steps follow: key (401), rate limit (429),
+// suspension, scope and plan (403), queue for changes of the same record (429), Idempotency-Key of
+// a POST. The handler runs last. libs/httpserver rejects requests that no route should handle, such
+// as those with several Host headers or a compressed body. Handlers return errors and never choose
+// the status for an error.
 //
-// Fiber reuses its buffers and never cancels its context. So handlers pass c.UserContext() on,
-// which contains the deadline, the principal and the trace, but never c itself.
+// Fiber reuses its buffers and never cancels its context. Handlers therefore pass on
+// c.UserContext(), which has the deadline, the principal and the trace, but never c itself.
 package httpapi
 
 import (
@@ -65,63 +65,61 @@ type Options struct {
 	// Idempotency stores the responses to POSTs. If it is nil, the Idempotency-Key header is
 	// ignored.
 	Idempotency *idempotency.Firestore
-	// Proxies are the proxies whose X-Forwarded-For is trusted.
+	// Proxies are the proxies that are trusted to set X-Forwarded-For.
 	Proxies httpserver.Proxies
-	// BaseURL is the product's base address. If it is an https address, responses from its host
+	// BaseURL is the product's base address. If it begins with https://, responses from its host
 	// tell browsers to use only https.
 	BaseURL string
-	// CORSOrigins are the origins whose pages may call the API, such as
-	// https://app.example.com; "*" allows any origin. Pages send no cookies, so the caller's
-	// key is the only credential.
+	// CORSOrigins are the origins whose pages may call the API, such as https://app.example.com;
+	// "*" allows any origin. Requests carry no cookies, so the caller's key is the only credential.
 	CORSOrigins []string
-	// Peers means that only services of the installation call this API, so their traces are
-	// continued.
+	// Peers means that only services of the installation call this API, so the API continues their
+	// traces.
 	Peers bool
 	// Timeout bounds a request; 0 means ten seconds.
 	Timeout time.Duration
-	// Page writes errors of public pages (every path outside /api, /admin and
-	// /internal); nil writes JSON there too.
+	// Page writes error responses for public pages, which are all paths outside /api, /admin and
+	// /internal. If it is nil, these errors are JSON too.
 	Page func(c *fiber.Ctx, e *apierr.Error) error
 	// Now returns the time; nil means the system clock.
 	Now func() time.Time
 	// Log receives access lines and errors; nil means slog.Default().
 	Log *slog.Logger
-	// Access selects the requests that write an access line. The zero value means all.
+	// Access selects the requests for which an access line is logged. The zero value means all.
 	Access httpserver.AccessLog
 }
 
-// API is a set of routes with the checks of this package.
+// API is a set of routes that are protected by the checks of this package.
 type API struct {
 	opt     Options
 	app     *fiber.App
 	tracer  trace.Tracer
-	misses  *ratelimit.Misses // counts lookups with revoked keys that found no idempotency record
+	misses  *ratelimit.Misses // counts lookups with revoked keys that find no idempotency record
 	changes *turns.Queue      // queues the changes of each record, by account and id
 	turns   *turns.Queue      // queues requests of routes that are [Access.InTurn], by account
 	routes  []Route
-	finds   map[string]fiber.Handler // by path; see Finds
+	finds   map[string]fiber.Handler // by method and path; see Finds
 	sampled atomic.Uint64            // number of requests, for the sampling of Options.Access
 }
 
 // Route is a method and a path in Fiber's syntax ("/api/v1/links/:id").
 type Route struct{ Method, Path string }
 
-// Access is what a route requires beyond a valid key. The zero value requires nothing
-// more.
+// Access is what a route requires in addition to a valid key. The zero value requires nothing more.
 type Access struct {
 	Scope identity.ScopeSet
-	Plan  identity.Plan // the lowest plan that may call
+	Plan  identity.Plan // the lowest plan that may use the route
 	// Repeatable is for a POST that may revoke the key it is called with. If its response is lost,
-	// the caller has no valid key: the old key is revoked, and the new key has not arrived. So a
-	// revoked key may still repeat a request that it made while it was valid, with the same
+	// the caller has no valid key: the old key is revoked, and the new key has not arrived. A
+	// revoked key may therefore repeat a request that it made while it was valid, with the same
 	// Idempotency-Key.
 	Repeatable bool
 	// OneCommit is for a POST that does all its work in one change of package record and writes its
 	// response ([Created]) before the change commits. The response is then stored in the same
-	// commit, so no record is needed before the handler runs.
+	// commit, so no idempotency record needs to be written before the handler runs.
 	OneCommit bool
-	// InTurn is for a route with large requests. A process runs one request of each account at a
-	// time. Other requests of the account wait until their deadline.
+	// InTurn is for a route with large requests. Each process runs only one such request per
+	// account at a time. Others wait, at most until their deadline.
 	InTurn bool
 }
 
@@ -139,8 +137,8 @@ func New(opt Options) *API {
 	declare(opt.Name)
 	a := &API{
 		opt: opt, tracer: otel.Tracer(opt.Name),
-		// The burst is below the default, because each miss costs a read of the store, and only
-		// callers that rotated their key and lost the response look for such a record.
+		// The burst is below the default, because each miss costs a read of the store. Only callers
+		// that rotated their key and lost the response cause these lookups.
 		misses:  ratelimit.NewMisses(ratelimit.MissOptions{Burst: 60, Now: opt.Now}),
 		turns:   turns.NewQueue(turns.QueueOptions{Name: "bulk", Each: 1}),
 		changes: turns.NewQueue(turns.QueueOptions{Name: "record", Each: 1, Waiting: changesWaiting}),
@@ -158,7 +156,7 @@ func New(opt Options) *API {
 	return a
 }
 
-// changesWaiting is how many changes of one record may wait for the running change.
+// changesWaiting is the maximum number of changes of one record that wait for the running change.
 const changesWaiting = 16
 
 // Handle adds a route that needs a key. Within a process, requests of one account that change the
@@ -191,9 +189,9 @@ func (a *API) Handle(method, path string, access Access, h fiber.Handler) {
 	a.add(method, path, guarded)
 }
 
-// changeOf waits until no other request of the account changes the record. It waits for at most
-// half of the request's time. A change that started later might reach the deadline, and the caller
-// would not know whether it was committed.
+// changeOf waits until no other request of the account changes the record, but for at most half of
+// the request's remaining time. A change that started later might reach the deadline, and the
+// caller would not know whether it was committed.
 func changeOf(c *fiber.Ctx, line *turns.Queue, record string) (done func(), err error) {
 	ctx := c.UserContext()
 	if end, ok := ctx.Deadline(); ok {
@@ -208,8 +206,8 @@ func changeOf(c *fiber.Ctx, line *turns.Queue, record string) (done func(), err 
 	return done, err
 }
 
-// HandleToken adds a route that requires a token from the configuration, such as the operator's;
-// see [OnlyBearer]. POST requests accept an Idempotency-Key. Their records are stored under
+// HandleToken adds a route that requires a configured token, such as the operator's; see
+// [OnlyBearer]. POST requests accept an Idempotency-Key. Their idempotency records are stored under
 // account, which is not the id of a real account. mark adds the actor to ctx.
 func (a *API) HandleToken(method, path, token, message, account string, mark func(context.Context) context.Context, h fiber.Handler) {
 	h = a.strict(method, path, h)
@@ -236,10 +234,9 @@ func (a *API) add(method, path string, h fiber.Handler) {
 }
 
 // Finds sets the lookup for an operation without a JSON body. A 403 or a 404 takes precedence over
-// a 400. So if such a request contains an unknown name, find runs first, and its error is the
-// response. find must have no side effects. Without find, such a request gets a 400, even if the
-// record does not exist or the caller lacks the rights. A GET needs no find, because its handler
-// runs instead.
+// a 400, so if a request contains an unknown name, find runs first, and its error is the response.
+// find must have no side effects. Without find, such a request gets a 400, even if the record does
+// not exist or the caller lacks the rights. A GET needs no find, because its handler runs instead.
 func (a *API) Finds(method, path string, find fiber.Handler) {
 	if a.finds == nil {
 		a.finds = map[string]fiber.Handler{}
@@ -310,7 +307,7 @@ func (a *API) Routes() []Route { return a.routes }
 // the path "/", health checks of load balancers on "/" get a 200.
 func (a *API) Handler() fasthttp.RequestHandler {
 	// Fiber runs handlers in the order in which they were added, so this handler runs only if no
-	// route matched.
+	// route matches.
 	a.app.Use(func(c *fiber.Ctx) error {
 		if allow := methodsOf(a.app, c.Path()); len(allow) > 0 {
 			return &apierr.Error{Code: apierr.MethodNotAllowed, Message: "This address accepts only " + listed(allow) + ".", Allow: allow}
@@ -328,7 +325,7 @@ func (a *API) Handler() fasthttp.RequestHandler {
 	home := slices.ContainsFunc(a.routes, func(r Route) bool { return r.Path == "/" })
 	return httpserver.StrictTransport(a.opt.BaseURL, func(ctx *fasthttp.RequestCtx) {
 		if !home && len(ctx.Path()) == 1 && httpserver.AsksForHealth(ctx) {
-			// Balancers send a check every few seconds, so do not write a log line, span or metric.
+			// Load balancers check every few seconds, so do not write a log line, span or metric.
 			httpserver.Healthy(ctx)
 			return
 		}
@@ -345,7 +342,7 @@ var knownMethods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OP
 
 // around is the outermost layer. It catches every error and panic.
 func (a *API) around(c *fiber.Ctx) (err error) {
-	started := time.Now() // real time, because the clock of a test does not measure durations
+	started := time.Now() // real time, because a test's clock does not measure durations
 	ctx, cancel := context.WithTimeout(c.UserContext(), a.opt.Timeout)
 	defer cancel()
 	start := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer), trace.WithNewRoot()}
@@ -356,7 +353,7 @@ func (a *API) around(c *fiber.Ctx) (err error) {
 	defer span.End()
 	r := &identity.Request{ID: span.SpanContext().TraceID().String(), Began: started}
 	if !span.SpanContext().TraceID().IsValid() {
-		r.ID = strings.ToLower(identity.NewNonce()) // without a tracing SDK, as in unit tests
+		r.ID = strings.ToLower(identity.NewNonce()) // there is no tracing SDK, as in unit tests
 	}
 	c.SetUserContext(identity.WithRequest(ctx, r))
 	c.Set("X-Request-Id", r.ID)
@@ -378,9 +375,9 @@ func (a *API) around(c *fiber.Ctx) (err error) {
 	return nil
 }
 
-// follow connects the request's span with the caller's span. It continues the trace of a service of
-// the installation. It only links to a trace of any other caller, because external callers must not
-// choose which requests are traced.
+// follow connects the request's span with the caller's span. If the caller is a service of the
+// installation, follow continues its trace. Otherwise it only links to the trace, because external
+// callers must not choose which requests are traced.
 func (a *API) follow(ctx context.Context, c *fiber.Ctx, start []trace.SpanStartOption) (context.Context, []trace.SpanStartOption) {
 	carrier := propagation.MapCarrier{"traceparent": c.Get("traceparent"), "tracestate": c.Get("tracestate")}
 	remote := trace.SpanContextFromContext(otel.GetTextMapPropagator().Extract(context.Background(), carrier))
@@ -393,14 +390,14 @@ func (a *API) follow(ctx context.Context, c *fiber.Ctx, start []trace.SpanStartO
 	return ctx, append(start, trace.WithLinks(trace.Link{SpanContext: remote}))
 }
 
-// duration uses the metric names of the OpenTelemetry conventions, which dashboards support.
+// duration uses the name and labels of the OpenTelemetry conventions, which dashboards support.
 var duration = promauto.NewHistogramVec(prometheus.HistogramOpts{
 	Name: "http_server_request_duration_seconds", Help: "Time from the last byte of the request to the first byte of the response.",
 	Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 }, []string{"otel_scope_name", "http_request_method", "http_route", "http_response_status_code"})
 
-// declare creates the series of server errors before the first error. The series of routes are
-// created by their first response, because there are many routes.
+// declare creates the series of server errors before the first error. The series of a route are
+// created by its first response, because there are many routes.
 func declare(name string) {
 	for _, status := range []string{"500", "503"} {
 		duration.WithLabelValues(name, fiber.MethodGet, "(none)", status)
@@ -413,7 +410,7 @@ func (a *API) observe(c *fiber.Ctx, r *identity.Request, span trace.Span, starte
 		method = "_OTHER" // see Handler
 	}
 	if route == "/" && c.Path() != "/" {
-		route = "(none)" // the catch-all: labels with the paths of callers would be unbounded
+		route = "(none)" // no route matched; labels with callers' paths would be unbounded
 	}
 	size := max(0, res.Header.ContentLength()) // for a stream; 0 if its length is unknown
 	if !res.IsBodyStream() {
@@ -431,7 +428,7 @@ func (a *API) observe(c *fiber.Ctx, r *identity.Request, span trace.Span, starte
 	duration.WithLabelValues(a.opt.Name, method, route, strconv.Itoa(status)).Observe(took.Seconds())
 	level := slog.LevelInfo
 	if strings.HasPrefix(route, "/internal/") {
-		level = slog.LevelDebug // so that a public request writes exactly one line
+		level = slog.LevelDebug // so that each public request writes exactly one line
 	}
 	if !a.opt.Log.Enabled(ctx, level) {
 		return
@@ -454,7 +451,7 @@ func (a *API) observe(c *fiber.Ctx, r *identity.Request, span trace.Span, starte
 	a.opt.Log.LogAttrs(ctx, level, "access", attrs...)
 }
 
-// admit does the checks in this order: key, rate limit, suspension, scope, plan.
+// admit makes these checks in order: key, rate limit, suspension, scope, plan.
 func (a *API) admit(c *fiber.Ctx, access Access) error {
 	bearer, err := bearerOf(c)
 	if err != nil {
@@ -489,14 +486,14 @@ func (a *API) admit(c *fiber.Ctx, access Access) error {
 	return nil
 }
 
-// PlanRequired is the error of an operation that needs a higher plan.
+// PlanRequired returns the error for an operation that needs a higher plan.
 func PlanRequired(need, have identity.Plan) error {
 	return &apierr.Error{Code: apierr.PlanRequired, RequiredPlan: need.String(), CurrentPlan: have.String(),
 		Message: "This operation needs the " + need.String() + " plan or higher."}
 }
 
-// Charge takes n more tokens from the account's rate limit, for a request that costs more than one,
-// and returns an error if too few are left.
+// Charge takes n more tokens from the account's rate limit for a request that costs more than one.
+// It returns an error if too few are left.
 func (a *API) Charge(c *fiber.Ctx, n int) error {
 	if n <= 0 {
 		return nil
@@ -518,8 +515,8 @@ func limited(l apikey.Limit) error {
 	}
 }
 
-// setLimitHeaders sets the headers of the IETF draft and the older X- headers. Reset times are in
-// whole seconds and rounded up, so that a caller that waits until then is not rejected.
+// setLimitHeaders sets the headers of the IETF draft and the older X- headers. Reset times are
+// rounded up to whole seconds, so that a caller that waits until then is not rejected.
 func setLimitHeaders(c *fiber.Ctx, l apikey.Limit, now time.Time) {
 	reset := int64(math.Ceil(l.ResetAfter.Seconds()))
 	c.Set("RateLimit-Policy", `"default";q=`+strconv.Itoa(l.Limit)+`;w=60`)
@@ -529,7 +526,7 @@ func setLimitHeaders(c *fiber.Ctx, l apikey.Limit, now time.Time) {
 	c.Set("X-RateLimit-Reset", strconv.FormatInt(now.Unix()+reset, 10))
 }
 
-// bearerOf returns the token in the Authorization header. It ignores keys in queries and cookies,
+// bearerOf returns the token from the Authorization header. It ignores keys in queries and cookies,
 // and rejects a second header.
 func bearerOf(c *fiber.Ctx) (string, error) {
 	values := c.Request().Header.PeekAll(fiber.HeaderAuthorization)
@@ -561,8 +558,8 @@ func OnlyBearer(token, message string, h fiber.Handler) fiber.Handler {
 	}
 }
 
-// once runs a POST under its Idempotency-Key: a repeated key gets the first response again, without
-// repeating the action.
+// once runs a POST under its Idempotency-Key. If the key is repeated, the caller gets the first
+// response again, and the action is not repeated.
 func (a *API) once(c *fiber.Ctx, account string, oneCommit bool, h fiber.Handler) error {
 	ctx, key := c.UserContext(), c.Get(idempotencyKey)
 	if a.opt.Idempotency == nil || len(c.Request().Header.PeekAll(idempotencyKey)) == 0 {

@@ -50,7 +50,7 @@ var keys = keyring{
 	"creator":   {AccountID: "b", Plan: identity.Creator, Scopes: identity.AllScopes},
 	"readonly":  {AccountID: "b", Plan: identity.Creator, Scopes: identity.LinksRead},
 	"suspended": {AccountID: "c", Plan: identity.Creator, Scopes: identity.AllScopes, Suspended: true},
-	"busy":      {AccountID: "d", Plan: identity.Free, Suspended: true}, // causes every kind of refusal
+	"busy":      {AccountID: "d", Plan: identity.Free, Suspended: true}, // rate-limited, suspended and without scopes
 }
 
 // serve runs an API in memory and returns a function that connects to the API.
@@ -122,16 +122,16 @@ func TestRefusals(t *testing.T) {
 	}{
 		{name: "missing key", method: "GET", path: "/api/v1/links/1", status: 401, code: "MISSING_API_KEY", header: map[string]string{"Www-Authenticate": `Bearer realm="linkreel"`}},
 		{name: "unknown key", method: "GET", path: "/api/v1/links/1", key: "x", status: 401, code: "INVALID_API_KEY", header: map[string]string{"Www-Authenticate": `Bearer realm="linkreel", error="invalid_token"`}},
-		{name: "other scheme", method: "GET", path: "/api/v1/links/1", headers: "Authorization: Basic creator\r\n", status: 401, code: "INVALID_API_KEY"},
-		{name: "two keys", method: "GET", path: "/api/v1/links/1", key: "creator", headers: "Authorization: Bearer creator\r\n", status: 401, code: "INVALID_API_KEY"},
-		{name: "scheme in another case", method: "GET", path: "/api/v1/links/1", headers: "authorization: bearer creator\r\n", status: 200},
-		{name: "lower plan", method: "DELETE", path: "/api/v1/links/1", key: "free", status: 403, code: "PLAN_REQUIRED"},
-		{name: "missing scope, which takes precedence over the plan", method: "DELETE", path: "/api/v1/links/1", key: "readonly", status: 403, code: "INSUFFICIENT_SCOPE"},
+		{name: "unsupported scheme", method: "GET", path: "/api/v1/links/1", headers: "Authorization: Basic creator\r\n", status: 401, code: "INVALID_API_KEY"},
+		{name: "two Authorization headers", method: "GET", path: "/api/v1/links/1", key: "creator", headers: "Authorization: Bearer creator\r\n", status: 401, code: "INVALID_API_KEY"},
+		{name: "scheme in lower case", method: "GET", path: "/api/v1/links/1", headers: "authorization: bearer creator\r\n", status: 200},
+		{name: "plan that is too low", method: "DELETE", path: "/api/v1/links/1", key: "free", status: 403, code: "PLAN_REQUIRED"},
+		{name: "missing scope and plan that is too low", method: "DELETE", path: "/api/v1/links/1", key: "readonly", status: 403, code: "INSUFFICIENT_SCOPE"},
 		{name: "suspended account", method: "GET", path: "/api/v1/links/1", key: "suspended", status: 403, code: "ACCOUNT_SUSPENDED"},
-		{name: "exhausted limit, which takes precedence over all except the key", method: "DELETE", path: "/api/v1/links/1", key: "busy", status: 429, code: "RATE_LIMITED", header: map[string]string{"Retry-After": "2"}},
+		{name: "exhausted limit, suspended account and missing scope", method: "DELETE", path: "/api/v1/links/1", key: "busy", status: 429, code: "RATE_LIMITED", header: map[string]string{"Retry-After": "2"}},
 		{name: "unknown path", method: "GET", path: "/api/v1/nothing", status: 404, code: "NOT_FOUND"},
 		{name: "path in another case", method: "GET", path: "/api/v1/LINKS/1", key: "creator", status: 404, code: "NOT_FOUND"},
-		{name: "other method", method: "PUT", path: "/api/v1/links/1", key: "creator", status: 405, code: "METHOD_NOT_ALLOWED", header: map[string]string{"Allow": "GET, HEAD, DELETE"}},
+		{name: "unsupported method", method: "PUT", path: "/api/v1/links/1", key: "creator", status: 405, code: "METHOD_NOT_ALLOWED", header: map[string]string{"Allow": "GET, HEAD, DELETE"}},
 		{name: "panic", method: "GET", path: "/api/v1/panic", status: 500, code: "INTERNAL"},
 		{name: "unknown error", method: "GET", path: "/api/v1/fails", status: 500, code: "INTERNAL"},
 		{name: "dependency that is down", method: "GET", path: "/api/v1/down", status: 503, code: "UNAVAILABLE", header: map[string]string{"Retry-After": "1"}},
@@ -159,11 +159,11 @@ func TestRefusals(t *testing.T) {
 			known := tt.status == 200 || tt.status == 403 || tt.status == 429
 			for _, name := range []string{"RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"} {
 				if got := res.Header.Get(name); (got != "") != known {
-					t.Errorf("header %s = %q, want present = %v", name, got, known)
+					t.Errorf("header %s = %q, want it present = %v", name, got, known)
 				}
 			}
 			if id := res.Header.Get("X-Request-Id"); id == "" || tt.status >= 400 && body["error"].(map[string]any)["requestId"] != id {
-				t.Errorf("X-Request-Id = %q, want the same non-empty id as in %v", id, body)
+				t.Errorf("X-Request-Id = %q, want a non-empty id, as in the body %v", id, body)
 			}
 			if fault, ok := body["error"].(map[string]any); ok && fault["docUrl"] != "/docs/guides/errors#"+strings.ToLower(fmt.Sprint(fault["code"])) {
 				t.Errorf("docUrl = %v, want the anchor of the code", fault["docUrl"])
@@ -184,7 +184,7 @@ func TestParametersOutliveTheRequest(t *testing.T) {
 	c := dial()
 	defer func() { _ = c.Close() }()
 	r := bufio.NewReader(c)
-	for _, id := range []string{"id111", "id222", "id333"} { // one connection, which reuses its buffer
+	for _, id := range []string{"id111", "id222", "id333"} { // one connection, so the buffer is reused
 		if _, err := c.Write([]byte("GET /keep/" + id + " HTTP/1.1\r\nHost: x\r\n\r\n")); err != nil {
 			t.Fatal(err)
 		}
@@ -205,9 +205,9 @@ func TestOnlyStrictJSONIsRead(t *testing.T) {
 		good       bool
 	}{
 		{"object", `{"a":1,"b":{"a":2},"c":[{"a":1},{"a":2}]}`, true},
-		{"white space around", " \r\n\t{} ", true},
+		{"surrounding white space", " \r\n\t{} ", true},
 		{"huge number", `{"a":1e999}`, true},
-		{"deepest nesting", deep(31), true},
+		{"deepest allowed nesting", deep(31), true},
 		{"nothing", ``, false},
 		{"white space only", `  `, false},
 		{"array", `[]`, false},
@@ -218,7 +218,7 @@ func TestOnlyStrictJSONIsRead(t *testing.T) {
 		{"duplicate name", `{"a":1,"a":2}`, false},
 		{"duplicate name with an escape", `{"a":1,"\u0061":2}`, false},
 		{"nested duplicate name", `{"x":[{"a":1,"a":2}]}`, false},
-		{"value that looks like a name", `{"a":"a","b":"a"}`, true},
+		{"value equal to its name", `{"a":"a","b":"a"}`, true},
 		{"nested too deeply", deep(32), false},
 		{"invalid UTF-8", "{\"a\":\"\xff\"}", false},
 		{"byte order mark", "\ufeff{}", false},
@@ -304,7 +304,7 @@ func TestMadeUpMethodsGetTheUsualErrors(t *testing.T) {
 	}
 }
 
-// For a missing page, a program gets JSON and a browser gets a page.
+// For a missing page, programs get JSON and browsers get an HTML page.
 func TestProgramsGetTheErrorsOfPagesAsJSON(t *testing.T) {
 	t.Parallel()
 	dial := serve(t, httpapi.Options{Page: func(c *fiber.Ctx, e *apierr.Error) error {
@@ -335,11 +335,11 @@ func TestMatch(t *testing.T) {
 		ctx.Request().Header.Set("If-Match", header)
 		err := httpapi.IfMatch(ctx).Check(3)
 		if got := err == nil; got != want {
-			t.Errorf("Check of If-Match %q against revision 3 succeeded = %v, want %v", header, got, want)
+			t.Errorf("If-Match %q, Check(3) succeeded = %v, want %v", header, got, want)
 		}
 		var e *apierr.Error
 		if errors.As(err, &e) && e.ETag != `"r3"` {
-			t.Errorf("If-Match %q: the error has the ETag %s, want \"r3\" of the record", header, e.ETag)
+			t.Errorf("If-Match %q: the error has the ETag %s, want the record's \"r3\"", header, e.ETag)
 		}
 		app.ReleaseCtx(ctx)
 	}
@@ -425,11 +425,11 @@ func TestSomeRequestsWriteNoAccessLine(t *testing.T) {
 		}
 		lines := regexp.MustCompile(`.*"msg":"access".*`).FindAllString(log.String(), -1)
 		if len(lines) != len(want) {
-			t.Fatalf("%q: %d lines, want %d:\n%s", access, len(lines), len(want), log.String())
+			t.Fatalf("%q: got %d access lines, want %d:\n%s", access, len(lines), len(want), log.String())
 		}
 		for i, line := range lines {
 			if !regexp.MustCompile(`"status":` + strings.Replace(want[i], "200", "20[04]", 1)).MatchString(line) {
-				t.Errorf("%q: line %s, want %s", access, line, want[i])
+				t.Errorf("%q: access line %s, want %s", access, line, want[i])
 			}
 		}
 	}
@@ -462,7 +462,7 @@ func TestBalancersLeaveNoLine(t *testing.T) {
 	if log.Len() > 0 {
 		t.Errorf("access log = %s, want no lines", log.String())
 	}
-	// Other paths and methods are treated like all requests.
+	// Other paths and methods are treated like any request.
 	for _, tt := range []struct{ method, path string }{{"GET", "/?x=1"}, {"GET", "//"}, {"POST", "/"}} {
 		if res, _ := ask(t, dial, request(tt.method, tt.path, "", "", "")); res.StatusCode != 404 && res.StatusCode != 405 {
 			t.Errorf("%s %s = %d, want 404 or 405", tt.method, tt.path, res.StatusCode)
@@ -496,7 +496,7 @@ func TestChangesOfOneRecordRunOneAfterTheOther(t *testing.T) {
 	for range 40 {
 		go send("/api/v1/things/one")
 	}
-	for range 40 - 16 { // all except the running change and the sixteen waiting changes
+	for range 40 - 16 { // all but the sixteen that wait
 		select {
 		case got := <-statuses:
 			if got != 429 {
@@ -504,7 +504,7 @@ func TestChangesOfOneRecordRunOneAfterTheOther(t *testing.T) {
 			}
 		case <-time.After(30 * time.Second):
 			end()
-			t.Fatalf("%d changes of one record ran at the same time, want one", 1+len(running))
+			t.Fatalf("%d changes of one record are running at the same time, want one", 1+len(running))
 		}
 	}
 	res, body := ask(t, dial, request("PUT", "/api/v1/things/one/part/x", "creator", "", "{}"))
@@ -527,7 +527,7 @@ func TestChangesOfOneRecordRunOneAfterTheOther(t *testing.T) {
 	end()
 	for range 17 {
 		if got := <-statuses; got != 204 {
-			t.Errorf("a waiting change got status %d, want 204", got)
+			t.Errorf("status of a waiting change = %d, want 204", got)
 		}
 	}
 }
@@ -558,7 +558,7 @@ func TestAChangeThatWouldBeginTooLateIsRefusedAndNotDone(t *testing.T) {
 	}
 	close(let)
 	if got := <-first; got != 204 {
-		t.Errorf("the running change got status %d, want 204", got)
+		t.Errorf("status of the running change = %d, want 204", got)
 	}
 	if len(running) != 0 {
 		t.Errorf("a change started with only %v left, want it rejected", <-running)
@@ -591,7 +591,7 @@ func TestLargeRequestsOfAnAccountRunOneAfterTheOther(t *testing.T) {
 	close(let)
 	for range 31 {
 		if got := <-statuses; got != 204 {
-			t.Errorf("a request that had to wait got status %d, want 204", got)
+			t.Errorf("status of a request that had to wait = %d, want 204", got)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func TestAWrongBodyIsToldWhereItIsWrong(t *testing.T) {
 	} {
 		_, err := parseObject([]byte(body))
 		if apierr.CodeOf(err) != apierr.InvalidJSON {
-			t.Errorf("body %q: got %v", body, err)
+			t.Errorf("body %q: got %v, want INVALID_JSON with a message", body, err)
 			continue
 		}
 		if got := strings.TrimPrefix(apierr.From(err).Message, "The body is not valid JSON. "); got != strings.TrimPrefix(want, "The body is not valid JSON. ") {
@@ -45,12 +45,12 @@ func TestAWrongBodyIsToldWhereItIsWrong(t *testing.T) {
 	}
 }
 
-// For every rejected body, the error names a position within the body.
+// Every rejected body gets an INVALID_JSON with a message, without a panic.
 func FuzzSyntaxError(f *testing.F) {
 	f.Add([]byte(`{"a":1,}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if _, err := parseObject(body); err != nil && (apierr.CodeOf(err) != apierr.InvalidJSON || apierr.From(err).Message == "") {
-			t.Fatalf("body %q: got %v", body, err)
+			t.Fatalf("body %q: got %v, want INVALID_JSON with a message", body, err)
 		}
 	})
 }
@@ -76,7 +76,7 @@ func TestAPathThatIsNearlyRightIsNamed(t *testing.T) {
 		"/api/v1/" + strings.Repeat("links/", 100): "",
 	} {
 		if got := nearPath(path); got != want {
-			t.Errorf("path %s: message = %q, want %q", path, got, want)
+			t.Errorf("nearPath(%s) = %q, want %q", path, got, want)
 		}
 	}
 }
@@ -85,7 +85,7 @@ func TestAPathThatIsNearlyRightIsNamed(t *testing.T) {
 func BenchmarkNearPath(b *testing.B) {
 	long := strings.Repeat("w", 60)
 	for name, path := range map[string]string{
-		"path of a scanner": "/wp-login.php", "misspelt": "/api/v1/webhookz/x/deliveriez/x/retrz", "long": "/api/v1/" + long + "/" + long + "/" + long,
+		"path from a scanner": "/wp-login.php", "misspelt words": "/api/v1/webhookz/x/deliveriez/x/retrz", "long words": "/api/v1/" + long + "/" + long + "/" + long,
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -8,14 +8,15 @@ import (
 	"github.com/linkreel/linkreel/libs/apispec"
 )
 
-// Anyone can request any path. These limits, in bytes, bound the comparisons for a 404: the length
-// of the path, and how much longer a segment may be than a word of the API.
+// Anyone can request any path, so these limits bound the comparisons for a 404. They are the
+// maximum length of the path, and how much longer a segment may be than a word of the API, in
+// bytes.
 const (
 	maxNearPath = 256
 	maxNearWord = 12
 )
 
-// apiPaths returns the segments after /api/v1/ of each path of the API.
+// apiPaths returns, for each path of the API, the segments after /api/v1/.
 var apiPaths = sync.OnceValue(func() (paths [][]string) {
 	for _, r := range apispec.Load().Routes() {
 		if rest, ok := strings.CutPrefix(r.Path, "/api/v1/"); ok {
@@ -23,7 +24,7 @@ var apiPaths = sync.OnceValue(func() (paths [][]string) {
 		}
 	}
 	slices.SortFunc(paths, slices.Compare[[]string])
-	return slices.CompactFunc(paths, slices.Equal[[]string]) // a path with several methods appears several times
+	return slices.CompactFunc(paths, slices.Equal[[]string]) // a path with several methods occurs several times
 })
 
 // nearPath returns the path of the API that the caller probably meant by path, or "" if none is
@@ -58,8 +59,8 @@ func isVersion(segment string) bool {
 	return len(segment) > 1 && segment[0] == 'v' && strings.Trim(segment[1:], "0123456789") == ""
 }
 
-// alike returns the path of a route with the caller's values for its parameters, and the
-// number of words that the caller misspelt. The path is "" if the two are not alike.
+// alike returns the path of a route with the caller's values for its parameters, and the number of
+// words that the caller misspelt. The path is "" if given is not similar to route.
 func alike(given, route []string) (path string, wrong int) {
 	if len(given) != len(route) {
 		return "", 0
@@ -81,7 +82,7 @@ func alike(given, route []string) (path string, wrong int) {
 	return strings.Join(out, "/"), wrong
 }
 
-// listed joins words as in a sentence: GET, HEAD and PATCH.
+// listed joins words for use in a sentence: "GET, HEAD and PATCH".
 func listed(words []string) string {
 	last := len(words) - 1
 	if last < 1 {

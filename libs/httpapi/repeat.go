@@ -23,9 +23,9 @@ func beginRequest(c *fiber.Ctx, account, key, bearer string) idempotency.Request
 }
 
 // repeats reports whether a request that was rejected with err repeats a request that the key made
-// while it was valid. The key must be revoked, the account must not be suspended, and a record with
+// while it was valid: the key must be revoked, the account must not be suspended, and a record with
 // the same Idempotency-Key and body must exist. Such a request takes no token from the account's
-// bucket. The budget of misses limits how often a network can guess records.
+// bucket. Instead, the limit on misses bounds how often a network can guess records.
 func (a *API) repeats(c *fiber.Ctx, p *identity.Principal, bearer string, err error) bool {
 	key := c.Get(idempotencyKey)
 	if apierr.CodeOf(err) != apierr.APIKeyRevoked || p == nil || p.Suspended || a.opt.Idempotency == nil || !validIdempotencyKey(key) {
@@ -45,11 +45,11 @@ func (a *API) repeats(c *fiber.Ctx, p *identity.Principal, bearer string, err er
 	return known
 }
 
-// inOneCommit runs a POST of a route that is [Access.OneCommit].
+// inOneCommit runs a POST on a route with [Access.OneCommit].
 func (a *API) inOneCommit(c *fiber.Ctx, r idempotency.Request, h fiber.Handler) error {
 	receipt := a.opt.Idempotency.Receipt(r, func() *idempotency.Response {
 		if c.Response().StatusCode() != fiber.StatusCreated {
-			return nil // this commit is not that of the create
+			return nil // this is not the commit of the create
 		}
 		return answerOf(c)
 	})
@@ -64,8 +64,8 @@ func (a *API) inOneCommit(c *fiber.Ctx, r idempotency.Request, h fiber.Handler) 
 		if passing(c) {
 			return nil
 		}
-		// The error may be wrong: an earlier attempt of the same request may have taken the quota
-		// or the name.
+		// The error may be wrong, because an earlier attempt of the same request may have used up
+		// the quota or taken the name.
 		later, cancel := afterwards(ctx)
 		defer cancel()
 		err = receipt.Keep(later, answerOf(c))
@@ -85,7 +85,7 @@ func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
 // replay sends a stored response.
 func replay(c *fiber.Ctx, r *idempotency.Response) error {
 	for _, name := range []string{fiber.HeaderETag, fiber.HeaderLocation} {
-		c.Response().Header.Del(name) // set for the response that this one replaces
+		c.Response().Header.Del(name) // these were set for the response that is replaced
 	}
 	c.Set("Idempotent-Replayed", "true")
 	for name, value := range r.Header {
@@ -105,8 +105,8 @@ func answerOf(c *fiber.Ctx) *idempotency.Response {
 	return &idempotency.Response{Status: res.StatusCode(), Header: lasting(&res.Header), Body: bytes.Clone(res.Body())}
 }
 
-// lasting returns the headers that a replay repeats. The other headers belong to one exchange, and
-// a replay gets new ones. The number and size of the repeated headers are bounded, because they
+// lasting returns the headers that a replay repeats. The other headers belong to a single exchange,
+// and a replay gets new ones. The number and size of the repeated headers are bounded, because they
 // come from handlers, not from callers.
 func lasting(h *fasthttp.ResponseHeader) map[string]string {
 	out := map[string]string{}

@@ -17,8 +17,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 )
 
-// A replay repeats the headers of the response. Headers of one exchange (request id, rate limit,
-// CORS origin) belong to the new request.
+// A replay repeats the headers of the response, except those of a single exchange (request id, rate
+// limit, CORS origin), which are new.
 func TestAReplayHasEveryHeaderOfTheFirstAnswer(t *testing.T) {
 	t.Parallel()
 	for name, handler := range map[string]fiber.Handler{
@@ -44,7 +44,7 @@ func TestAReplayHasEveryHeaderOfTheFirstAnswer(t *testing.T) {
 				again, _ := ask(t, dial, request("POST", "/api/v1/links", "readonly", "Idempotency-Key: k\r\nOrigin: https://two.example\r\n", "{}"))
 				if again.Header.Get("Idempotent-Replayed") != "true" || again.Header.Get("X-Request-Id") == first.Header.Get("X-Request-Id") ||
 					again.Header.Get("Access-Control-Allow-Origin") != "https://two.example" {
-					t.Errorf("headers of the replay = %v, want Idempotent-Replayed", again.Header)
+					t.Errorf("headers of the replay = %v, want Idempotent-Replayed, a new request id and the new origin", again.Header)
 				}
 				if cc := first.Header.Get("Cache-Control"); cc == "" {
 					t.Errorf("headers of the first response = %v, want Cache-Control", first.Header)
@@ -66,7 +66,7 @@ func TestAReplayHasEveryHeaderOfTheFirstAnswer(t *testing.T) {
 				for name := range kept.Replay.Header {
 					switch http.CanonicalHeaderKey(name) {
 					case "X-Request-Id", "Date", "Ratelimit", "X-Ratelimit-Remaining", "Access-Control-Allow-Origin", "Vary":
-						t.Errorf("header %s was stored, want it omitted because it belongs to one exchange", name)
+						t.Errorf("header %s was stored, want it omitted because it belongs to a single exchange", name)
 					}
 				}
 			})
@@ -74,7 +74,7 @@ func TestAReplayHasEveryHeaderOfTheFirstAnswer(t *testing.T) {
 	}
 }
 
-// The slug that was taken at the first attempt is now free, so the second attempt reaches its
+// The slug that was taken during the first attempt is now free, so the second attempt reaches its
 // commit.
 func TestARefusalThatIsRepeatedHasNothingOfWhatTheSecondTryAlmostMade(t *testing.T) {
 	t.Parallel()
@@ -100,7 +100,7 @@ func TestARefusalThatIsRepeatedHasNothingOfWhatTheSecondTryAlmostMade(t *testing
 		}
 	}
 	if tries != 2 {
-		t.Errorf("%d attempts, want 2", tries)
+		t.Errorf("got %d attempts, want 2", tries)
 	}
 }
 
@@ -117,7 +117,7 @@ func TestARefusalAtTheEndOfARequestsTimeIsKept(t *testing.T) {
 	for _, replayed := range []string{"", "true"} {
 		res, body := ask(t, dial, request("POST", "/api/v1/links", "creator", "Idempotency-Key: k\r\n", "{}"))
 		if codeOf(body) != "SLUG_TAKEN" || res.Header.Get("Idempotent-Replayed") != replayed {
-			t.Errorf("got %d %v with Idempotent-Replayed %q, want %q", res.StatusCode, body, res.Header.Get("Idempotent-Replayed"), replayed)
+			t.Errorf("got %d %v with Idempotent-Replayed %q, want SLUG_TAKEN with %q", res.StatusCode, body, res.Header.Get("Idempotent-Replayed"), replayed)
 		}
 	}
 }

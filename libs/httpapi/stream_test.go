@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// wire records the deadline of the last chunk.
+// wire is a connection that records its write deadline.
 type wire struct {
 	net.Conn
 	deadline time.Time
@@ -17,8 +17,8 @@ type wire struct {
 
 func (w *wire) SetWriteDeadline(t time.Time) error { w.deadline = t; return nil }
 
-// stream reads a stream of chunks as the server does, for a client that pauses before it reads each
-// chunk. It returns the bytes that the client received.
+// stream reads a stream of chunks as the server does, for a client that takes some time to read
+// each chunk. It returns the number of bytes that the client received.
 func stream(chunks int, produce, take time.Duration) (got int, lasted time.Duration, err error) {
 	r, w := io.Pipe()
 	conn := &wire{}
@@ -54,10 +54,10 @@ func stream(chunks int, produce, take time.Duration) (got int, lasted time.Durat
 func TestAReaderThatIsTooSlowEndsItsStream(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		// This client never stalls. It reads a chunk every ten seconds.
+		// This client never stops reading, but it reads only one chunk every ten seconds.
 		got, lasted, err := stream(10_000, 0, 10*time.Second)
 		if err == nil || lasted > 2*time.Minute {
-			t.Errorf("received %d bytes in %v, error %v; want the stream to end early, within two minutes", got, lasted, err)
+			t.Errorf("received %d bytes in %v, error %v; want an error within two minutes", got, lasted, err)
 		}
 	})
 }
@@ -67,7 +67,7 @@ func TestAReaderThatWaitsForTheProducerIsNotSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const chunks = 100
 		if got, lasted, err := stream(chunks, 20*time.Second, 100*time.Millisecond); err != nil || got != chunks*streamChunk {
-			t.Errorf("received %d bytes in %v, error %v; want all bytes", got, lasted, err)
+			t.Errorf("received %d bytes in %v, error %v; want all bytes and no error", got, lasted, err)
 		}
 	})
 }

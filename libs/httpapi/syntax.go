@@ -9,12 +9,11 @@ import (
 	"unicode/utf8"
 )
 
-// byteOrderMark is the mark that some editors write at the start of a UTF-8 text. JSON does not
-// allow it (RFC 8259 §8.1).
+// byteOrderMark is the mark that some editors write at the start of UTF-8 text. JSON does not allow
+// it (RFC 8259 §8.1).
 const byteOrderMark = "\ufeff"
 
-// wanted maps an error of encoding/json to the expected token. The keys are the ends of that
-// package's error texts.
+// wanted maps errors of encoding/json to the expected token. after is the end of the error's text.
 var wanted = []struct{ after, want string }{
 	{"looking for beginning of object key string", "a field name in double quotes"},
 	{"looking for beginning of value", "a value"},
@@ -27,8 +26,8 @@ var wanted = []struct{ after, want string }{
 	{`in \u hexadecimal character escape`, "a hexadecimal digit"},
 }
 
-// syntaxError returns an error that names the position of the syntax error, the character found and
-// the expected token. It repeats at most one character of the body.
+// syntaxError returns an error that names the position of the syntax error, the unexpected
+// character and the expected token. It repeats at most one character of the body.
 func syntaxError(body []byte) error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return invalidJSON("The body is empty. Send a JSON object.")
@@ -57,7 +56,7 @@ func syntaxError(body []byte) error {
 	return invalidJSON(text + ", which does not belong there.")
 }
 
-// character names a character in an error.
+// character returns how an error message refers to a character.
 func character(c rune) string {
 	switch {
 	case c == '\n':

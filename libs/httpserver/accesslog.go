@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// AccessLog selects the requests that write an access line. The zero value means all.
+// AccessLog selects the requests for which an access line is logged. The zero value means all.
 type AccessLog string
 
 // Values of AccessLog.
@@ -17,7 +17,7 @@ const (
 )
 
 const (
-	// slow is the minimum duration of a request that [AccessErrors] logs as slow.
+	// slow is the duration from which [AccessErrors] logs a request as slow.
 	slow = time.Second
 	// sample is how many of the other requests one line represents.
 	sample = 100
@@ -34,8 +34,8 @@ func (a *AccessLog) UnmarshalText(text []byte) error {
 	return fmt.Errorf("LINKREEL_LOG_ACCESS is %q; use all, errors or none", text)
 }
 
-// Line returns how many requests the access line of this request represents, or 0 if the request
-// writes no line. others counts the requests that are subject to sampling.
+// Line returns how many requests the access line of this request represents, or 0 if no line is
+// logged. others counts the requests that are subject to sampling.
 func (a AccessLog) Line(status int, took time.Duration, others *atomic.Uint64) int {
 	switch {
 	case a == AccessNone:

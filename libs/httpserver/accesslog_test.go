@@ -31,7 +31,7 @@ func TestWhichRequestsWriteAnAccessLine(t *testing.T) {
 			}
 		}
 		if lines != tt.lines || of != tt.of {
-			t.Errorf("%s: %d lines, each for %d requests; want %d for %d", name, lines, of, tt.lines, tt.of)
+			t.Errorf("%s: got %d lines for %d requests each, want %d lines for %d", name, lines, of, tt.lines, tt.of)
 		}
 	}
 	var a AccessLog

@@ -7,12 +7,12 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// maxField limits the name of a field in an error, because the caller may have chosen part of the
-// name.
+// maxField limits the length of a field's name in an error, because part of the name may come from
+// the caller.
 const maxField = 200
 
-// ErrorBody returns the body of every error response. Its size is bounded for any request: it has
-// at most [apierr.MaxDetails] details and a count of the rest.
+// ErrorBody returns the body of an error response. Its size is bounded for any request: it lists at
+// most [apierr.MaxDetails] details and counts the rest.
 func ErrorBody(e *apierr.Error, requestID string) []byte {
 	type body struct {
 		Code          apierr.Code     `json:"code"`
@@ -41,7 +41,7 @@ func ErrorBody(e *apierr.Error, requestID string) []byte {
 	}
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // text is returned unchanged
+	enc.SetEscapeHTML(false) // keep <, > and & in text
 	err := enc.Encode(struct {
 		Error body `json:"error"`
 	}{body{

@@ -1,4 +1,4 @@
 package httpserver
 
-// Framing is framing.
+// Framing exposes framing to the tests.
 var Framing = framing

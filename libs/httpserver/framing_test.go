@@ -65,32 +65,32 @@ func TestRequestsThatCanBeReadInTwoWaysAreRefusedAndTheConnectionCloses(t *testi
 	t.Parallel()
 	dial := serve(t, func(ctx *fasthttp.RequestCtx) { ctx.SetStatusCode(204) })
 	for name, raw := range map[string]string{
-		"missing Host":                   "GET / HTTP/1.1\r\nAccept: */*\r\n\r\n",
-		"missing Host in HTTP/1.0":       "GET / HTTP/1.0\r\n\r\n",
-		"empty Host":                     "GET / HTTP/1.1\r\nHost: \r\n\r\n",
-		"two Hosts":                      "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
-		"repeated Host":                  "GET / HTTP/1.1\r\nHost: a\r\nhost: a\r\n\r\n",
-		"two Hosts in one line":          "GET / HTTP/1.1\r\nHost: a, b\r\n\r\n",
-		"Host with a path":               "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n",
-		"Host with a user":               "GET / HTTP/1.1\r\nHost: a@b\r\n\r\n",
-		"space before the colon of Host": "GET / HTTP/1.1\r\nHost : a\r\n\r\n",
-		"two Hosts, one with a space":    "GET / HTTP/1.1\r\nHost: a\r\nHost : b\r\n\r\n",
-		"tab before a colon":             "GET / HTTP/1.1\r\nHost: a\r\nX-Y\t: b\r\n\r\n",
-		"continuation line":              "GET / HTTP/1.1\r\nHost: a\r\nX-Y: b\r\n Z: c\r\n\r\n",
-		"Content-Length and chunked":     "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-		"chunked and Content-Length":     "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
-		"Transfer-Encoding with a space": "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
-		"repeated Transfer-Encoding":     "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-		"Transfer-Encoding identity":     "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: identity\r\nContent-Length: 0\r\n\r\n",
-		"chunked and gzip":               "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-		"chunked in HTTP/1.0":            "POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-		"repeated Content-Length":        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nContent-Length: 0\r\n\r\n",
-		"Content-Length with a sign":     "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\nx",
-		"unknown Transfer-Encoding":      "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+		"missing Host":                      "GET / HTTP/1.1\r\nAccept: */*\r\n\r\n",
+		"missing Host in HTTP/1.0":          "GET / HTTP/1.0\r\n\r\n",
+		"empty Host":                        "GET / HTTP/1.1\r\nHost: \r\n\r\n",
+		"two Hosts":                         "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+		"repeated Host":                     "GET / HTTP/1.1\r\nHost: a\r\nhost: a\r\n\r\n",
+		"two Hosts in one line":             "GET / HTTP/1.1\r\nHost: a, b\r\n\r\n",
+		"Host with a path":                  "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n",
+		"Host with a user":                  "GET / HTTP/1.1\r\nHost: a@b\r\n\r\n",
+		"space before the colon after Host": "GET / HTTP/1.1\r\nHost : a\r\n\r\n",
+		"two Hosts, one with a space":       "GET / HTTP/1.1\r\nHost: a\r\nHost : b\r\n\r\n",
+		"tab before a colon":                "GET / HTTP/1.1\r\nHost: a\r\nX-Y\t: b\r\n\r\n",
+		"continuation line":                 "GET / HTTP/1.1\r\nHost: a\r\nX-Y: b\r\n Z: c\r\n\r\n",
+		"Content-Length and chunked":        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"chunked and Content-Length":        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+		"Transfer-Encoding with a space":    "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+		"repeated Transfer-Encoding":        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"Transfer-Encoding identity":        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: identity\r\nContent-Length: 0\r\n\r\n",
+		"chunked and gzip":                  "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+		"chunked in HTTP/1.0":               "POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"repeated Content-Length":           "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nContent-Length: 0\r\n\r\n",
+		"Content-Length with a sign":        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\nx",
+		"unknown Transfer-Encoding":         "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			// If the connection stayed open, the server would serve the second request.
+			// If the connection were kept open, the server would serve the second request.
 			statuses, codes, closed := converse(t, dial, raw+"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n", 2)
 			if len(statuses) != 1 || statuses[0] != 400 || codes[0] != "BAD_REQUEST" || !closed {
 				t.Errorf("got responses %v %v, closed = %v; want one 400 BAD_REQUEST and a closed connection", statuses, codes, closed)
@@ -98,26 +98,26 @@ func TestRequestsThatCanBeReadInTwoWaysAreRefusedAndTheConnectionCloses(t *testi
 		})
 	}
 	for name, raw := range map[string]string{
-		"plain request":              "GET / HTTP/1.1\r\nHost: go.example.com\r\n\r\n",
-		"Host with a port":           "GET / HTTP/1.1\r\nHost: localhost:8081\r\n\r\n",
-		"Host with an IPv6 address":  "GET / HTTP/1.1\r\nHost: [::1]:8081\r\n\r\n",
-		"Host with spaces around it": "GET / HTTP/1.1\r\nHost:  a \r\n\r\n",
-		"chunked body":               "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
-		"body with Content-Length":   "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
-		"identity coding":            "POST / HTTP/1.1\r\nHost: a\r\nContent-Encoding: identity\r\nContent-Length: 3\r\n\r\nabc",
-		"coding without a body":      "GET / HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\n\r\n",
-		"value with colons":          "GET / HTTP/1.1\r\nHost: a\r\nX-Y: b: c\r\n\r\n",
+		"plain request":                   "GET / HTTP/1.1\r\nHost: go.example.com\r\n\r\n",
+		"Host with a port":                "GET / HTTP/1.1\r\nHost: localhost:8081\r\n\r\n",
+		"Host with an IPv6 address":       "GET / HTTP/1.1\r\nHost: [::1]:8081\r\n\r\n",
+		"Host surrounded by spaces":       "GET / HTTP/1.1\r\nHost:  a \r\n\r\n",
+		"chunked body":                    "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+		"body with Content-Length":        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
+		"identity encoding":               "POST / HTTP/1.1\r\nHost: a\r\nContent-Encoding: identity\r\nContent-Length: 3\r\n\r\nabc",
+		"Content-Encoding without a body": "GET / HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\n\r\n",
+		"value with colons":               "GET / HTTP/1.1\r\nHost: a\r\nX-Y: b: c\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if statuses, _, closed := converse(t, dial, raw+"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 2); len(statuses) != 2 || statuses[0] != 204 || !closed {
-				t.Errorf("got responses %v, want two 204s", statuses)
+				t.Errorf("got responses %v, want two 204s and a closed connection", statuses)
 			}
 		})
 	}
 }
 
-// A proxy could resolve DELETE /videos/vid_1/captions/.. to the deletion of the video.
+// A proxy could resolve the path of DELETE /videos/vid_1/captions/.., which would delete the video.
 func TestAPathWithADotSegmentIsRefusedBeforeRouting(t *testing.T) {
 	t.Parallel()
 	dial := serve(t, func(ctx *fasthttp.RequestCtx) { ctx.SetStatusCode(204) })
@@ -133,7 +133,7 @@ func TestAPathWithADotSegmentIsRefusedBeforeRouting(t *testing.T) {
 	for _, path := range []string{"/d/..", "/d/%2e%2e/x"} {
 		statuses, codes, closed := converse(t, dial, "GET "+path+" HTTP/1.1\r\nHost: a\r\n\r\n", 1)
 		if len(statuses) != 1 || statuses[0] != 404 || codes[0] != "NOT_FOUND" || !closed {
-			t.Errorf("visitor of %s: got responses %v %v, want one 404", path, statuses, codes)
+			t.Errorf("visitor of %s: got responses %v %v, want one 404 NOT_FOUND and a closed connection", path, statuses, codes)
 		}
 	}
 	for _, path := range []string{"/", "/v", "/v/", "/.well-known/x", "/v/a.b", "/v/...", "/v/..a", "/v/%2e%2ea", "/v?next=/../w", "/v/%", "/v/%2", "/v/%252e%252e", "/v/100%.", "//v"} {

@@ -7,24 +7,24 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// Proxies describes the proxies between clients and the service. It determines which
-// entries of X-Forwarded-For are trusted. The zero value trusts none.
+// Proxies describes the proxies between clients and the service. It determines which entries of
+// X-Forwarded-For are trusted. The zero value trusts no entry.
 type Proxies struct {
-	// Trusted are the networks of the proxies. The client is the right-most address outside of
-	// these networks.
+	// Trusted are the networks of the proxies. The client is the rightmost address outside these
+	// networks.
 	Trusted []netip.Prefix
 	// Hops is how many addresses the proxies append to X-Forwarded-For. If it is set, the client is
 	// the entry at this position, counted from the right, and Trusted is not used. A proxy usually
-	// appends one address, that of its peer. Google's balancers append two: the addresses of the
-	// client and of the forwarding rule. The latter is a public address, so Trusted cannot
-	// distinguish it from a client's.
+	// appends one address, that of its peer. Google's load balancers append two: the addresses of
+	// the client and of the forwarding rule. The latter is a public address, so Trusted cannot
+	// distinguish it from a client's address.
 	Hops int
 }
 
 const forwardedFor = "X-Forwarded-For"
 
-// Believed reports whether the request came through the proxies, so that other headers of the
-// proxies, such as a country, can be trusted too.
+// Believed reports whether the request came through the proxies. If it did, other headers that they
+// set, such as the client's country, can be trusted too.
 func (p Proxies) Believed(ctx *fasthttp.RequestCtx) bool {
 	if p.Hops > 0 {
 		return len(addresses(ctx.Request.Header.PeekAll(forwardedFor))) >= p.Hops
@@ -53,7 +53,7 @@ func (p Proxies) Client(ctx *fasthttp.RequestCtx) netip.Addr {
 		return addr
 	}
 	// Read from the end, because each proxy appends the address of its peer. The first address that
-	// is not a proxy's is the client's. The client may have forged all entries to its left.
+	// is not a proxy's is the client's. The client may have forged all entries before it.
 	for i := len(list) - 1; i >= 0 && p.trusts(addr); i-- {
 		next, ok := parseAddr(list[i])
 		if !ok {
@@ -83,7 +83,7 @@ func addresses(lines [][]byte) []string {
 }
 
 // parseAddr parses an address with or without a port, and IPv6 with or without brackets, because
-// proxies use all of these forms.
+// proxies use all of these formats.
 func parseAddr(s string) (netip.Addr, bool) {
 	s = strings.TrimSpace(s)
 	if addr, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")); err == nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/libs/httpserver"
 )
 
-// The headers of Google's and Amazon's balancers are from their documentation. The others
-// were recorded.
+// The headers of Google's and Amazon's load balancers are from their documentation. The others were
+// recorded.
 func TestTheClientIsFoundBehindProxies(t *testing.T) {
 	t.Parallel()
 	private := httpserver.Proxies{Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}}
@@ -33,7 +33,7 @@ func TestTheClientIsFoundBehindProxies(t *testing.T) {
 		{"peer with an IPv4-mapped IPv6 address", private, "::ffff:10.0.0.1", []string{"::ffff:203.0.113.9"}, "203.0.113.9"},
 		{"Azure Application Gateway, with ports", private, "10.0.0.1", []string{"203.0.113.9:51234"}, "203.0.113.9"},
 		{"IPv6 with a port", private, "10.0.0.1", []string{"[2001:db8::7]:443"}, "2001:db8::7"},
-		{"invalid entry before the proxies", private, "10.0.0.1", []string{"x, 10.0.0.3"}, "10.0.0.3"},
+		{"invalid entry left of the proxies", private, "10.0.0.1", []string{"x, 10.0.0.3"}, "10.0.0.3"},
 		{"no header", private, "10.0.0.1", nil, "10.0.0.1"},
 		{"only trusted proxies", private, "10.0.0.1", []string{"10.0.0.9, 10.0.0.2"}, "10.0.0.9"},
 

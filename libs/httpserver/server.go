@@ -1,6 +1,6 @@
-// Package httpserver is the server of every HTTP port. It limits time and size, rejects requests
-// that two parsers could read differently or that have a compressed body, and determines the
-// client's address. It has no routes; libs/httpapi builds on it.
+// Package httpserver implements the server behind every HTTP port. It limits the time and size of
+// requests, rejects requests that two parsers could read differently or that have a compressed
+// body, and determines the client's address. It has no routes; libs/httpapi builds on it.
 package httpserver
 
 import (
@@ -19,8 +19,8 @@ import (
 
 // Limits of every request.
 const (
-	MaxBody    = 1 << 20  // bytes of a body; more is 413
-	MaxHeaders = 16 << 10 // bytes of request line and headers; more is 431
+	MaxBody    = 1 << 20  // maximum bytes of a body; a larger body gets a 413
+	MaxHeaders = 16 << 10 // maximum bytes of request line and headers; larger ones get a 431
 )
 
 // New returns a server for h. Every response has the header X-Content-Type-Options: nosniff.
@@ -32,10 +32,10 @@ func New(h fasthttp.RequestHandler) *fasthttp.Server {
 		NoDefaultDate:                 false,
 		ReadBufferSize:                MaxHeaders,
 		MaxRequestBodySize:            MaxBody,
-		ReadTimeout:                   15 * time.Second, // a whole request, headers and body
+		ReadTimeout:                   15 * time.Second, // for a whole request: headers and body
 		WriteTimeout:                  30 * time.Second,
-		IdleTimeout:                   75 * time.Second, // longer than the 60 s of most load balancers, so that the balancer closes first
-		MaxConnsPerIP:                 0,                // unlimited, because all requests come from the ingress
+		IdleTimeout:                   75 * time.Second, // longer than the 60 s of most load balancers, so that they close first
+		MaxConnsPerIP:                 0,                // no limit, because all requests come from the ingress
 		DisablePreParseMultipartForm:  true,
 		DisableHeaderNamesNormalizing: false,
 		CloseOnShutdown:               true,
@@ -43,7 +43,7 @@ func New(h fasthttp.RequestHandler) *fasthttp.Server {
 	}
 }
 
-// checked serves the requests that [framing] accepts.
+// checked returns a handler that serves only requests that [framing] accepts.
 func checked(h fasthttp.RequestHandler) fasthttp.RequestHandler {
 	return func(ctx *fasthttp.RequestCtx) {
 		if e := framing(&ctx.Request); e != nil {
@@ -65,7 +65,7 @@ func refuseUnreadable(ctx *fasthttp.RequestCtx, err error) {
 	var slow net.Error
 	if errors.As(err, &slow) && slow.Timeout() {
 		// Browsers and Go clients open spare connections. A response on such a connection would
-		// belong to no request, or might be taken for the response to the next request.
+		// belong to no request, or might be mistaken for the response to the next request.
 		_ = ctx.Conn().Close() // the server closes it anyway
 		return
 	}
@@ -81,8 +81,8 @@ func refuseUnreadable(ctx *fasthttp.RequestCtx, err error) {
 	refuse(ctx, e)
 }
 
-// refuse sends an error before any route runs. It closes the connection, because the following
-// bytes may be part of this request.
+// refuse sends an error response before any route runs. It closes the connection, because the
+// following bytes may be part of this request.
 func refuse(ctx *fasthttp.RequestCtx, e *apierr.Error) {
 	id := strings.ToLower(ids.NewNonce())
 	ctx.Response.Reset()
@@ -96,7 +96,7 @@ func refuse(ctx *fasthttp.RequestCtx, e *apierr.Error) {
 }
 
 // drain reads the bytes that the client is still sending. Closing a connection with unread bytes
-// resets the connection, and the client would get a broken pipe instead of the 413.
+// would reset it, and the client would see a broken pipe instead of the 413.
 func drain(conn net.Conn) {
 	const most, longest, pause = 16 << 20, 5 * time.Second, 200 * time.Millisecond
 	buf := make([]byte, 32<<10)
@@ -112,13 +112,12 @@ func drain(conn net.Conn) {
 	}
 }
 
-// framing returns an error for a request that must not be served. There are two reasons: another
-// parser in front of this server (a balancer, a proxy) could have read it as a different request or
-// as a request for a different path, or its body is compressed. It returns nil for a normal
-// request.
+// framing returns an error for a request that must not be served, and nil for a normal request. A
+// request is rejected if a load balancer or proxy in front of this server could have read it as a
+// different request or path, or if its body is compressed.
 //
 // It checks the raw header, because parsing hides such problems: fasthttp keeps only the last of
-// several Host headers, prefers one of two framings, and stores `Host :` under another name.
+// several Host headers, chooses one of two framings, and stores `Host :` under another name.
 func framing(req *fasthttp.Request) *apierr.Error {
 	refuse := func(message string) *apierr.Error { return apierr.New(apierr.BadRequest, message) }
 	path, _, _ := bytes.Cut(req.Header.RequestURI(), []byte("?"))
@@ -144,8 +143,8 @@ func framing(req *fasthttp.Request) *apierr.Error {
 		if colon <= 0 || line[0] <= ' ' || line[colon-1] <= ' ' {
 			return refuse("A header line contains white space or a control character where this is not allowed.")
 		}
-		// Compare the length first, because this code runs for every redirect and most names have
-		// another length.
+		// Compare lengths first, because this code runs for every redirect and most names have a
+		// different length.
 		switch name, value := line[:colon], line[colon+1:]; colon {
 		case len("Host"):
 			if bytes.EqualFold(name, hostName) {
@@ -183,8 +182,8 @@ func framing(req *fasthttp.Request) *apierr.Error {
 	return nil
 }
 
-// visits reports whether the request comes from a visitor of a page or a short address. If the path
-// is rejected, a visitor gets the same response as for a path that does not exist.
+// visits reports whether the request comes from a visitor to a page or a short address. If the path
+// is rejected, visitors get the same response as for a path that does not exist.
 func visits(req *fasthttp.Request, path []byte) bool {
 	if !req.Header.IsGet() && !req.Header.IsHead() {
 		return false
@@ -200,7 +199,7 @@ func visits(req *fasthttp.Request, path []byte) bool {
 // dotted reports whether a segment of a path is "." or "..", plain or percent-encoded. Encoded
 // slashes and backslashes also separate segments, because some proxies treat them as separators.
 func dotted(path []byte) bool {
-	dots, others := 0, 0 // number of dots in the segment so far
+	dots, others := 0, 0 // counts of dots and other characters in the segment so far
 	for len(path) > 0 {
 		c := path[0]
 		path = path[1:]
@@ -233,8 +232,8 @@ var (
 	identity     = []byte("identity")
 )
 
-// validHost accepts only the characters of a host and port. None of them can be read as the start
-// of a second host or of another part of an address.
+// validHost reports whether host contains only characters of a host and port. No parser can read
+// any of them as the start of a second host or of another part of a URL.
 func validHost(host []byte) bool {
 	for _, c := range host {
 		switch {

@@ -14,8 +14,8 @@ import (
 	"github.com/linkreel/linkreel/libs/httpserver"
 )
 
-// serveTCP starts srv on a TCP socket, for tests that depend on the behaviour of kernel sockets. It
-// returns the address.
+// serveTCP starts srv on a TCP socket and returns the address. It is for tests that depend on the
+// behaviour of kernel sockets.
 func serveTCP(t *testing.T, srv *fasthttp.Server) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -66,7 +66,7 @@ func TestASilentConnectionIsClosedWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// stuck is a response body that the client does not read.
+// stuck is a response body that reports when it is closed.
 type stuck struct {
 	io.Reader
 	closed chan struct{}
@@ -86,6 +86,6 @@ func TestAStreamEndsByTheWriteTimeoutOfItsReader(t *testing.T) {
 	select {
 	case <-body.closed:
 	case <-time.After(20 * time.Second):
-		t.Error("the server did not close the response of a client that reads nothing, want it closed after the write timeout")
+		t.Error("the response body was not closed within 20 s, want it closed after the write timeout, because the client reads nothing")
 	}
 }

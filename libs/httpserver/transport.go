@@ -7,13 +7,13 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// strictTransport is a year. It has no includeSubDomains, because other services may
-// run on subdomains of the host.
+// strictTransport is valid for a year. It omits includeSubDomains, because other services may run
+// on subdomains of the host.
 const strictTransport = "max-age=31536000"
 
-// StrictTransport makes browsers use only https for the host of baseURL, if baseURL is an https
-// address. It omits the header for other hosts of this server, such as an account's custom domain,
-// because the owner of the domain must make that decision.
+// StrictTransport tells browsers to use only https for the host of baseURL, if baseURL begins with
+// https://. It omits the header for other hosts of this server, such as an account's custom domain,
+// because that decision is up to the domain's owner.
 func StrictTransport(baseURL string, h fasthttp.RequestHandler) fasthttp.RequestHandler {
 	u, err := url.Parse(baseURL)
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" {

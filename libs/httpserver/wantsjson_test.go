@@ -8,8 +8,8 @@ import (
 	"github.com/linkreel/linkreel/libs/httpserver"
 )
 
-// For clients that name neither format, the redirect listener sends pages, and the base address
-// sends JSON. For all other clients, both use the same rules.
+// If a client names neither format, the redirect listener sends pages and the base address sends
+// JSON. For all other clients, both follow the same rules.
 func TestEachClientGetsTheFormThatItNames(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -24,7 +24,7 @@ func TestEachClientGetsTheFormThatItNames(t *testing.T) {
 		{"JSON in capitals", "", "Application/JSON", true, false},
 		{"HTML in capitals", "", "TEXT/HTML", false, true},
 		{"JSON body", "application/json", "*/*", true, false},
-		{"JSON body with the type in capitals, from a page", "Application/JSON; charset=utf-8", "text/html", true, false},
+		{"JSON body with the type in capitals, HTML accepted", "Application/JSON; charset=utf-8", "text/html", true, false},
 		{"form", "application/x-www-form-urlencoded", "text/html", false, true},
 	} {
 		var req fasthttp.Request

@@ -1,7 +1,7 @@
 // Package identity describes callers and their rights: plans, scopes, the format of API keys, and
 // the values in the context of a request.
 //
-// It does no I/O. Only the caller has the text of a key. Linkreel stores its [Key.Hash].
+// It does no I/O. Linkreel does not store the text of a key, only its [Key.Hash].
 package identity
 
 import (
@@ -14,8 +14,8 @@ import (
 )
 
 // Plan is the paid plan of an account. Plans are ordered: a higher plan includes all rights of the
-// lower plans. Documents and calls between services contain the plan's number. Only the public API
-// uses names. So new plans must be added at the end.
+// lower plans. Documents and calls between services contain the plan's number, so new plans must be
+// added at the end. Only the public API uses names.
 type Plan int
 
 // Plans, lowest first.
@@ -46,7 +46,7 @@ func ParsePlan(s string) (Plan, error) {
 	return Free, fmt.Errorf("unknown plan; use one of %s", strings.Join(planNames, ", "))
 }
 
-// ScopeSet is a set of scopes with one bit for each. Documents and calls between services contain
+// ScopeSet is a set of scopes, with one bit per scope. Documents and calls between services contain
 // the number, so the meaning of a bit must never change. An unknown bit grants no rights. Only the
 // public API uses names.
 type ScopeSet uint32
@@ -72,9 +72,9 @@ const (
 )
 
 const (
-	// DefaultScopes contains the scopes of a key whose creator names none. The set is fixed. A
-	// scope that is added later must be requested by name, so that existing scripts do not create
-	// stronger keys than intended.
+	// DefaultScopes contains the scopes of a key that is created without a list of scopes. The set
+	// is fixed. Scopes added later must be requested by name, so that existing scripts do not
+	// create keys with more rights than intended.
 	DefaultScopes = LinksRead | LinksWrite | VideosRead | VideosWrite | DomainsRead | DomainsWrite | KeysRead | KeysWrite
 	// AllScopes contains every scope.
 	AllScopes = DefaultScopes | EventsRead | WebhooksRead | WebhooksWrite | MembersRead | MembersWrite | AccountWrite
@@ -165,7 +165,7 @@ func (p *Principal) Actor() (kind, id, name string) {
 
 type principalKey struct{}
 
-// WithPrincipal returns a copy of ctx with p.
+// WithPrincipal returns a copy of ctx that carries p.
 func WithPrincipal(ctx context.Context, p *Principal) context.Context {
 	return context.WithValue(ctx, principalKey{}, p)
 }
@@ -176,16 +176,16 @@ func FromContext(ctx context.Context) *Principal {
 	return p
 }
 
-// Request holds the data of one request, apart from its principal.
+// Request holds the data of one request, except its principal.
 type Request struct {
 	ID     string // the trace id, which the caller sees in X-Request-Id
 	Began  time.Time
-	Queued atomic.Int64 // nanoseconds that the request waited in queues of this process
+	Queued atomic.Int64 // nanoseconds that the request spent in queues of this process
 }
 
 type requestKey struct{}
 
-// WithRequest returns a copy of ctx with r.
+// WithRequest returns a copy of ctx that carries r.
 func WithRequest(ctx context.Context, r *Request) context.Context {
 	return context.WithValue(ctx, requestKey{}, r)
 }
@@ -198,10 +198,10 @@ func RequestOf(ctx context.Context) *Request {
 	return &Request{}
 }
 
-// Origin holds the values from which a create derives its ids. If an attempt finds a record with
-// its own id, an earlier attempt has succeeded. All attempts of a request with an Idempotency-Key
-// have the same Nonce and At. The exception is a request that takes effect in one commit: each of
-// its attempts gets new values.
+// Origin holds the values from which a create derives its ids. If an attempt finds a record that
+// already has its id, an earlier attempt succeeded. All attempts of a request with an
+// Idempotency-Key have the same Nonce and At. The exception is a request that takes effect in one
+// commit: each of its attempts gets new values.
 type Origin struct {
 	Nonce string
 	At    time.Time
@@ -209,7 +209,7 @@ type Origin struct {
 
 type originKey struct{}
 
-// WithOrigin returns a copy of ctx with o.
+// WithOrigin returns a copy of ctx that carries o.
 func WithOrigin(ctx context.Context, o Origin) context.Context {
 	return context.WithValue(ctx, originKey{}, o)
 }

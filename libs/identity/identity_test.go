@@ -26,7 +26,7 @@ func TestNewKeyParsesAndShowsItsParts(t *testing.T) {
 		t.Errorf("formatting a key shows its secret: %s", s)
 	}
 	if len(k.Prefix()) != 12 || len(k.Last4()) != 4 || !strings.HasSuffix(k.Secret(), k.Last4()) {
-		t.Errorf("Prefix = %q, Last4 = %q, want 12 and 4 characters of the key", k.Prefix(), k.Last4())
+		t.Errorf("Prefix = %q, Last4 = %q, want the first 12 and the last 4 characters of the key", k.Prefix(), k.Last4())
 	}
 }
 
@@ -40,7 +40,7 @@ func TestParseKeyRefuses(t *testing.T) {
 		return string(b)
 	}
 	for name, s := range map[string]string{
-		"empty text":         "",
+		"empty string":       "",
 		"other prefix":       "xx" + good[2:],
 		"changed character":  flip(12),
 		"changed checksum":   flip(len(good) - 1),
@@ -106,11 +106,11 @@ func TestThePermissionsAndPlansKeepTheirNumbers(t *testing.T) {
 		t.Errorf("AllScopes = %v, DefaultScopes = %v, want all and the first eight", identity.AllScopes, identity.DefaultScopes)
 	}
 	if identity.MembersWrite != 4096 || identity.WebhooksRead != 512 || identity.KeysWrite != 128 || identity.LinksRead != 1 {
-		t.Error("the number of a scope has changed, want it stable because documents contain it")
+		t.Error("the number of a scope has changed, want the old number because documents contain it")
 	}
 	for i, name := range []string{"free", "creator", "business", "enterprise"} {
 		if p, err := identity.ParsePlan(name); err != nil || int(p) != i || p.String() != name {
-			t.Errorf("number of the plan %s = %d, %v; want %d", name, p, err, i)
+			t.Errorf("number of plan %s = %d, %v; want %d", name, p, err, i)
 		}
 	}
 }
@@ -119,7 +119,7 @@ func TestScopeSets(t *testing.T) {
 	t.Parallel()
 	set := identity.LinksRead | identity.LinksWrite
 	if !set.Has(identity.LinksRead) || !set.Has(set) || !set.Has(0) || set.Has(identity.KeysRead) || set.Has(set|identity.KeysRead) {
-		t.Error("Has must be true for contained sets and false for all other sets")
+		t.Error("Has returned a wrong result, want true for every contained set and false for every other set")
 	}
 	if got := identity.ParseScopes([]string{"links:write", "links:all", "", "links:read", "links:read"}); got != set {
 		t.Errorf("ParseScopes = %v, want %v", got, set)

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// KeyPrefix is the prefix of API keys, by which people and secret scanners recognise them.
+// KeyPrefix is the prefix of API keys. People and secret scanners recognise keys by this prefix.
 const KeyPrefix = "lr_live_"
 
 // SessionPrefix is the prefix of session keys, which the console receives at sign-in. They have the
@@ -28,12 +28,12 @@ const (
 	keyLength   = len(KeyPrefix) + keyRandom + keyChecksum
 )
 
-// ErrMalformedKey is the error for a text that cannot be a key: wrong prefix, length, alphabet or
-// checksum. It is detected without I/O.
+// ErrMalformedKey means that a string cannot be a key, because its prefix, length, alphabet or
+// checksum is wrong. Detecting this takes no I/O.
 var ErrMalformedKey = errors.New("malformed API key")
 
-// Key is the full text of an API key. It is formatted as [redacted], so that log lines and errors
-// do not contain it. Secret returns the text.
+// Key is the full text of an API key. It is formatted as [redacted], to keep the text out of log
+// lines and errors. Use Secret to get the text.
 type Key struct{ text string }
 
 // NewKey generates a key from random (crypto/rand.Reader in production).
@@ -83,11 +83,10 @@ func (k Key) Hash() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Prefix returns the start of the key, which may be shown: the fixed part and four
-// characters.
+// Prefix returns the start of the key, which is safe to show: the fixed part and four characters.
 func (k Key) Prefix() string { return k.text[:len(KeyPrefix)+4] }
 
-// Last4 returns the last four characters of the key, which may be shown.
+// Last4 returns the last four characters of the key, which are safe to show.
 func (k Key) Last4() string { return k.text[len(k.text)-4:] }
 
 func (k Key) String() string { return "[redacted]" }
@@ -124,10 +123,10 @@ func IDFrom(prefix string, seed string) string {
 	return prefix + "_" + textFrom("id\x00"+prefix+"\x00"+seed, Base62, 22)
 }
 
-// maxID is longer than any id of Linkreel.
+// maxID is longer than any id that Linkreel creates.
 const maxID = 64
 
-// ValidID reports whether a text has the form of an id. Check every id from a caller before using
+// ValidID reports whether a string has the form of an id. Check every id from a caller before using
 // it as a document name: Firestore reserves names between double underscores, and a slash would
 // address another document.
 func ValidID(id string) bool {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Role says what a member may do in an account. Roles are ordered: a higher role includes all
+// Role determines what a member may do in an account. Roles are ordered: a higher role includes all
 // rights of the lower roles.
 type Role string
 

@@ -53,7 +53,7 @@ func TestRolesAreOrdered(t *testing.T) {
 				t.Errorf("%s.AtLeast(%s) = %v, want %v", a, b, got, i >= j)
 			}
 			if i >= j && !a.Scopes().Has(b.Scopes()) {
-				t.Errorf("%s does not have all scopes of %s", a, b)
+				t.Errorf("%s lacks scopes of %s, want all of them", a, b)
 			}
 		}
 		if identity.Role("").AtLeast(a) {
@@ -103,7 +103,7 @@ func TestSessionsAreKeysOfTheirOwnKind(t *testing.T) {
 	}
 	// The checksum covers the prefix, so a key cannot be converted to the other kind.
 	if _, err := identity.ParseKey(identity.KeyPrefix+s.Secret()[len(identity.SessionPrefix):], identity.KeyPrefix, identity.SessionPrefix); err == nil {
-		t.Error("ParseKey of a session with the prefix of keys succeeded, want an error")
+		t.Error("ParseKey of a session key with the API key prefix succeeded, want an error")
 	}
 }
 
@@ -113,6 +113,6 @@ func TestAKeyWithoutScopesGetsTheEight(t *testing.T) {
 		t.Errorf("DefaultScopes = %v, want eight scopes without members:write, events:read and webhooks:write", got)
 	}
 	if !identity.AllScopes.Has(identity.DefaultScopes) {
-		t.Error("AllScopes does not contain all default scopes")
+		t.Error("AllScopes lacks some default scopes, want all of them")
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/linkreel/linkreel/libs/jsdate"
 )
 
-// Parse accepts the same texts as `new Date(x)`, including surprising ones.
+// Parse accepts the same strings as `new Date(x)`, including surprising ones.
 func ExampleParse() {
 	for _, s := range []string{"2026-11-20T17:00:00Z", "Nov 20, 2026 5:00 PM GMT+1", "2026-02-30", "tomorrow"} {
 		ms, ok := jsdate.Parse(s)

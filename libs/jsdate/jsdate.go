@@ -1,11 +1,11 @@
 // Package jsdate parses points in time as JavaScript's Date constructor does in V8. It tries the
 // ISO format of ECMAScript first, and then V8's older, lenient grammar ("Nov 20, 2026 5:00 PM
-// GMT+1"). Callers send strings that work with `new Date(x)` in their programs. So this package
-// must accept the same strings with the same results, even if these are surprising: "2026-02-30" is
-// the second of March, "Nov 20" is in 2001, and "1790000000000" as a string is not a date.
+// GMT+1"). Callers send strings that work with `new Date(x)` in their programs, so this package
+// must return the same results for the same strings, even surprising ones: "2026-02-30" is the
+// second of March, "Nov 20" is in 2001, and "1790000000000" as a string is not a date.
 //
-// There is one difference: for a date without a time zone, JavaScript uses the zone of the machine,
-// and this package uses UTC.
+// There is one difference: for a date without a time zone, JavaScript uses the machine's zone,
+// while this package uses UTC.
 package jsdate
 
 import (
@@ -35,7 +35,7 @@ func FromNumber(n float64) (ms int64, ok bool) {
 	return int64(n), true
 }
 
-// kind is a kind of token.
+// kind is the kind of a token.
 type kind uint8
 
 const (
@@ -47,7 +47,7 @@ const (
 	other       // a parenthesised remark or any other character
 )
 
-// meaning is the kind of date part that a word stands for.
+// meaning is the part of a date that a word stands for.
 type meaning uint8
 
 const (
@@ -115,8 +115,8 @@ func (l *lexer) scan() token {
 	return token{kind: other}
 }
 
-// significant is how many digits of a number are used, without leading zeros. Further digits are
-// ignored.
+// significant is the number of digits used from a number, not counting leading zeros. Further
+// digits are ignored.
 const significant = 9
 
 func (l *lexer) number() token {
@@ -569,7 +569,7 @@ func (p *parser) civil() (year, mon, day int, ok bool) {
 			year += 1900
 		}
 	}
-	// No date after a million years is a valid instant.
+	// No date beyond the year 1,000,000 is a valid instant.
 	return year, mon, day, within(mon, 1, 12) && within(day, 1, 31) && within(year, -1_000_000, 1_000_000)
 }
 

@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "recompute the values in testdata/corpus.json with Node")
 
-// sample is a text with the milliseconds that V8 parses from it, or null for NaN.
+// sample is a string with the milliseconds that V8 parses from it, or null for NaN.
 type sample struct {
 	Text string `json:"text"`
 	MS   *int64 `json:"ms"`
@@ -96,8 +96,8 @@ func TestFromNumber(t *testing.T) {
 	}
 }
 
-// TestParseAgreesWithNode compares Parse and Node on generated texts.
-// LINKREEL_JSDATE_COUNT sets their number.
+// TestParseAgreesWithNode compares Parse and Node on generated strings. LINKREEL_JSDATE_COUNT sets
+// their number.
 func TestParseAgreesWithNode(t *testing.T) {
 	count := 20_000
 	if s := os.Getenv("LINKREEL_JSDATE_COUNT"); s != "" {
@@ -125,9 +125,9 @@ func TestParseAgreesWithNode(t *testing.T) {
 			t.Logf("Parse(%q) = %s, want %s as in Node", want.Text, show(got), show(want))
 		}
 	}
-	t.Logf("%d texts (%d of them dates), %d parsed differently, seed %d", count, valid, differing, seed)
+	t.Logf("%d strings (%d of them dates), %d parsed differently, seed %d", count, valid, differing, seed)
 	if differing*1000 > count {
-		t.Errorf("%d of %d texts are parsed differently, want at most 0.1 %%", differing, count)
+		t.Errorf("%d of %d strings are parsed differently, want at most 0.1 %%", differing, count)
 	}
 }
 
@@ -241,7 +241,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if again, ok := Parse(iso.Format("2006-01-02T15:04:05.000Z")); !ok || again != ms {
-			t.Fatalf("Parse(%q) = %d, but Parse of its ISO form = %d, %v", s, ms, again, ok)
+			t.Fatalf("Parse(%q) = %d, but Parse of its ISO form = %d, %v; want the same time", s, ms, again, ok)
 		}
 	})
 }

@@ -29,7 +29,7 @@ func (m *Moment) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// At returns the Moment of ms milliseconds since 1970.
+// At returns the Moment for ms milliseconds since 1970.
 func At(ms int64) Moment { return Moment{number: float64(ms)} }
 
 // MarshalJSON returns the moment in its original form.
@@ -85,9 +85,9 @@ func parseAny(forms []string, text string) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// SecondsHint returns a sentence with a leading space for a rejected time of ms milliseconds that
-// is before the year 2000, because its number was probably in seconds. For any other time, it
-// returns "".
+// SecondsHint returns a hint for a rejected time of ms milliseconds that is before the year 2000,
+// because the caller probably sent seconds. The hint begins with a space. For any other time,
+// SecondsHint returns "".
 func SecondsHint(ms int64) string {
 	if ms <= 0 || ms >= time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() {
 		return ""

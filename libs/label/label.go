@@ -1,5 +1,5 @@
-// Package label validates tags and external ids, with which owners find their records. Links and
-// videos share the rules, so that a tag has the same meaning for both.
+// Package label validates tags and external ids, which owners use to find their records. Links and
+// videos share the rules, so a tag means the same for both.
 package label
 
 import (
@@ -28,8 +28,8 @@ func Key(tag string) string {
 	return norm.NFC.String(cases.Fold().String(norm.NFC.String(strings.TrimSpace(tag))))
 }
 
-// Tags validates the tags of a record. It trims them and drops duplicates. Of several spellings, it
-// keeps the first. field is the name of the field in the details.
+// Tags validates the tags of a record. It trims the tags and drops duplicates. If a tag has several
+// spellings, it keeps the first. field is the name of the field in the error details.
 func Tags(field string, given []string) ([]string, []apierr.Detail) {
 	tags := []string{}
 	var bad []apierr.Detail

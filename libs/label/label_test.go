@@ -32,7 +32,7 @@ func TestTags(t *testing.T) {
 	} {
 		got, bad := label.Tags("tags", tc.given)
 		if diff := cmp.Diff(tc.want, got); diff != "" || len(bad) != tc.bad {
-			t.Errorf("%s: %d broken rules, want %d; %s", name, len(bad), tc.bad, diff)
+			t.Errorf("%s: %d violations, want %d; %s", name, len(bad), tc.bad, diff)
 		}
 	}
 }

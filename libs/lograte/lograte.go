@@ -1,6 +1,6 @@
-// Package lograte limits the log lines about frequent occurrences. A [Limit] allows one line a
+// Package lograte limits how often a frequent occurrence is logged. A [Limit] allows one line a
 // minute and counts the occurrences that the line represents. A [State] does the same for something
-// that fails and recovers, such as a store. The packages that use them write the lines.
+// that fails and recovers, such as a store. The callers write the lines.
 package lograte
 
 import (
@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Every is the shortest time between two lines.
+// Every is the minimum time between two lines.
 const Every = time.Minute
 
 // Limit limits the lines about one kind of occurrence. The zero value is ready for use. A Limit is
@@ -16,7 +16,7 @@ const Every = time.Minute
 type Limit struct {
 	mu    sync.Mutex
 	begun bool
-	at    time.Time // of the last line
+	at    time.Time // time of the last line
 	count int64
 }
 
@@ -24,7 +24,7 @@ type Limit struct {
 // line, and the caller writes the line. Otherwise it returns 0.
 func (l *Limit) Due(now time.Time, n int64) (count int64) { return l.DueAfter(Every, now, n) }
 
-// DueAfter is like Due, with another time between two lines.
+// DueAfter is like Due, but with every as the minimum time between two lines.
 func (l *Limit) DueAfter(every time.Duration, now time.Time, n int64) (count int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -37,7 +37,7 @@ func (l *Limit) DueAfter(every time.Duration, now time.Time, n int64) (count int
 	return count
 }
 
-// Limits has a [Limit] of a minute for each key, such as the cause of a failure. Keys are never
+// Limits has a one-minute [Limit] for each key, such as the cause of a failure. Keys are never
 // removed, so callers of the API must not be able to choose them. The zero value is ready for use.
 type Limits[K comparable] struct {
 	mu    sync.Mutex
@@ -81,9 +81,9 @@ func (s *State) Failed(now time.Time) (times int64) {
 	return s.due(now, 1)
 }
 
-// StillFailing is for a caller that calls Failed once for each outage instead of for each attempt.
-// If the current outage has no line yet and a line is due, it returns the same number as Failed.
-// Otherwise it returns 0. Without an outage, because it has just ended, StillFailing does nothing.
+// StillFailing is for callers that call Failed once per outage and not once per attempt. If the
+// current outage has no line yet and a line is due, it returns the same number as Failed. Otherwise
+// it returns 0, for example because the outage has just ended.
 func (s *State) StillFailing(now time.Time) (times int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,8 +99,8 @@ func (s *State) due(now time.Time, n int64) (times int64) {
 	return times
 }
 
-// Worked records a success. If it ends a failure with a line, Worked returns the duration of the
-// failure, and the caller logs the recovery.
+// Worked records a success. If a failure that was logged ends, Worked returns its duration, and the
+// caller logs the recovery.
 func (s *State) Worked(now time.Time) (failed time.Duration, tell bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

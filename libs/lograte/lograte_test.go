@@ -24,7 +24,7 @@ func TestALimitLetsOneLineAMinuteThroughAndCountsTheOthers(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if want := []int64{2, 120, 120}; !slices.Equal(got, want) {
-			t.Errorf("the lines of a minute represent %v occurrences, want %v", got, want)
+			t.Errorf("the lines with a limit of a minute represent %v occurrences, want %v", got, want)
 		}
 		if len(quick) != 121 {
 			t.Errorf("%d lines with a limit of a second, want 121", len(quick))
@@ -76,14 +76,15 @@ func TestTheEndIsToldIfTheFailureWas(t *testing.T) {
 		t.Errorf("StillFailing within the minute = %d, want 0", n)
 	}
 	if n := s.StillFailing(at(61 * time.Second)); n != 3 {
-		t.Errorf("StillFailing after the minute = %d, want the 3 since the line", n)
+		t.Errorf("StillFailing after the minute = %d, want the 3 failures since the line", n)
 	}
 	if d, tell := s.Worked(at(70 * time.Second)); !tell || d != 40*time.Second {
 		t.Errorf("Worked = %v, %v, want 40s, true", d, tell)
 	}
 }
 
-// TestAFailureThatHasEndedIsNotFailing is about a call that comes after the success of another one.
+// TestAFailureThatHasEndedIsNotFailing calls StillFailing after another call's success has ended
+// the outage.
 func TestAFailureThatHasEndedIsNotFailing(t *testing.T) {
 	t.Parallel()
 	var s lograte.State
@@ -91,7 +92,7 @@ func TestAFailureThatHasEndedIsNotFailing(t *testing.T) {
 	at := now.Add
 	s.Failed(now)
 	s.Worked(at(time.Second))
-	s.Failed(at(2 * time.Second)) // has no line
+	s.Failed(at(2 * time.Second)) // not logged
 	s.Worked(at(3 * time.Second))
 	if n := s.StillFailing(at(2 * time.Minute)); n != 0 {
 		t.Errorf("StillFailing after the end = %d, want 0", n)

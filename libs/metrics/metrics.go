@@ -1,8 +1,8 @@
 // Package metrics registers metrics with labels that have a few known values.
 //
-// Each series exists, at 0, from the start of the process. So a rate includes the first failure,
-// and a query that compares two series finds both. Metrics without labels always start at 0, so
-// promauto is sufficient for them.
+// Every series starts at 0 when the process starts, so a rate includes the first failure, and a
+// query that compares two series finds both. Metrics without labels always start at 0, so promauto
+// is sufficient for them.
 package metrics
 
 import (

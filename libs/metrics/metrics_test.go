@@ -48,7 +48,7 @@ func TestUndeclaredOperationsAreNotMeasured(t *testing.T) {
 	rec := httptest.NewRecorder()
 	promhttp.Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
 	if strings.Contains(rec.Body.String(), `operation="other"`) {
-		t.Error("/metrics contains a series of an undeclared operation, want none")
+		t.Error("/metrics contains a series for an undeclared operation, want none")
 	}
 }
 

@@ -20,9 +20,9 @@ var errStalled = errors.New("transfer has stalled")
 
 // Download writes one generation of an object to w and returns the object. Generation 0 means the
 // live generation. Download resumes after a broken or stalled connection. If the error is nil, w
-// has received the complete, verified object. Otherwise discard the output. If the object is stored
-// with a Content-Encoding, Download reads no data and returns ErrEncoded. w never receives more
-// than the object's size, even if the server sends more.
+// has received the complete, verified object. Otherwise, discard the output. If the object is
+// stored with a Content-Encoding, Download reads no data and returns ErrEncoded. w never receives
+// more than the object's size, even if the server sends more.
 func (s *Store) Download(ctx context.Context, object string, generation int64, w io.Writer) (Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.transfer)
 	defer cancel()
@@ -40,8 +40,8 @@ func (s *Store) Download(ctx context.Context, object string, generation int64, w
 }
 
 // DownloadRange writes size bytes of an object, starting at offset, to w. Storage has no checksums
-// of parts, so unlike Download it relies on the integrity of the connection. Use it for a few
-// megabytes: after a broken connection, the caller must start again.
+// for parts, so unlike Download, it relies on the integrity of the connection. Use it for a few
+// megabytes at most: if the connection breaks, the caller must start again.
 func (s *Store) DownloadRange(ctx context.Context, object string, offset, size int64, w io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, s.stall)
 	defer cancel()
@@ -63,8 +63,8 @@ func (s *Store) DownloadRange(ctx context.Context, object string, offset, size i
 	return nil
 }
 
-// DownloadFile downloads an object into a new file at path, like [Store.Download]. The file exists
-// afterwards only if it is complete.
+// DownloadFile downloads an object into a new file at path, like [Store.Download]. When
+// DownloadFile returns, the file exists only if it is complete.
 func (s *Store) DownloadFile(ctx context.Context, object string, generation int64, path string) (Object, error) {
 	part := path + ".part"
 	f, err := os.OpenFile(part, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
@@ -79,7 +79,7 @@ func (s *Store) DownloadFile(ctx context.Context, object string, generation int6
 		err = os.Rename(part, path)
 	}
 	if err != nil {
-		_ = os.Remove(part) // the first error is the one to return
+		_ = os.Remove(part) // the first error is returned
 		return Object{}, err
 	}
 	return o, nil
@@ -121,7 +121,8 @@ func (s *Store) fetch(ctx context.Context, o Object, w io.Writer) error {
 func (s *Store) fetchFrom(ctx context.Context, o Object, out *counted) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// Each write to out resets the timer. Without a write in time, the read fails with errStalled.
+	// Each write to out resets the timer. If no write occurs in time, the read fails with
+	// errStalled.
 	watch := time.AfterFunc(s.stall, func() { cancel(errStalled) })
 	defer watch.Stop()
 	out.moved = func() { watch.Reset(s.stall) }

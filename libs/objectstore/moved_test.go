@@ -13,7 +13,7 @@ func TestAMovedObjectKeepsItsGeneration(t *testing.T) {
 	t.Parallel()
 	c, absent := open(t, nil), int64(0)
 	o := objectstore.UploadOptions{ContentType: "video/mp4", IfGeneration: &absent, Moved: &objectstore.Moved{Generation: 42, Of: "blob"}}
-	for range 2 { // the second upload is a repetition of the first
+	for range 2 { // the second upload repeats the first
 		if _, err := c.Upload(t.Context(), "film", bytes.NewReader([]byte("film")), o); err != nil {
 			t.Fatal(err)
 		}
@@ -30,7 +30,7 @@ func TestAMovedObjectKeepsItsGeneration(t *testing.T) {
 	for generation, want := range map[int64]error{0: nil, 42: nil, 41: objectstore.ErrNotFound} {
 		var b bytes.Buffer
 		if _, err := c.Download(t.Context(), "film", generation, &b); !errors.Is(err, want) || err == nil && b.String() != "film" {
-			t.Errorf("Download of generation %d = %q, %v", generation, b.String(), err)
+			t.Errorf("Download of generation %d = %q, %v, want film for 0 and 42, and ErrNotFound for 41", generation, b.String(), err)
 		}
 	}
 	if err := c.Delete(t.Context(), "film", 41); err != nil {

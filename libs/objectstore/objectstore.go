@@ -1,12 +1,12 @@
-// Package objectstore gives the services access to object storage, either Google's or the local
-// one. They use no other way.
+// Package objectstore is the services' only access to object storage, either Google's or the local
+// one.
 //
 // Every call has a deadline and is retried after temporary failures. A download returns one
 // complete generation, checked against its CRC32C, even if the connection breaks many times.
 // Uploads are atomic. Calls return this package's errors: [ErrNotFound], [ErrStale], or an apierr
 // UNAVAILABLE if storage is unreachable or temporarily refuses calls. With a key file, signing an
-// address takes about a millisecond and no network call. Without a key file, signing makes a call
-// to Google's IAM, with a deadline.
+// address takes about a millisecond and needs no network call. Without a key file, it requires a
+// call to Google's IAM, which also has a deadline.
 //
 // The underlying client traces each call, so this package creates no spans. Signed URLs and session
 // addresses are credentials, so no error or log line of this package contains one.
@@ -50,14 +50,14 @@ type Config struct {
 	// path.
 	PublicURL string `env:"STORAGE_PUBLIC_URL" envDefault:"https://storage.googleapis.com"`
 	// PublicDial is the host:port that the service itself connects to for an address under
-	// PublicURL. Set it in a network from which PublicURL's host cannot be reached. If it is
+	// PublicURL. Set it if PublicURL's host is unreachable from the service's network. If it is
 	// empty, the service connects to PublicURL's host.
 	PublicDial string `env:"STORAGE_PUBLIC_DIAL"`
 	// Endpoint is the base address of a local JSON API. If it is empty, the store uses Google's API
 	// with the ambient credentials.
 	Endpoint string `env:"STORAGE_ENDPOINT"`
 	// Token is the bearer token of localcloud. It is sent only to Endpoint. It is not sent to
-	// Google, nor to PublicURL, because signed URLs are credentials themselves. If Token holds
+	// Google, nor to PublicURL, because signed URLs are credentials themselves. If Token contains
 	// several tokens, separated by commas, only the first is sent.
 	Token string `env:"LOCALCLOUD_TOKEN"`
 	// KeyFile is a service account key file for signing. If it is empty, IAM signs as the ambient
@@ -66,9 +66,9 @@ type Config struct {
 	// ServiceAccount is the email address of the identity that IAM signs as. If it is empty, the
 	// store asks the metadata server.
 	ServiceAccount string `env:"STORAGE_SERVICE_ACCOUNT"`
-	// Timeout bounds a call without a transfer, including all its attempts.
+	// Timeout bounds a call that transfers no content, including all its attempts.
 	Timeout time.Duration `env:"STORAGE_TIMEOUT" envDefault:"5s"`
-	// StallTimeout is how long a transfer may make no progress. After that an upload fails, and
+	// StallTimeout is how long a transfer may go without progress. After that, an upload fails, and
 	// a download is resumed a few times before it fails.
 	StallTimeout time.Duration `env:"STORAGE_STALL_TIMEOUT" envDefault:"30s"`
 	// TransferTimeout bounds one upload or download.
@@ -97,7 +97,7 @@ type Object struct {
 	Generation      int64
 	Size            int64
 	ContentType     string
-	ContentEncoding string // set by the uploader, so it may be anything
+	ContentEncoding string // set by the uploader, so it can have any value
 	CacheControl    string
 	Created         time.Time
 	CRC32C          uint32
@@ -108,22 +108,22 @@ type Object struct {
 }
 
 // Moved describes the origin of a moved object. Records refer to objects by generation, and storage
-// assigns a new generation to each upload. So this package returns the old generation of a moved
+// assigns a new generation to each upload, so this package returns the old generation of a moved
 // object to its callers.
 type Moved struct {
 	Generation int64  // the generation at the origin
 	Of         string // the mover's name for the content; not used by this package
 }
 
-// Names of custom metadata that hold a [Moved].
+// Names of the custom metadata that stores a [Moved].
 const (
 	movedGeneration = "linkreel-generation"
 	movedOf         = "linkreel-of"
 )
 
 // Encoded reports whether the object is stored with a Content-Encoding. Google decompresses a gzip
-// object while serving it and ignores the requested range. So Size and CRC32C do not describe the
-// bytes that a reader gets, which may be a thousand times as many.
+// object while serving it and ignores the requested range. As a result, Size and CRC32C do not
+// describe the bytes that a reader receives, which may be a thousand times as many.
 func (o Object) Encoded() bool {
 	return o.ContentEncoding != "" && !strings.EqualFold(o.ContentEncoding, "identity")
 }
@@ -179,17 +179,17 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if s.client, err = storage.NewClient(ctx, opts...); err != nil {
 		return nil, fmt.Errorf("open storage: %w", err)
 	}
-	// It is safe to repeat every call: reads, deletions that accept a missing object, and uploads
-	// of the same bytes. The error function is set because by default uploads are retried after
-	// fewer errors, for example not after a lost connection.
+	// Every call is safe to repeat: reads, deletions that accept a missing object, and uploads of
+	// the same bytes. The error function is set because the default retries uploads after fewer
+	// errors. For example, it does not retry after a lost connection.
 	s.client.SetRetry(storage.WithPolicy(storage.RetryAlways), storage.WithErrorFunc(storage.ShouldRetry),
 		storage.WithBackoff(gax.Backoff{Initial: 100 * time.Millisecond, Max: 2 * time.Second, Multiplier: 2}))
 	s.bucket = s.client.Bucket(cfg.Bucket)
 	return s, nil
 }
 
-// localAuth returns the option for calls to a local storage: with its token, or without
-// authentication if there is no token.
+// localAuth returns the option for calls to local storage: the token, or no authentication if there
+// is no token.
 func localAuth(tokens string) option.ClientOption {
 	token, _, _ := strings.Cut(tokens, ",")
 	if token = strings.TrimSpace(token); token == "" {
@@ -258,8 +258,8 @@ func mapError(err error) error {
 	return err
 }
 
-// do runs one call without a transfer. operation is its name in metrics, and what is its name in
-// errors.
+// do runs one call that transfers no content. operation is the call's name in metrics, and what is
+// its name in errors.
 func (s *Store) do(ctx context.Context, operation, what string, f func(context.Context) error) error {
 	err := s.breaker.Call(ctx, s.timeout, func(ctx context.Context) error {
 		return measure(operation, func() error { return mapError(f(ctx)) })
@@ -396,7 +396,7 @@ type UploadOptions struct {
 	// IfGeneration, if set, is the generation that the object must have; 0 means that the object
 	// must not exist yet. If the object has another generation, the call fails with ErrStale. There
 	// is one exception: with 0, the call succeeds if the object already has exactly these bytes, so
-	// that uploads may be repeated.
+	// that an upload can be retried.
 	IfGeneration *int64
 }
 
@@ -410,7 +410,7 @@ func (o UploadOptions) on(h *storage.ObjectHandle) *storage.ObjectHandle {
 	return h.If(storage.Conditions{GenerationMatch: *o.IfGeneration})
 }
 
-// chunk is the maximum number of bytes that an upload keeps in memory to send them again.
+// chunk is the maximum number of bytes that an upload keeps in memory in case it must resend them.
 const chunk = 8 << 20
 
 // chunkFor returns a smaller buffer size for a small source, because the client library allocates
@@ -469,8 +469,8 @@ func (s *Store) upload(ctx context.Context, object string, r io.Reader, o Upload
 	if err := w.Close(); err != nil {
 		err = mapError(orStalled(ctx, err))
 		if errors.Is(err, ErrStale) && o.IfGeneration != nil && *o.IfGeneration == 0 {
-			// The object may be from this upload: its response was lost, or an earlier run of the
-			// same job has uploaded it.
+			// The object may come from this upload, if its first response was lost, or from an
+			// earlier run of the same job.
 			if cur, e := s.Stat(ctx, object); e == nil && cur.Size == n && cur.CRC32C == sum.Sum32() {
 				return cur, nil
 			}

@@ -29,7 +29,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// world is a local storage with both of its listeners, and a store that uses it.
+// world is local storage with both of its listeners, and a store that uses it.
 type world struct {
 	*objectstore.Store
 	srv    *storage.Server
@@ -167,7 +167,7 @@ func TestSignaturesAreThoseOfGooglesClient(t *testing.T) {
 					continue // a second has passed between the two signatures
 				}
 				if d := cmp.Diff(theirs, ours); d != "" {
-					t.Errorf("object %q: %s", object, d)
+					t.Errorf("signed URL of %q (-want +got):\n%s", object, d)
 				}
 				st.Close()
 				break
@@ -193,7 +193,7 @@ func TestAMissingObjectIsErrNotFoundAndDeletingItASuccess(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := c.Delete(t.Context(), "yes", o.Generation-1); err != nil {
-		t.Errorf("Delete of a generation that is gone = %v, want success", err)
+		t.Errorf("Delete of a missing generation = %v, want success", err)
 	}
 	if _, err := c.Stat(t.Context(), "yes"); err != nil {
 		t.Errorf("Stat after the deletion of another generation: got %v, want the live object", err)
@@ -231,7 +231,7 @@ func TestStorageThatIsDownIsUnavailable(t *testing.T) {
 	}
 }
 
-// After one call has found that storage is unreachable, the other calls do not wait for it.
+// After one call has found storage unreachable, the other calls are refused without waiting.
 func TestStorageThatIsAwayIsAskedByOneCallASecond(t *testing.T) {
 	t.Parallel()
 	c := open(t, func(cfg *objectstore.Config) { cfg.Timeout = 50 * time.Millisecond })
@@ -307,16 +307,16 @@ func TestADownloadOfAGenerationThatIsGoneLeavesNoFile(t *testing.T) {
 	}
 	dir := t.TempDir()
 	if _, err := c.DownloadFile(t.Context(), "a", o.Generation, filepath.Join(dir, "a")); !errors.Is(err, objectstore.ErrNotFound) {
-		t.Errorf("error %v, want ErrNotFound", err)
+		t.Errorf("DownloadFile = %v, want ErrNotFound", err)
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 0 {
 		t.Errorf("files after the failed download = %v, want none", left)
 	}
 }
 
-// generous is a storage in which every object has a size of ten bytes, but which sends 64 MiB for
-// it, from its start and regardless of the requested range. Google does this for a gzip-encoded
-// object that is small only in compressed form.
+// generous is storage that reports a size of ten bytes for every object, but sends 64 MiB for it,
+// from its start and regardless of the requested range. Google does this for a gzip-encoded object
+// that is small only when compressed.
 func generous(t *testing.T, encoding string) (st *objectstore.Store, reads *atomic.Int64) {
 	t.Helper()
 	reads = new(atomic.Int64)
@@ -362,7 +362,7 @@ func TestAnObjectWithAContentEncodingIsNotRead(t *testing.T) {
 	}
 }
 
-// The storage of this test sends more bytes than requested, without a Content-Encoding.
+// The storage in this test sends more bytes than requested, without a Content-Encoding.
 func TestADownloadIsNeverLargerThanItsObject(t *testing.T) {
 	t.Parallel()
 	st, _ := generous(t, "")
@@ -377,7 +377,7 @@ func TestADownloadIsNeverLargerThanItsObject(t *testing.T) {
 	}
 }
 
-// capped is a writer that fails after a limit, instead of filling a disk.
+// capped is a writer that fails at a limit, so that a broken download cannot fill the disk.
 type capped struct{ n, most int }
 
 func (c *capped) Write(p []byte) (int, error) {
@@ -572,7 +572,7 @@ func TestAResumableSessionSaysHowFarItIsAndCanBeFinishedWithoutItsSender(t *test
 		t.Errorf("Stat = %+v, %v, want an object of 512 KiB", o, err)
 	}
 	if _, whole, err := st.Received(t.Context(), session); !whole || err != nil {
-		t.Errorf("Received after the end = %v, %v, want the whole object", whole, err)
+		t.Errorf("Received after FinishResumable = %v, %v, want the whole object", whole, err)
 	}
 	if _, _, err := st.Received(t.Context(), session+"0"); !errors.Is(err, objectstore.ErrNotFound) || strings.Contains(err.Error(), "upload_id") {
 		t.Errorf("Received of an unknown session: got %v, want ErrNotFound without the session's address", err)
@@ -595,7 +595,7 @@ func TestAnEndedSessionTakesNothingAndMayBeEndedAgain(t *testing.T) {
 			t.Errorf("EndResumable = %v, want no error", err)
 		}
 		if status, _ := send(t, "PUT", session, body[256<<10:512<<10], "Content-Range", "bytes 262144-524287/524288"); status != 404 {
-			t.Errorf("PUT of a chunk after the end = %d, want 404", status)
+			t.Errorf("PUT of a chunk after EndResumable = %d, want 404", status)
 		}
 	}
 	// EndResumable of a finished session changes neither the session nor the object.
@@ -692,7 +692,7 @@ func TestIAMSignsWhereThereIsNoKey(t *testing.T) {
 	}
 	begin := time.Now()
 	if _, _, err := c.SignPut(t.Context(), "by-iam", time.Hour); apierr.CodeOf(err) != apierr.Unavailable || time.Since(begin) > 10*time.Second {
-		t.Errorf("with an unresponsive IAM: got %v after %v, want UNAVAILABLE at the deadline", err, time.Since(begin))
+		t.Errorf("SignPut with an unresponsive IAM = %v after %v, want UNAVAILABLE at the deadline", err, time.Since(begin))
 	}
 }
 
@@ -702,7 +702,7 @@ func TestNoErrorRevealsASession(t *testing.T) {
 	c.srv.Faults().Inject(storage.Fault{Call: "objects.session", LoseAnswer: true})
 	_, err := c.Upload(t.Context(), "x", bytes.NewReader(random(9<<20)), objectstore.UploadOptions{})
 	if err == nil || strings.Contains(err.Error(), "upload_id") || apierr.CodeOf(err) != apierr.Unavailable {
-		t.Errorf("got %v, want UNAVAILABLE without the session's address", err)
+		t.Errorf("Upload = %v, want UNAVAILABLE without the session's address", err)
 	}
 }
 

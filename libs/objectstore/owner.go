@@ -7,18 +7,18 @@ import (
 	"fmt"
 )
 
-// OwnerObject is the object with the name of the database to which the bucket belongs.
+// OwnerObject is the object that contains the name of the database that owns the bucket.
 const OwnerObject = "linkreel/owner"
 
-// ErrForeign means that the bucket belongs to another database. No object in it is in this
-// service's database, so the service must not delete any of them.
+// ErrForeign means that the bucket belongs to another database. This service's database has no
+// record of its objects, so the service must not delete any of them.
 var ErrForeign = errors.New("the bucket belongs to another database")
 
 // maxOwner is the maximum length of an owner's name.
 const maxOwner = 4 << 10
 
-// Owner returns the name of the database to which the bucket belongs, or "" if it has no owner yet.
-// If [OwnerObject] does not contain a valid name, for example after a wrong edit, the owner is
+// Owner returns the name of the database that owns the bucket, or "" if the bucket has no owner
+// yet. If [OwnerObject] does not contain a valid name, for example after a bad edit, the owner is
 // unknown and the bucket counts as foreign.
 func (s *Store) Owner(ctx context.Context) (string, error) {
 	o, err := s.Stat(ctx, OwnerObject)

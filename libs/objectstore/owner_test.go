@@ -34,13 +34,13 @@ func TestOneDatabaseOfManyOwnsABucket(t *testing.T) {
 	for i, err := range answers {
 		mine := strings.HasSuffix(owner, string(rune('a'+i)))
 		if mine != (err == nil) || !mine && !errors.Is(err, objectstore.ErrForeign) {
-			t.Errorf("Owner = %q, but Claim for database %c returned %v", owner, 'a'+i, err)
+			t.Errorf("Owner = %q, but Claim for database %c returned %v; want success only for the owner", owner, 'a'+i, err)
 		}
 	}
 	if err := store.Claim(t.Context(), owner); err != nil {
-		t.Errorf("second Claim of the owner: got %v, want no error", err)
+		t.Errorf("second Claim by the owner: got %v, want no error", err)
 	}
-	// The owner object was edited wrongly.
+	// A bad edit has damaged the owner object.
 	for _, text := range []string{"", owner + "\n", strings.Repeat("x", 5000)} {
 		if _, err := store.Upload(t.Context(), objectstore.OwnerObject, strings.NewReader(text), objectstore.UploadOptions{}); err != nil {
 			t.Fatal(err)

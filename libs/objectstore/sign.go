@@ -37,8 +37,8 @@ type signer interface {
 	sign(ctx context.Context, account string, b []byte) ([]byte, error)
 }
 
-// keySigner signs with the key of a service account key file: this takes about a millisecond and no
-// network call.
+// keySigner signs with the key in a service account key file. This takes about a millisecond and
+// needs no network call.
 type keySigner struct {
 	email string
 	key   *rsa.PrivateKey
@@ -79,7 +79,7 @@ func (k *keySigner) sign(_ context.Context, _ string, b []byte) ([]byte, error) 
 }
 
 // iamSigner lets Google sign as the identity of the process. That identity needs the token-creator
-// role for itself, but no key.
+// role on itself, but no key.
 type iamSigner struct {
 	timeout time.Duration
 	options []option.ClientOption // set by tests
@@ -120,7 +120,7 @@ func (s *iamSigner) connect() (*iamcredentials.Service, error) {
 }
 
 func (s *iamSigner) sign(ctx context.Context, account string, b []byte) ([]byte, error) {
-	service, err := s.connect() // has no context, because the client outlives the call
+	service, err := s.connect() // takes no context, because the client outlives the call
 	if err != nil {
 		return nil, fmt.Errorf("open IAM credentials: %w", err)
 	}
@@ -279,8 +279,8 @@ func (s *Store) StartResumable(ctx context.Context, object, origin string, most 
 }
 
 // EndResumable ends a session: storage drops the received bytes and accepts no more. It has no
-// effect on a session that has become an object or is unknown. The call may be repeated until it
-// succeeds.
+// effect on an unknown session or on a session that has become an object. The call may be repeated
+// until it succeeds.
 func (s *Store) EndResumable(ctx context.Context, session string) error {
 	// Keep a finished session: if the last response was lost, the client learns from the session
 	// that its file has arrived.
@@ -301,7 +301,6 @@ func (s *Store) EndResumable(ctx context.Context, session string) error {
 		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
 		// Google returns 499 for a cancelled session, and other codes below 500 for an unknown
 		// session. A retry would not change the result.
-		// 500. A retry would not change any of them.
 		if err := answered(resp); resp.StatusCode >= 400 && apierr.CodeOf(err) == apierr.Unavailable {
 			return err
 		}
@@ -335,7 +334,7 @@ func (s *Store) session(ctx context.Context, session, total string) (n int64, wh
 	err = s.do(ctx, "session", "query upload session", func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPut, session, http.NoBody)
 		if err != nil {
-			return errors.New("its address is malformed") // the error would contain the address
+			return errors.New("its address is malformed") // err would contain the address
 		}
 		req.Header.Set("Content-Range", "bytes */"+total)
 		resp, err := s.plain.Do(req)

@@ -1,11 +1,11 @@
 // Package outage stops calls to a dependency that does not answer. Without it, every request would
-// wait for its deadline, and thousands of waiting requests would exhaust the process.
+// wait for its deadline, and thousands of waiting requests would exhaust the process's resources.
 //
-// [Breaker.Call] makes a call, and counts only outcomes that depend on the dependency. If the
-// caller cancels, or reaches its own deadline first, the outcome does not count. A caller that
-// decides which outcomes count calls [Breaker.Allow] first and then reports the outcome. After
+// [Breaker.Call] makes a call, and counts only outcomes that the dependency can be responsible for.
+// If the caller cancels, or reaches its own deadline first, the outcome does not count. A caller
+// that decides which outcomes count calls [Breaker.Allow] first and then reports the outcome. After
 // enough consecutive failures, the breaker opens and refuses calls immediately. After each rest,
-// one caller may try. If there is a probe, it is used instead of the calls.
+// one caller may try again. If there is a probe, the breaker calls it instead.
 package outage
 
 import (
@@ -30,8 +30,8 @@ type Config struct {
 	// Name is the dependency's name for the log and the metric. If it is empty, the breaker writes
 	// no log and no metric.
 	Name string
-	// Says is the text after the name in the log line that is written when the breaker opens. The
-	// default is that calls are refused.
+	// Says follows the name in the log line about the opening of the breaker. The default says that
+	// calls are refused.
 	Says string
 	// Failures is the number of consecutive failures that open the breaker, at least one.
 	Failures int
@@ -75,7 +75,7 @@ type Breaker struct {
 	wait func(ctx context.Context, d time.Duration) bool // waits before a probe
 	away atomic.Bool                                     // read without the lock by every caller
 
-	lines lograte.State // of the log
+	lines lograte.State // limits the log lines
 
 	mu     sync.Mutex
 	round  uint64 // counts openings and closings
@@ -164,7 +164,7 @@ func (b *Breaker) Note(err error) {
 	b.fail(err)
 }
 
-// Open opens the breaker immediately, after an error that is certainly an outage.
+// Open opens the breaker immediately. Call it after an error that is certainly an outage.
 func (b *Breaker) Open(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -175,7 +175,7 @@ func (b *Breaker) Open(err error) {
 }
 
 // Allow reports whether the caller may try now. If it returns true, the caller must report the
-// outcome with OK or Fail. Without a report, other callers wait for another rest.
+// outcome with OK or Fail. Without a report, other callers must wait for another rest.
 func (b *Breaker) Allow() bool {
 	if !b.away.Load() {
 		return true
@@ -212,7 +212,7 @@ func (b *Breaker) OK() {
 
 func (b *Breaker) ok() {
 	b.fails = 0
-	if b.cfg.Probe == nil { // with a probe, only the probe closes the breaker: this response may be from before the outage
+	if b.cfg.Probe == nil { // with a probe, only the probe closes the breaker: this response may predate the outage
 		b.turn(false, nil)
 	}
 }
@@ -239,8 +239,8 @@ func (b *Breaker) turn(away bool, err error) {
 }
 
 // tellAway logs that the dependency is unreachable. times is the number of outages that the line
-// represents; 0 means that it is too early for another line. For an unstable dependency, this
-// writes one line a minute.
+// represents; 0 means that it is too early for another line. So an unstable dependency causes only
+// one line a minute.
 func (b *Breaker) tellAway(err error, times int64) {
 	if times > 0 {
 		slog.Warn(b.cfg.Name+" "+cmp.Or(b.cfg.Says, "does not answer; calls are refused until it does"), "error", err, "times", times)

@@ -97,7 +97,7 @@ func TestBreakerAsksByItselfWhereItHasAProbe(t *testing.T) {
 	if !b.Fail() || b.Allow() {
 		t.Fatal("one failure did not open the breaker, want it open")
 	}
-	b.OK() // a success of a call from before the outage
+	b.OK() // a success of a call that began before the outage
 	c.pass(time.Hour)
 	if n := times(10, b.Allow); n != 0 {
 		t.Errorf("%d calls are allowed with a probe, want 0", n)
@@ -125,7 +125,7 @@ func TestBreakerEndsItsProbes(t *testing.T) {
 	never := New(Config{Rest: time.Hour, Probe: probe})
 	never.Close()
 	if never.Fail() {
-		t.Error("Fail opened the breaker after Close, want no new probe")
+		t.Error("Fail opened the breaker after Close, want it closed")
 	}
 }
 
@@ -175,7 +175,7 @@ func late(ctx context.Context) context.Context {
 	return ctx
 }
 
-// unnoticed is a context after its deadline with a timer that has not fired yet. A client that sets
+// unnoticed is a context past its deadline, with a timer that has not fired yet. A client that sets
 // the deadline on its connection can return in this state.
 func unnoticed(ctx context.Context) context.Context { return overdue{ctx} }
 
@@ -183,8 +183,8 @@ type overdue struct{ context.Context }
 
 func (overdue) Deadline() (time.Time, bool) { return time.Now(), true }
 
-// When one read of a sweep fails, its other reads are cancelled. A cancelled call must
-// not close the breaker.
+// When one read of a sweep fails, the sweep's other reads are cancelled. A cancelled call must not
+// close the breaker.
 func TestCallIsNotClosedByWhoLeaves(t *testing.T) {
 	t.Parallel()
 	c := newClock()
@@ -225,7 +225,7 @@ func TestCallIgnoresWhatBeganBeforeTheLastChange(t *testing.T) {
 	finish(apierr.Down(errors.New("503"))) // must not postpone the next attempt
 	finish(nil)                            // began before the outage, so it must not close the breaker
 	if b.Allow() {
-		t.Error("a success of a call from before the outage closed the breaker, want it open")
+		t.Error("a successful call that began before the outage closed the breaker, want it open")
 	}
 	c.pass(100 * time.Millisecond)
 	if err := b.Call(t.Context(), time.Minute, func(context.Context) error { return nil }); err != nil {
@@ -233,7 +233,7 @@ func TestCallIgnoresWhatBeganBeforeTheLastChange(t *testing.T) {
 	}
 	finish(apierr.Down(errors.New("503")))
 	if _, away := b.Away(); away {
-		t.Error("a failure of a call from the outage opened the breaker again, want it closed")
+		t.Error("a failed call that began before the outage opened the breaker again, want it closed")
 	}
 }
 
@@ -258,7 +258,7 @@ func TestNoteAndOpenWatchCallsOfOthers(t *testing.T) {
 	b.Note(nil)
 	b.Note(first)
 	if _, away := b.Away(); away {
-		t.Error("a success in between did not reset the count")
+		t.Error("a success in between did not reset the count, want it reset")
 	}
 	b.Open(first)
 	if since, away := b.Away(); !away || since != c.now() || !errors.Is(opened, first) {
@@ -266,7 +266,7 @@ func TestNoteAndOpenWatchCallsOfOthers(t *testing.T) {
 	}
 	b.Note(nil)
 	if _, away := b.Away(); away {
-		t.Error("a success did not close the breaker")
+		t.Error("the breaker is open after a success, want it closed")
 	}
 }
 

@@ -1,8 +1,8 @@
 // Package paging divides lists into pages.
 //
 // A cursor contains the position of the last record that a caller has seen, not a number of
-// records. So even if records are added and removed between pages, no record is listed twice, and
-// every record that exists throughout is listed once.
+// records. Therefore, even if records are added and removed between pages, no record is listed
+// twice, and every record that exists throughout is listed once.
 package paging
 
 import (
@@ -17,7 +17,7 @@ import (
 )
 
 // Place is the position of a record in a list. Records are sorted by time, and records with the
-// same time by id. A list without times uses only the id.
+// same time by id. A list without times is sorted only by id.
 type Place struct {
 	At time.Time // to the microsecond
 	ID string    // not empty
@@ -66,7 +66,7 @@ func (p Page) From(cursor string) (Page, bool) {
 	return p, len(id) <= maxPlace && utf8.ValidString(id) && at.Year() >= 1 && at.Year() <= 9999
 }
 
-// Cursor returns the text with which a caller continues the list after a position.
+// Cursor returns the cursor for continuing the list after a position.
 func (p Page) Cursor(last Place) string {
 	b := binary.BigEndian.AppendUint64([]byte(p.list), uint64(last.At.UnixMicro()))
 	return base64.RawURLEncoding.EncodeToString(append(b, last.ID...))

@@ -74,7 +74,7 @@ func TestTheLastPageHasNoCursor(t *testing.T) {
 	all := []item{{"a", start}, {"b", start}}
 	for limit, want := range map[int]bool{1: true, 2: false, 3: false} {
 		if _, next := paging.Cut(paging.First(limit, "x"), all, paging.Newest, place); (next != nil) != want {
-			t.Errorf("Cut with a limit of %d of two records returned the cursor %v, want one = %v", limit, next, want)
+			t.Errorf("Cut with a limit of %d of two records returned the cursor %v, want a cursor = %v", limit, next, want)
 		}
 	}
 	if page, next := paging.Cut(paging.First(1, "x"), nil, paging.Newest, place); len(page) != 0 || next != nil {
@@ -101,13 +101,13 @@ func TestACursorIsGoodForItsListAlone(t *testing.T) {
 		{"cursor without a position", base64.RawURLEncoding.EncodeToString(raw[:16]), mine, false},
 		{"cursor with padding", *next + "=", mine, false},
 		{"not base64", "?", mine, false},
-		{"invalid text", base64.RawURLEncoding.EncodeToString(append(slices.Clone(raw), 0xff)), mine, false},
+		{"invalid UTF-8", base64.RawURLEncoding.EncodeToString(append(slices.Clone(raw), 0xff)), mine, false},
 		{"time out of Firestore's range", base64.RawURLEncoding.EncodeToString(far), mine, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			if _, ok := tt.of.From(tt.cursor); ok != tt.want {
-				t.Errorf("From accepted the cursor = %t, want %t", ok, tt.want)
+				t.Errorf("From returned %t, want %t", ok, tt.want)
 			}
 		})
 	}

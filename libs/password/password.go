@@ -1,9 +1,9 @@
 // Package password hashes and checks the passwords of visitors with argon2id.
 //
-// Each hash takes 19 MiB and some 30 ms of a core. An attacker would exhaust these resources first.
-// So a process runs only a few hashes at the same time, accounts take turns, and no account may use
-// all slots. A flood of guesses for one account's records costs other accounts neither memory nor
-// time. Only calls for that account are refused.
+// Each hash takes 19 MiB and about 30 ms of CPU time, which are the first resources that an
+// attacker would exhaust. So a process runs only a few hashes at the same time, accounts take
+// turns, and no account may use all slots. A flood of guesses for one account's records costs other
+// accounts neither memory nor time. Only calls for that account are refused.
 package password
 
 import (
@@ -96,8 +96,8 @@ func (p *Hasher) derive(ctx context.Context, account, password string, salt []by
 
 var errPHC = errors.New("not an argon2id PHC string")
 
-// parsePHC reads the stored form. It rejects parameters out of range, so that a damaged record does
-// not use excessive memory or time.
+// parsePHC parses the stored form. It rejects parameters out of range, so that a damaged record
+// does not use excessive memory or time.
 func parsePHC(s string) (argonParams, []byte, []byte, error) {
 	fields := strings.Split(s, "$")
 	if len(fields) != 6 || fields[0] != "" || fields[1] != "argon2id" || fields[2] != "v="+strconv.Itoa(argon2.Version) {

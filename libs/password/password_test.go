@@ -43,7 +43,7 @@ func TestPasswordsRefuseADamagedRecord(t *testing.T) {
 }
 
 // Forty connections guess the password of one account's video. Some of that account's calls are
-// refused, but no call of other accounts.
+// refused, but none of other accounts.
 func TestAFloodOfGuessesIsRefusedToItsAccountAlone(t *testing.T) {
 	t.Parallel()
 	p := password.New(2, 4)
@@ -75,6 +75,6 @@ func TestAFloodOfGuessesIsRefusedToItsAccountAlone(t *testing.T) {
 		t.Error("all 40 concurrent hashes of one account succeeded, want some ErrBusy")
 	}
 	if _, err := p.Hash(t.Context(), "noisy", "x"); err != nil {
-		t.Errorf("Hash afterwards: got %v, want no error", err)
+		t.Errorf("Hash after the flood: got %v, want no error", err)
 	}
 }

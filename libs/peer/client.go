@@ -36,8 +36,8 @@ func NewClient(baseURL, token string, patience time.Duration) *Client {
 		url: strings.TrimRight(baseURL, "/"), token: Shown(token), patience: patience,
 		http: &http.Client{
 			Transport: otelhttp.NewTransport(&http.Transport{ // no Proxy, because internal traffic must not go through one
-				// // By default, Go keeps only two idle connections per host, so every burst of
-				// calls
+				// By default, Go keeps only two idle connections per host, so every burst of calls
+				// would open new ones.
 				DialContext: dialer.DialContext, MaxIdleConns: 128, MaxIdleConnsPerHost: 128, IdleConnTimeout: 60 * time.Second,
 				TLSHandshakeTimeout: 500 * time.Millisecond, ResponseHeaderTimeout: patience, DisableCompression: true,
 			}),

@@ -45,7 +45,7 @@ func Stream[In any](d *Door, path string, do func(ctx context.Context, in In, w 
 func route[In any](d *Door, path string, serve func(c *fiber.Ctx, in In) error) {
 	type entry struct {
 		token hash
-		may   int // 1: its service may call this route
+		may   int // 1 if the token's service may call this route
 	}
 	var known []entry
 	for service, token := range d.tokens {

@@ -1,10 +1,11 @@
 // Package peer implements calls between services. It contains the client, the door that
 // authenticates calls, and the table of routes that each service may call.
 //
-// All calls are between auth and another service. Each of the other services shares one token only
-// with auth. It authenticates calls in both directions. So an attacker who can read the console's
-// memory can sign people in, but cannot erase an account in links. During a rotation, the setting
-// of a token is "NEW,OLD": callers send the first token, and services accept both.
+// All calls are between auth and another service. Each of the other services shares one token with
+// auth alone. That token authenticates calls in both directions. Therefore, an attacker who can
+// read the console's memory can sign people in, but cannot erase an account in links. During a
+// rotation, the setting of a token is "NEW,OLD": callers send the first token, and services accept
+// both.
 //
 // A call is a POST with one JSON value, and its response is one JSON value. The door repeats the id
 // of the call in its response ([callHeader]). A response without this id is not from the handler:
@@ -31,8 +32,8 @@ const (
 	Console Service = "console"
 )
 
-// may lists the prefixes of the paths that each service may call. All other paths return 403, with
-// any token.
+// may lists the path prefixes that each service may call. All other paths return 403 for every
+// token.
 var may = map[Service][]string{
 	Auth:    {"/internal/v1/accounts/", "/internal/v1/takedowns/"},
 	Links:   {"/internal/v1/keys/verify"},

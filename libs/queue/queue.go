@@ -10,8 +10,8 @@
 // message of each other tenant, regardless of the length of their backlogs. Messages of the same
 // tenant keep their order.
 //
-// Besides the workers, there is a fast lane. It returns each waiting message once, in the same
-// order, without taking it. Use it for work that should not wait for a free worker.
+// In addition, a fast lane returns each waiting message once, in the same order, without taking it.
+// Use it for work that should not wait for a free worker.
 //
 // Redis may lose messages. They are only hints to process a record in another store. The owner of
 // the records adds the ids again after Redis has lost its data. Redis must not evict keys
@@ -47,8 +47,8 @@ var (
 // Options configure a queue. Zero fields have defaults.
 type Options struct {
 	Name    string        // the queue's name; "jobs"
-	Silence time.Duration // how long a worker may send no heartbeat before another gets its message; 20 s
-	Timeout time.Duration // bounds a call to Redis, not counting waiting; 3 s
+	Silence time.Duration // how long a worker may go without a heartbeat before another gets its message; 20 s
+	Timeout time.Duration // bounds a call to Redis, excluding its wait for a message; 3 s
 	Now     func() time.Time
 }
 
@@ -100,7 +100,7 @@ type Item struct {
 // Message is one taken item.
 type Message struct {
 	Item
-	Deliveries int // how often it was taken, including this time
+	Deliveries int // how many times it was taken, including this time
 
 	queue    *Queue
 	entry    string
@@ -124,7 +124,7 @@ local function member(tenant, entry)
 end
 local function index(set, order, tenant, entry)
   redis.call('ZADD', set, 0, member(tenant, entry))
-  -- A new tenant goes behind those that wait already: at the front it could return
+  -- Add a new tenant at the end: if it were added at the front, it could return
   -- again and again, and no other tenant would get a turn.
   if not redis.call('ZSCORE', order, tenant) then redis.call('ZADD', order, redis.call('INCR', turn), tenant) end
 end
@@ -147,7 +147,7 @@ local function promote(now)
   end
 end
 -- pick removes the next entry from an index, by turns. It skips entries that are gone
--- or taken, a bounded number in one call, because Redis serves no other client meanwhile.
+-- or taken, up to a limit per call, because Redis serves no other client during a script.
 local function pick(set, order)
   for _ = 1, 1000 do
     local tenant = redis.call('ZRANGE', order, 0, 0)[1]
@@ -167,7 +167,7 @@ local function pick(set, order)
   end
   return nil
 end
--- seen is the entry after which a reader that found nothing waits for more.
+-- seen returns the newest entry. A reader that found nothing waits for an entry after it.
 local function seen()
   local last = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
   return last and last[1] or '0-0'
@@ -256,7 +256,7 @@ func (q *Queue) Next(ctx context.Context, consumer string, wait time.Duration) (
 }
 
 // Peek returns the next waiting message and the time when it was added. It does not take the
-// message, but returns each message only once to all callers together. Peek waits for at most wait;
+// message, but returns each message only once across all callers. Peek waits for at most wait;
 // ErrEmpty means that there is no message.
 func (q *Queue) Peek(ctx context.Context, wait time.Duration) (id string, added time.Time, err error) {
 	err = q.await(ctx, wait, func() (string, error) {
@@ -292,7 +292,7 @@ func (q *Queue) await(ctx context.Context, wait time.Duration, try func() (seen 
 			return err
 		}
 		left := time.Until(end)
-		// XREAD counts whole milliseconds, and waits forever for 0.
+		// XREAD counts in whole milliseconds, and 0 makes it wait forever.
 		if left < time.Millisecond {
 			return ErrEmpty
 		}
@@ -362,7 +362,7 @@ func (q *Queue) silent(ctx context.Context, consumer string) (*Message, error) {
 		}
 		if len(entries) > 0 {
 			m := q.message(entries[0], consumer)
-			// XAUTOCLAIM does not return how often the message was taken.
+			// XAUTOCLAIM does not return how many times the message was taken.
 			pending, err := q.redis.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: q.stream, Group: group, Start: m.entry, End: m.entry, Count: 1}).Result()
 			if err != nil {
 				return nil, err
@@ -390,8 +390,8 @@ func (q *Queue) message(x redis.XMessage, consumer string) *Message {
 	return m
 }
 
-// holds is the beginning of every script for a taken message. It ends the script unless the worker
-// holds the message. XCLAIM alone would steal the message from the worker that has taken it over.
+// holds begins every script for a taken message. It ends the script unless the worker holds the
+// message. XCLAIM alone would steal the message from the worker that has taken it over.
 // ARGV entry consumer id, then further arguments of the script.
 const holds = `
 local p = redis.call('XPENDING', stream, 'workers', ARGV[1], ARGV[1], 1)
@@ -481,8 +481,8 @@ func (q *Queue) Turn(ctx context.Context, every time.Duration) bool {
 	return err != nil || mine
 }
 
-// Length returns the number of waiting and taken messages, without delayed messages. Scale workers
-// by this number, not by the group's lag, which becomes unknown when entries are deleted.
+// Length returns the number of waiting and taken messages, excluding delayed messages. Scale
+// workers by this number, not by the group's lag, which becomes unknown when entries are deleted.
 func (q *Queue) Length(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, q.opt.Timeout)
 	defer cancel()

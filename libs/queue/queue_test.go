@@ -53,9 +53,9 @@ func TestMessageIsDeliveredOnceWithItsTraceAndGoneWhenDone(t *testing.T) {
 	add(t, q, "a", "a", "a")
 	m := take(t, q, "w1")
 	if m.ID != "a" || m.Deliveries != 1 || m.Trace["traceparent"] != "a" {
-		t.Errorf("message = %+v, want a in its first delivery with its trace", m)
+		t.Errorf("message = %+v, want a on its first delivery with its trace", m)
 	}
-	add(t, q, "a") // a taken message counts as in the queue
+	add(t, q, "a") // a taken message is still in the queue
 	empty(t, q)
 	if err := m.Done(t.Context()); err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func TestSilentWorkersMessageGoesToAnotherAndTheOldOneIsTold(t *testing.T) {
 		m, _ = q.Next(t.Context(), "w2", 10*time.Millisecond)
 	}
 	if m == nil || m.ID != "a" || m.Deliveries != 2 {
-		t.Fatalf("the other worker got %+v, want a in its second delivery", m)
+		t.Fatalf("the other worker got %+v, want a on its second delivery", m)
 	}
 	for name, err := range map[string]error{
 		"Heartbeat": old.Heartbeat(t.Context()), "Done": old.Done(t.Context()), "Nack": old.Nack(t.Context()),
@@ -131,7 +131,7 @@ func TestReturnedMessageIsFreeAtOnceAndNew(t *testing.T) {
 		t.Fatal(err)
 	}
 	if m := take(t, q, "w2"); m.ID != "a" || m.Deliveries != 1 || m.Trace["traceparent"] != "a" {
-		t.Errorf("message = %+v, want a in its first delivery", m)
+		t.Errorf("message = %+v, want a on its first delivery", m)
 	}
 }
 
@@ -209,7 +209,7 @@ func TestManyWorkersShareWithoutDoubling(t *testing.T) {
 				seen[m.ID]++
 				mu.Unlock()
 				if err := m.Done(context.Background()); err != nil {
-					t.Errorf("Done: %v", err)
+					t.Errorf("Done = %v, want no error", err)
 				}
 			}
 		})
@@ -217,7 +217,7 @@ func TestManyWorkersShareWithoutDoubling(t *testing.T) {
 	wg.Wait()
 	for i := range n {
 		if got := seen[fmt.Sprint(i)]; got != 1 {
-			t.Errorf("%d was delivered %d times, want once", i, got)
+			t.Errorf("message %d was delivered %d times, want once", i, got)
 		}
 	}
 }
@@ -230,7 +230,7 @@ func TestTheFastLaneIsShownEachWaitingMessageOnceAndLeavesItToTheWorkers(t *test
 	peek := func() (string, error) {
 		id, added, err := q.Peek(t.Context(), time.Millisecond)
 		if err == nil && time.Since(added).Abs() > time.Minute {
-			t.Errorf("Peek returned %v as the time of %s, want about now", added, id)
+			t.Errorf("Peek returned the time %v for %s, want about now", added, id)
 		}
 		return id, err
 	}
@@ -316,8 +316,8 @@ func TestAComerDoesNotOvertakeForEver(t *testing.T) {
 	}
 }
 
-// After an upgrade, the stream may contain entries without an index from the older version. The
-// sweep adds their ids again.
+// After an upgrade, the stream may contain entries of the older version, which are not in the
+// index. The sweep adds their ids again.
 func TestAnEntryOfAnOlderVersionIsFound(t *testing.T) {
 	t.Parallel()
 	q, client := open(t, queue.Options{})
@@ -333,7 +333,7 @@ func TestAnEntryOfAnOlderVersionIsFound(t *testing.T) {
 		t.Errorf("message = %+v, want a", m)
 	}
 	empty(t, q)
-	addFor(t, q, "tenant", "a") // a taken message counts as in the queue
+	addFor(t, q, "tenant", "a") // a taken message is still in the queue
 	empty(t, q)
 }
 
@@ -363,7 +363,7 @@ func TestOneOfManySweepsAtATime(t *testing.T) {
 	t.Parallel()
 	q, client := open(t, queue.Options{})
 	if !q.Turn(t.Context(), time.Minute) || q.Turn(t.Context(), time.Minute) {
-		t.Error("Turn must return true for the first caller and false for the second")
+		t.Error("Turn returned a wrong result, want true for the first caller and false for the second")
 	}
 	_ = client.Close()
 	if !q.Turn(t.Context(), time.Minute) {

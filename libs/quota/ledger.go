@@ -22,8 +22,8 @@ func Forget(ctx context.Context, db *firestoredb.DB, account string) error {
 	return db.EraseAll(ctx, "remove ledgers", db.Collection(Collection).Where("accountId", "==", account), 450)
 }
 
-// document is a ledger or a fence. The state of a ledger is stored as one text: queries do not need
-// its parts, and an index on times, which rise in all ledgers, would be a hot spot.
+// document is a ledger or a fence. The state of a ledger is stored as one string: queries do not
+// need its parts, and an index on times, which keep increasing in all ledgers, would be a hot spot.
 type document struct {
 	AccountID string `firestore:"accountId"`
 	State     string `firestore:"state"`
@@ -58,11 +58,11 @@ const (
 	pace  = 1100 * time.Millisecond // the time between two writes of a ledger
 	burst = 2 * pace                // how far writes may be ahead of the pace, which allows three consecutive writes
 	// drift is how long Granted is trusted while it is far from the limit. Granted may be too low,
-	// because a replica that learned late about a new limit may have created records without the
+	// because a replica that learned of a new limit late may have created records without the
 	// ledger.
 	drift = time.Hour
-	// young is the time in which other processes do not take back a fenced lease, because its
-	// holder usually has pending changes.
+	// young is how long other processes do not take back a fenced lease, because its holder usually
+	// has pending changes.
 	young = 2 * time.Second
 	// countsPerSecond limits how many records a process counts per second for one account.
 	// Firestore charges one read per 1,000. This limits the cost of a large, full account with
@@ -90,10 +90,10 @@ func (c *Claim) read(tx *firestore.Transaction) (*ledger, error) {
 	var doc document
 	if snap.Exists() {
 		if snap.DataTo(&doc) != nil || json.Unmarshal([]byte(doc.State), d) != nil {
-			// An error would block every create of the account until the ledger is repaired. With
-			// an empty ledger, the records are counted before places are granted, and the ledger is
-			// written again. Its leases are lost, so the account may exceed its limit by the leased
-			// places.
+			// Do not return an error, which would block every create in the account until the
+			// ledger is repaired. With an empty ledger, the records are counted before places are
+			// granted, and the ledger is written again. Its leases are lost, so the account may
+			// exceed its limit by the leased places.
 			d = &ledger{}
 		}
 	}
@@ -113,7 +113,7 @@ func (c *Claim) read(tx *firestore.Transaction) (*ledger, error) {
 // early returns how long to wait until the ledger may be written.
 func (d *ledger) early() time.Duration {
 	wait := d.Next.Sub(d.now) - burst
-	if wait <= 0 || wait > 10*pace { // no writer can be that far ahead of the pace, so the clock was set back
+	if wait <= 0 || wait > 10*pace { // no writer can be that far ahead of the pace, so the clock must have been set back
 		return 0
 	}
 	// The wait is random, because several replicas may wait at the same time, and the losers must
@@ -182,7 +182,7 @@ func (c *Claim) ask(ctx context.Context, tx *firestore.Transaction) (room int64,
 	room = c.want
 	switch left := c.limit.Max - d.Granted; {
 	case left < room && len(d.old(young)) > 0:
-		// While a lease can still be used, the number of its used places is unknown. So end the old
+		// While a lease can still be used, the number of its used places is unknown, so end the old
 		// leases first.
 		return 0, &again{c.takeBack}
 	case left < room || d.Counted.IsZero():
@@ -211,7 +211,7 @@ func (c *Claim) ask(ctx context.Context, tx *firestore.Transaction) (room int64,
 	return room, nil
 }
 
-// settle returns the unused places of this process's leases.
+// settle gives the unused places of this process's leases back to the ledger.
 func (c *Claim) settle(t *grant) {
 	c.g.mu.Lock()
 	defer c.g.mu.Unlock()
@@ -303,7 +303,7 @@ const (
 // that waiting changes need.
 func chunkOf(left, last, waiting int64, idle time.Duration) (n int64, fenced bool) {
 	switch {
-	case waiting > 0 || idle < young: // The last lease was too small, and the next lease may be possible only after seconds.
+	case waiting > 0 || idle < young: // The last lease was too small, and the next lease may not be possible for seconds.
 		last = max(4*last, 16*waiting)
 	case idle > leaseTime/4:
 		last /= 1 + int64(idle/(leaseTime/4))

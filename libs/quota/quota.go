@@ -1,10 +1,10 @@
-// Package quota enforces the limits of accounts, at any rate of creates and with any number of
-// replicas, with almost no cost for each create.
+// Package quota enforces the limits of accounts at almost no cost per create. It works at any rate
+// of creates and with any number of replicas.
 //
-// Counting and then writing is not enough: forty concurrent creates that count would all find the
-// same free place. So each account and kind has one small document, the ledger, which grants
-// places. It records how many places are granted, used or leased. A create gets its place in one of
-// three ways:
+// Counting before each write is not enough: forty concurrent creates would all find the same free
+// place. Therefore, each account and kind has one small document, the ledger, which grants places.
+// It records how many places are granted, used or leased. A create gets its place in one of three
+// ways:
 //
 //	who                     how                                                  costs
 //	first in this process   its own transaction updates the ledger, and leases   1 read, 1 write
@@ -14,7 +14,7 @@
 //	later, near the         the same, and its transaction reads the lease        1 read
 //	limit
 //
-// Firestore accepts about one write a second to a document. So after a burst of three, a ledger is
+// Firestore accepts about one write a second to a document, so after a burst of three, a ledger is
 // written at most once a second. It records the time of the next allowed write, by Firestore's
 // clock. In each process, only one change at a time asks the ledger. The other changes wait for the
 // places that this change leases.
@@ -73,7 +73,7 @@ type Limit struct {
 }
 
 // ErrAsk means that a change without reads cannot get its places, because this process has no
-// leased places or their lease has a fence, which must be read.
+// leased places, or because their lease has a fence, which must be read.
 var ErrAsk = errors.New("the ledger must be read")
 
 // Gate grants places. It is safe for concurrent use.
@@ -94,7 +94,7 @@ type account struct {
 	held    []*lease      // all leases that are not settled in the ledger
 	asking  chan struct{} // closed when the change that asks the ledger has ended
 	waiting int64         // places that waiting changes need while the ledger is asked
-	// full is the start of the last count that found no free place, with the limit fullAt.
+	// full is when the last count that found no free place began. It applied the limit fullAt.
 	full   time.Time
 	fullAt int64
 	rest   time.Time // do not count before this time: a large count is expensive
@@ -127,9 +127,8 @@ func (l *lease) fresh(now time.Time) bool {
 const (
 	// leaseTime is how long leased places may be used.
 	leaseTime = 20 * time.Second
-	// delivery is longer than a commit can be in flight. Together with leaseTime it is
-	// less than a minute, so the places of a killed process are free again within a
-	// minute.
+	// delivery is longer than a commit can be in flight. Together, leaseTime and delivery are less
+	// than a minute, so the places of a killed process are free again within a minute.
 	delivery = 35 * time.Second
 	// patience is how long a create waits for a place before it returns an error that asks the
 	// caller to retry.
@@ -158,7 +157,7 @@ type Claim struct {
 	a     *account
 	from  *lease // the lease that the places come from
 	n     int64
-	doubt *lease // a lease with a fence that an attempt has not found
+	doubt *lease // a fenced lease; an earlier attempt did not find its fence
 	want  int64  // how many places the commit uses
 	leads bool   // this change asks the ledger, and other changes wait for it
 	grant *grant // the change to the ledger in this attempt's commit
@@ -236,9 +235,9 @@ func (c *Claim) Retry() {
 	c.put()
 }
 
-// Room returns how many of the wanted places the change may use. These are all of them unless the
-// account is full. Call it among the reads of a transaction. For a change without reads, tx is nil,
-// and Room may return [ErrAsk].
+// Room returns how many of the wanted places the change may use: all of them, unless the account is
+// full. Call it among the reads of a transaction. For a change without reads, tx is nil, and Room
+// may return [ErrAsk].
 func (c *Claim) Room(ctx context.Context, tx *firestore.Transaction, l Limit, want int64) (int64, error) {
 	c.sent, c.grant, c.want = false, nil, want // reset the state of an earlier attempt of the transaction
 	if l.Max <= 0 || want <= 0 {
@@ -314,7 +313,7 @@ func (g *Gate) account(key string) *account {
 	return a
 }
 
-// put returns places that this change has taken but not used. The caller holds the lock.
+// put gives back places that this change has taken but not used. The caller holds the lock.
 func (c *Claim) put() {
 	if c.from != nil {
 		c.from.out -= c.n
@@ -324,9 +323,9 @@ func (c *Claim) put() {
 }
 
 // fence reads the fence of the places' lease, so that the commit fails if the lease is taken back
-// in the meantime. A transaction reads a snapshot from its first read, which may be older than the
-// lease. So a missing fence is not conclusive at first. The lease has ended only if the next
-// attempt does not find the fence either.
+// in the meantime. A transaction reads from a snapshot taken at its first read, which may be older
+// than the lease, so a missing fence is not conclusive at first. The lease has ended only if the
+// next attempt does not find the fence either.
 func (c *Claim) fence(tx *firestore.Transaction) error {
 	if !c.from.fenced {
 		return nil
@@ -394,9 +393,9 @@ func (c *Claim) wait() error {
 	}}
 }
 
-// Watch is for a limit on a sum, such as bytes, if a change learns only during its transaction
-// whether it adds to the sum. Watch reads the ledger. The caller then computes the current sum.
-// Call Watch among the transaction's reads.
+// Watch is for a limit on a sum, such as bytes, and for a change that learns only during its
+// transaction whether it adds to the sum. Watch reads the ledger. The caller then computes the
+// current sum. Call Watch among the transaction's reads.
 func (c *Claim) Watch(tx *firestore.Transaction, l Limit) error {
 	c.sent, c.grant, c.seen, c.limit = false, nil, nil, l
 	c.g.mu.Lock()
@@ -448,7 +447,7 @@ func (c *Claim) end(err error) {
 		switch {
 		case undone:
 			c.put()
-		case err == nil, exists: // perhaps its own document, if the response to the commit was lost
+		case err == nil, exists: // the existing document may be its own, if the response to the commit was lost
 			l.out -= c.n
 		default:
 			// The commit may still take effect. The lease covers it until the lease is taken back.

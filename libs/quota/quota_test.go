@@ -21,7 +21,7 @@ import (
 	local "github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// world is a database of things. The number of things of each account is limited.
+// world is a database of things, with a limit on the number of things per account.
 type world struct {
 	t      *testing.T
 	db     *firestoredb.DB
@@ -78,7 +78,7 @@ func (w world) add(g *quota.Gate, most int64, id string, before func()) error {
 	return w.addFor(w.t.Context(), g, most, id, before)
 }
 
-// addFor is add for a request with the context ctx.
+// addFor is like add, but for a request with the context ctx.
 func (w world) addFor(ctx context.Context, g *quota.Gate, most int64, id string, before func()) error {
 	things := w.db.Collection("things")
 	type runner func(context.Context, string, func(context.Context, *firestore.Transaction) error, ...firestore.TransactionOption) error
@@ -217,7 +217,7 @@ func TestPlacesOfAKilledReplicaComeBackWithinAMinute(t *testing.T) {
 				case apierr.CodeOf(err) == apierr.RateLimited:
 					return
 				case err != nil:
-					t.Errorf("got %v, want RATE_LIMITED while places are still leased", err)
+					t.Errorf("add = %v, want RATE_LIMITED while places are still leased", err)
 					return
 				}
 			}
@@ -234,7 +234,7 @@ func TestPlacesOfAKilledReplicaComeBackWithinAMinute(t *testing.T) {
 	}
 }
 
-// fillTo adds things without the ledger, which includes them only after a count.
+// fillTo adds things without updating the ledger, which includes them only after a count.
 func (w world) fillTo(n int64) {
 	w.t.Helper()
 	for i := w.things(); i < n; {
@@ -300,7 +300,7 @@ func TestAReplicaThatSleptCannotUseAPlaceThatWasTakenBack(t *testing.T) {
 }
 
 // A replica that loses responses does not know which places it has used. It must neither exceed the
-// limit nor lose places permanently. The clocks of the replicas do not matter.
+// limit nor lose places permanently, even if its clock is wrong.
 func TestLostAnswersAndWrongClocksPassNoLimit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -358,7 +358,7 @@ func TestADeletedRecordMakesRoomAtOnce(t *testing.T) {
 	for i := range 3 {
 		w.clock.Add(int64(time.Minute))
 		if err := w.add(g[i%2], 5, "new", nothing); !errors.Is(err, errFull) {
-			t.Fatalf("got %v, want the error of a full account", err)
+			t.Fatalf("add = %v, want the error for a full account", err)
 		}
 		some, err := w.db.Collection("things").Limit(1).Documents(t.Context()).GetAll()
 		if err != nil {
@@ -397,8 +397,8 @@ func TestTheLedgerIsWrittenOnceASecond(t *testing.T) {
 	}
 }
 
-// A transaction reads a snapshot from its first read. If it gets a newer lease from memory, it does
-// not see the fence of that lease, and must not conclude that the lease has ended.
+// A transaction reads from a snapshot taken at its first read. If it gets a newer lease from
+// memory, it does not see the fence of that lease, and must not conclude that the lease has ended.
 func TestALeaseOutlastsATransactionThatBeganBeforeIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -468,9 +468,9 @@ func TestAllWaitingCreatesHearThatTheAccountIsFull(t *testing.T) {
 	}
 	g := quota.New(w.db, nil)
 	if err := w.add(g, most, "first", nothing); !errors.Is(err, errFull) {
-		t.Fatalf("create in a full account: got %v, want the error of a full account", err)
+		t.Fatalf("create in a full account: got %v, want the error for a full account", err)
 	}
-	ctx := identity.WithRequest(t.Context(), &identity.Request{Began: time.Now()}) // one request for all creates, which began before the second count
+	ctx := identity.WithRequest(t.Context(), &identity.Request{Began: time.Now()}) // all creates belong to one request, which began before the second count
 	answers := make(chan error, 8)
 	for i := range cap(answers) {
 		go func() { answers <- w.addFor(ctx, g, most, fmt.Sprint(i), nothing) }()
@@ -480,7 +480,7 @@ func TestAllWaitingCreatesHearThatTheAccountIsFull(t *testing.T) {
 	close(end)
 	for range cap(answers) {
 		if err := <-answers; !errors.Is(err, errFull) {
-			t.Errorf("create that waited for the count: got %v, want the error of a full account", err)
+			t.Errorf("create that waited for the count: got %v, want the error for a full account", err)
 		}
 	}
 	if n := calls.Load(); n != 2 {

@@ -97,7 +97,7 @@ func (m *Misses) Wait(addr netip.Addr) time.Duration {
 	return 0
 }
 
-// Missed reports whether the budget of addr's network is not full.
+// Missed reports whether addr's network has used any of its budget.
 func (m *Misses) Missed(addr netip.Addr) bool {
 	now := m.now()
 	m.mu.Lock()
@@ -106,7 +106,7 @@ func (m *Misses) Missed(addr netip.Addr) bool {
 	return known && m.left(s, now) < m.burst
 }
 
-// Miss counts a lookup of addr's network without a result.
+// Miss counts a lookup from addr's network without a result.
 func (m *Misses) Miss(addr netip.Addr) {
 	now := m.now()
 	m.mu.Lock()

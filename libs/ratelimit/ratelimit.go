@@ -1,11 +1,11 @@
-// Package ratelimit limits how often a caller may try something. A [Limiter] counts attempts, such
-// as guesses of a password, exactly across all replicas. [Misses] limits the cost of lookups
-// without a result. It counts them for each network and within one process.
+// Package ratelimit limits how often a caller may try something. A [Limiter] keeps an exact count
+// of attempts, such as password guesses, across all replicas. [Misses] limits the cost of lookups
+// without a result. It counts them per network, within one process.
 //
-// While Redis is available, a Limiter's rule of n attempts in a window applies to every possible
-// window, across all replicas. While Redis is unreachable, each replica counts only its own
+// While Redis is available, a Limiter's rule of n attempts in a window applies to every period of
+// that length, across all replicas. While Redis is unreachable, each replica counts only its own
 // attempts and allows half as many, because guessing must be limited even during an outage of
-// Redis. No call fails a request or waits for Redis longer than its budget.
+// Redis. No call makes a request fail, or waits for Redis longer than its budget.
 package ratelimit
 
 import (
@@ -103,8 +103,8 @@ func (l *Limiter) Take(ctx context.Context, rules ...Rule) (t Try, wait time.Dur
 	})
 	switch {
 	case err != nil:
-		// Redis may have counted the attempt although its response was lost. Counting it here too only
-		// makes the limit stricter.
+		// Redis may have counted the attempt even though its response was lost. Counting it here
+		// too only makes the limit stricter.
 		return t, l.takeLocally(t, 2)
 	case wait > 0:
 		l.Refund(ctx, Try{id: t.id, rules: rules[:counted]})
@@ -173,7 +173,7 @@ func (l *Limiter) takeLocally(t Try, share int) (wait time.Duration) {
 	return 0
 }
 
-// keep stores a key's attempts. The caller holds the mutex. It drops a key without attempts. A
+// keep stores a key's attempts, or drops a key without attempts. The caller holds the mutex. A
 // refused attempt is not stored, so a flood of refused keys uses no memory.
 func (l *Limiter) keep(key string, log []try) {
 	if len(log) == 0 {

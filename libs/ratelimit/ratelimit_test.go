@@ -28,7 +28,7 @@ func TestAWindowHoldsNoMoreThanItsTries(t *testing.T) {
 		*now = now.Add(700 * time.Millisecond)
 	}
 	if len(taken) < 18 {
-		t.Errorf("%d attempts allowed in 7 minutes, want about 21", len(taken))
+		t.Errorf("%d attempts allowed in 7 minutes, want at least 18", len(taken))
 	}
 	for i := 3; i < len(taken); i++ {
 		if d := taken[i].Sub(taken[i-3]); d < time.Minute {
@@ -102,7 +102,7 @@ func TestReplicasCountTogether(t *testing.T) {
 	a.Take(t.Context(), rule)
 	b.Take(t.Context(), rule)
 	if _, wait := a.Take(t.Context(), rule); wait == 0 {
-		t.Error("wait = 0 on the second replica, want the attempt refused")
+		t.Error("wait = 0 after two attempts on different replicas, want the third attempt refused")
 	}
 }
 
@@ -137,7 +137,8 @@ func over(t *testing.T, addr string) *ratelimit.Limiter {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	// Fill the pool first: with open connections, calls meet the budget even on a busy machine.
+	// Fill the pool first, because calls on open connections meet the budget even on a busy
+	// machine.
 	for range 50 {
 		if client.Ping(context.Background()).Err() == nil {
 			break

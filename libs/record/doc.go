@@ -14,10 +14,10 @@
 //	Doc with [Due]  the time at which the record is handled next
 //	in a [Set]      it is exported, and erased with its account
 //
-// Every change is a [Tx]. It reads records, decides, and registers its writes. The package makes
-// all writes at the end in one commit, together with the events, and announces the change after
-// that commit. Each write requires the type of its event, or [events.Quiet], so callers cannot
-// forget the event.
+// Every change is a [Tx]. It reads records, decides what to change, and registers its writes. The
+// package makes all writes at the end in one commit, together with the events, and announces the
+// change after that commit. Each write requires the type of its event, or [events.Quiet], so
+// callers cannot forget the event.
 //
 // A record that cannot be decoded does not block others: a queue sets it aside for an hour, an
 // export lists its id, and an erasure deletes it anyway.

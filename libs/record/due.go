@@ -11,9 +11,9 @@ import (
 	"github.com/linkreel/linkreel/libs/firestoredb"
 )
 
-// Buckets is the number of ranges into which the index of due times is split. Due times are rising
-// values, and Firestore accepts only some 500 writes a second to one range of rising values. One
-// query searches all buckets, and Firestore allows at most 30 values in a comparison.
+// Buckets is the number of ranges into which the index of due times is split. Due times keep
+// increasing, and Firestore accepts only about 500 writes a second to one range of increasing
+// values. One query searches all buckets, and Firestore allows at most 30 values in a comparison.
 const Buckets = 8
 
 // AllBuckets returns the numbers of all buckets, for a query with "in".
@@ -25,7 +25,7 @@ func AllBuckets() []int {
 	return all
 }
 
-// Due is the field "due" of the document of a record that must be processed at a certain time.
+// Due is the field "due" in the document of a record that must be processed at a certain time.
 // Other records do not have it. Queries need the composite index due.bucket, due.at.
 type Due struct {
 	Bucket int       `firestore:"bucket"`
@@ -60,7 +60,7 @@ func DueIn(collection *firestore.CollectionRef, now time.Time) firestore.Query {
 	return collection.Where("due.bucket", "in", AllBuckets()).Where("due.at", "<=", now).OrderBy("due.at", firestore.Asc)
 }
 
-// duePage is how many records one query of Due reads at most.
+// duePage is the maximum number of records that one query of Due reads.
 const duePage = 1000
 
 // Due returns up to limit due records, sorted by due time. If fields is empty, all fields are read;
@@ -112,7 +112,7 @@ func (k *Kept[T]) PutOff(ctx context.Context, id string, at, stored time.Time) e
 }
 
 // UpdateStored writes fields of a record unless the record was changed or removed since
-// it was read. It is for fields that affect neither events nor tags.
+// it was read. Use it only for fields that affect neither events nor tags.
 func (k *Kept[T]) UpdateStored(ctx context.Context, id string, stored time.Time, updates ...firestore.Update) error {
 	ref := k.db.Collection(k.k.Collection).Doc(id)
 	return firestoredb.IgnoreMoved(k.db.Update(ctx, "postpone "+k.k.Object, ref, updates, firestore.LastUpdateTime(stored)))

@@ -16,15 +16,15 @@ type indexFile struct {
 
 // Indexes adds the indexes of the set's kinds to the contents of a firestore.indexes.json. Each
 // kind is indexed by account, and by due time if it has one. All other fields are exempt from
-// indexing: an unused index costs a write, and an index on rising times accepts only 500 writes a
-// second for all accounts together. Indexes does not change fields that are already in the file.
+// indexing: an unused index costs a write, and an index on increasing times accepts only 500 writes
+// a second for all accounts together. Indexes does not change fields that are already in the file.
 //
 // Like the Firestore client, Indexes derives a document's fields from the tags of its Go type. It
 // is called only to deploy or check indexes, never for a request.
 func (s *Set) Indexes(file []byte) []byte {
 	var f indexFile
 	if err := json.Unmarshal(file, &f); err != nil {
-		panic(fmt.Errorf("firestore.indexes.json: %w", err)) // it is part of the program
+		panic(fmt.Errorf("firestore.indexes.json: %w", err)) // the file is part of the program
 	}
 	decided := decidedIn(f.FieldOverrides)
 	for _, k := range s.kinds {
@@ -32,7 +32,7 @@ func (s *Set) Indexes(file []byte) []byte {
 	}
 	out, err := json.MarshalIndent(f, "", "  ")
 	if err != nil {
-		panic(err) // cannot happen: it was parsed above
+		panic(err) // cannot happen: f was parsed above
 	}
 	return out
 }
@@ -59,8 +59,8 @@ func (Traces) addIndexes(*indexFile, map[string]bool) {}
 
 func jsonOf(format string, values ...any) json.RawMessage { return fmt.Appendf(nil, format, values...) }
 
-// decidedIn returns the fields for which a file has an entry, either for the field or for a part of
-// it.
+// decidedIn returns the fields for which a file has an entry, either for the field itself or for a
+// part of it.
 func decidedIn(overrides []json.RawMessage) map[string]bool {
 	out := map[string]bool{}
 	for _, raw := range overrides {

@@ -39,7 +39,7 @@ type Kind[T any] struct {
 	// Shown converts a record to its form in events and exports. A kind without Shown has no events
 	// and is not exported.
 	Shown func(*T) any
-	// Order sorts lists. If it is nil, lists are in the order of ids.
+	// Order sorts lists. If it is nil, lists are sorted by id.
 	Order func(a, b *T) int
 	// Limit is for a kind with a limit on how many records an account may have.
 	Limit *Limit
@@ -143,7 +143,8 @@ func (k *Kept[T]) Create(ctx context.Context, r *T, limit int64) (*T, error) {
 	id, account := k.k.Of(r)
 	err := quota.ErrAsk
 	if len(k.labels(r)) == 0 {
-		// No read is needed, and memory usually has a place, so this is one call to the database.
+		// No read is needed, and a place is usually available in memory, so this takes one call to
+		// the database.
 		err = k.db.Commit(ctx, "create "+k.k.Object, func(tx *Tx) error {
 			in := k.In(tx)
 			if err := in.Room(account, limit, 1); err != nil {

@@ -128,7 +128,7 @@ func TestARecordOfAnotherAccountIsNotThere(t *testing.T) {
 	w := newWorld(t)
 	f := w.make(t, 1)
 	if got, err := w.Get(t.Context(), "acc_a", f.ID); err != nil || got.Name != "1" {
-		t.Errorf("Create = %v, %v", got, err)
+		t.Errorf("Get of a new folder = %v, %v, want the folder with the name 1", got, err)
 	}
 	quiet := func(*folder) (events.Type, error) { return events.Quiet, nil }
 	for account, id := range map[string]string{"acc_b": f.ID, "acc_a": "fld_none", "acc_c": "__x__/..", "acc_d": ""} {
@@ -223,7 +223,7 @@ func TestWhatCannotBeReadHidesNothingThatIsDue(t *testing.T) {
 		}
 	}
 	if due, err := w.Due(t.Context(), 1); err != nil || len(due) != 1 {
-		t.Errorf("Due after setting aside the undecodable records: %d records, error %v; want 1", len(due), err)
+		t.Errorf("Due after setting aside the undecodable records: %d records, error %v; want 1 and no error", len(due), err)
 	}
 	if err := w.PutOff(t.Context(), due[0].ID, time.Time{}, due[1].Stored.Add(-time.Second)); err != nil {
 		t.Errorf("PutOff of a record that was changed in the meantime: got %v, want no error", err)
@@ -312,7 +312,7 @@ func TestAChangeOfUnknownOutcomeIsAnnounced(t *testing.T) {
 			return err
 		})
 		if !errors.Is(got, err) || len(w.announced) != want {
-			t.Errorf("commit error %v: change returned %v and announced %v, want the same error", err, got, w.announced)
+			t.Errorf("after the error %v, Tx returned %v and announced %v; want the same error, and an announcement only if the outcome is unknown", err, got, w.announced)
 		}
 	}
 }
@@ -339,7 +339,7 @@ func TestAKindBringsItsIndexes(t *testing.T) {
 	}
 	want := map[string]int{"folders.accountId": 1, "folders.name": 1, "folders.createdAt": 0, "folders.due": 0}
 	if !maps.Equal(got, want) {
-		t.Errorf("single fields %v, want %v", got, want)
+		t.Errorf("single-field indexes = %v, want %v", got, want)
 	}
 }
 

@@ -34,7 +34,7 @@ type kind interface {
 type Traces struct {
 	DB         *DB
 	Collection string
-	// Erase is explained at [Kind].
+	// Erase is described at [Kind].
 	Erase func(ctx context.Context, account string, limit int) (n int, err error)
 }
 
@@ -53,8 +53,8 @@ func (s *Set) Erase(ctx context.Context, account string, limit int) (more bool, 
 			more = true
 			continue
 		}
-		// Do this only after the last page, because remaining records still have tags and
-		// places below limits.
+		// Do this only after the last page, because remaining records still have tags and still use
+		// places.
 		if err := k.forget(ctx, account); err != nil {
 			return true, err
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/libs/tags"
 )
 
-// Options contains the dependencies of changes besides the database.
+// Options contains the dependencies of changes other than the database.
 type Options struct {
 	// Outbox receives the events. If it is nil, a change with an event fails.
 	Outbox *outbox.Outbox
@@ -55,14 +55,14 @@ func (db *DB) TellAuthority(tell func(ctx context.Context, account string, versi
 func (db *DB) Now() time.Time { return db.o.Now() }
 
 // Tx makes one atomic change: it commits only if nothing that fn has read has changed. fn may run
-// several times, and must have no other effects than those of tx. A change without writes succeeds
+// several times, and must have no effects except through tx. A change without writes succeeds
 // without a commit.
 func (db *DB) Tx(ctx context.Context, what string, fn func(tx *Tx) error) error {
 	return db.run(ctx, true, what, fn)
 }
 
-// Commit is like [DB.Tx] for an fn without reads, with one call to the database. A commit is sent
-// again if its response is lost, and may then find that its own documents already exist.
+// Commit is like [DB.Tx] for an fn without reads, but makes only one call to the database. A commit
+// is sent again if its response is lost, and may then find that its own documents already exist.
 func (db *DB) Commit(ctx context.Context, what string, fn func(tx *Tx) error) error {
 	return db.run(ctx, false, what, fn)
 }
@@ -70,19 +70,19 @@ func (db *DB) Commit(ctx context.Context, what string, fn func(tx *Tx) error) er
 // Receipt is a document that a change adds to its commit for a request that may be
 // repeated. The repeated request then fails because the receipt exists.
 type Receipt interface {
-	// Write adds the receipt to the commit of a change. changed are the keys that the
-	// change will announce.
+	// Write adds the receipt to the commit of a change. changed contains the keys that the change
+	// will announce.
 	Write(tx *firestore.Transaction, changed []string) error
 	// Found looks for the receipt after the commit of a change has failed with err. If this change
 	// wrote the receipt, Found returns nil. If there is no receipt, it returns err. If the change
 	// may be repeated, it returns [ErrAgain]. Otherwise it returns an error to use instead of err.
-	// changed are the keys that the earlier change had to announce.
+	// changed contains the keys that the earlier change had to announce.
 	Found(ctx context.Context, err error) (changed []string, _ error)
 }
 
 type receiptKey struct{}
 
-// WithReceipt returns a ctx with which changes write a receipt.
+// WithReceipt returns a copy of ctx that makes changes write a receipt.
 func WithReceipt(ctx context.Context, r Receipt) context.Context {
 	return context.WithValue(ctx, receiptKey{}, r)
 }
@@ -138,9 +138,8 @@ func (db *DB) run(ctx context.Context, reads bool, what string, fn func(tx *Tx) 
 	if errors.Is(err, ErrAgain) {
 		return db.run(ctx, reads, what, fn)
 	}
-	// A commit whose response was lost may have succeeded. Announcing a change that did not
-	// happen costs a reload. Not announcing a change that did happen leaves replicas
-	// stale.
+	// If the response to a commit was lost, the commit may have succeeded. Announcing a change that
+	// did not happen costs a reload. Not announcing a change that did happen leaves replicas stale.
 	if err != nil && apierr.CodeOf(err).Status() < 500 {
 		return err
 	}
@@ -164,11 +163,11 @@ func refused(err error) bool {
 }
 
 // Tx is one atomic change. It collects the writes and makes them at the end, because Firestore does
-// not allow reads after writes. So a read never returns a write of the same transaction. Do not use
-// a Tx after its function has returned.
+// not allow reads after writes. Therefore, a read never returns a write of the same transaction. Do
+// not use a Tx after its function has returned.
 type Tx struct {
 	db    *DB
-	ctx   context.Context // a Tx may store it, because the Tx ends before the call of ctx
+	ctx   context.Context // safe to store, because a Tx ends before the call that ctx belongs to
 	ft    *firestore.Transaction
 	reads bool         // false in a [DB.Commit]
 	claim *quota.Claim // nil until the change needs a limit
@@ -214,8 +213,7 @@ func (tx *Tx) flush() error {
 
 // At returns the time of a finished change by the database's clock: the time of its commit, or of
 // its last read if it had no writes. The times order the changes of a record, even across
-// processes. It is zero if the change had neither reads nor writes, or was found to be already
-// made.
+// processes. The time is zero if the change had neither reads nor writes, or had already been made.
 func (tx *Tx) At() time.Time { return tx.at }
 
 func (tx *Tx) saw(snaps []firestoredb.Snap) {

@@ -20,8 +20,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// A slow Redis counts as unreachable only if calls reach this package's time limit. Disconnecting
-// clients must not cause an outage of Redis.
+// A slow Redis counts as unreachable only if calls reach this package's time limit. Clients that
+// disconnect must not make Redis count as unreachable.
 func TestOnlyOurOwnTimeLimitSaysThatRedisIsAway(t *testing.T) {
 	t.Parallel()
 	callers := map[string]func(rdb redis.UniversalClient, now func() time.Time) func(ctx context.Context, name string){

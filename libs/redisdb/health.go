@@ -15,13 +15,13 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// Reasons for failed calls. An error of the caller has no reason.
+// Reasons for failed calls. Errors caused by the caller have no reason.
 const (
 	unreachable = "unreachable"
 	timeout     = "timeout"
 	memory      = "memory"  // Redis is out of memory and accepts no more data
 	disk        = "disk"    // Redis cannot write its file, so it rejects writes
-	refused     = "refused" // Redis is loading, failing over, or rejects the password
+	refused     = "refused" // Redis is loading or failing over, or rejects the password
 )
 
 var operations = []string{"key", "pipeline", "script", "stream"}
@@ -29,13 +29,13 @@ var operations = []string{"key", "pipeline", "script", "stream"}
 var measured = metrics.NewCalls("Redis", operations, []string{unreachable, timeout, memory, disk, refused})
 
 // NewCalls declares a second Redis of a service. The durations of its calls have their own label,
-// so that the calls to the main Redis do not hide that this one is slow. Failures count as those of
+// so that fast calls to the main Redis do not hide a slow second one. Failures are counted under
 // "Redis". Assign its result to a package variable, so that the series exist from the start.
 func NewCalls(name string) *metrics.Calls { return metrics.NewCalls(name, operations, nil) }
 
 // operationOf groups commands. It returns "" for a command that blocks until an event arrives.
 func operationOf(cmd redis.Cmder) string {
-	name, _ := cmd.Args()[0].(string) // Name allocates
+	name, _ := cmd.Args()[0].(string) // cmd.Name would allocate memory
 	switch {
 	case name == "evalsha", name == "eval":
 		return "script"
@@ -50,7 +50,7 @@ func operationOf(cmd redis.Cmder) string {
 // fair is how long a call must have run for its caller's deadline to count as a failure.
 const fair = 100 * time.Millisecond
 
-// reasonOf returns the reason for a failed call, or "" if the error does not come from the state of
+// reasonOf returns the reason for a failed call, or "" if the error is not caused by the state of
 // Redis.
 func reasonOf(err error, took time.Duration) string {
 	if err == nil {
@@ -85,21 +85,21 @@ var refusals = map[string][]string{
 		"ERR max number of clients"},
 }
 
-// calm is the default of [health.calm].
+// calm is the default value of [health.calm].
 const calm = 5 * time.Second
 
 // health is the state of one Redis, as observed in the calls of all clients in this process. It
 // only observes. Callers decide what to do without Redis.
 type health struct {
 	breaker *outage.Breaker
-	// calm is how long Redis must accept all writes before it counts as recovered. Close to its
-	// memory limit, it rejects some writes and accepts others.
+	// calm is how long Redis must accept all writes before it counts as recovered. A Redis that is
+	// close to its memory limit rejects some writes and accepts others.
 	calm    time.Duration
 	failing atomic.Bool  // the last call failed, or the breaker is open
 	refused atomic.Int64 // when Redis last answered but rejected a write, Unix ns
 
 	mu     sync.Mutex
-	client redis.UniversalClient // of the last [Open], for the probe
+	client redis.UniversalClient // the client of the last [Open], used by the probe
 }
 
 var (
@@ -124,7 +124,7 @@ func healthOf(address string, client redis.UniversalClient) *health {
 	return h
 }
 
-// probe writes, because a Redis that answers only reads is not sufficient.
+// probe sends a write, because a Redis that answers only reads has not recovered.
 func (h *health) probe(ctx context.Context) error {
 	h.mu.Lock()
 	client := h.client

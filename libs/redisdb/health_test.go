@@ -66,7 +66,7 @@ func shows(line string) bool {
 	return strings.Contains(rec.Body.String(), line+"\n")
 }
 
-// until calls Redis until the metric has the value away.
+// until repeats call until the metric has the value away.
 func (w *watched) until(away int, call func() error) {
 	w.t.Helper()
 	line := fmt.Sprintf(`linkreel_dependency_away{dependency="Redis"} %d`, away)
@@ -99,7 +99,7 @@ func TestARedisThatIsGoneShowsUntilItIsBack(t *testing.T) {
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w.until(0, func() error { return nil }) // without calls, the probe must notice the outage
+	w.until(0, func() error { return nil }) // without calls, the probe must notice the recovery
 	w.told("error=")
 }
 
@@ -116,7 +116,7 @@ func TestARedisWithoutMemoryShowsAlthoughReadsWork(t *testing.T) {
 		}
 	}
 	if !shows(`linkreel_dependency_away{dependency="Redis"} 1`) || shows(`linkreel_dependency_failures_total{dependency="Redis",reason="memory"} 0`) {
-		t.Error("after rejected writes and successful reads, the metrics do not report an outage because of memory")
+		t.Error("after rejected writes and successful reads, the metrics report no outage because of memory, want one")
 	}
 	w.Do(context.Background(), "CONFIG", "SET", "maxmemory", "0")
 	w.until(0, w.get)
@@ -148,7 +148,7 @@ func TestARedisWithoutDiskShowsItsReason(t *testing.T) {
 	w.Do(ctx, "BGSAVE")
 	w.until(1, w.set)
 	if shows(`linkreel_dependency_failures_total{dependency="Redis",reason="disk"} 0`) {
-		t.Error("the failures metric has no failure with the reason disk")
+		t.Error("the metric has no failure with the reason disk, want at least one")
 	}
 	w.Do(ctx, "CONFIG", "SET", "save", "")
 	w.Do(ctx, "CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
@@ -165,7 +165,7 @@ func errorsOf(errs ...error) error {
 	return nil
 }
 
-// Errors that do not come from the state of Redis are not failures.
+// Errors that are not caused by the state of Redis are not failures.
 func TestMistakesOfCallersAreNoFailures(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{
@@ -191,7 +191,7 @@ type redisError string
 func (e redisError) Error() string { return string(e) }
 func (redisError) RedisError()     {}
 
-// BenchmarkWatch measures the cost of the hook in a call.
+// BenchmarkWatch measures the cost of the hook per call.
 func BenchmarkWatch(b *testing.B) {
 	h := watch{healthOf("bench", nil), measured}
 	cmd := redis.NewCmd(context.Background(), "evalsha", "sha")
@@ -202,8 +202,8 @@ func BenchmarkWatch(b *testing.B) {
 	}
 }
 
-// A service can have a second Redis. The durations of its calls must not vanish among those of the
-// main one.
+// A service can have a second Redis. The durations of its calls must not be mixed with those of the
+// main Redis.
 func TestASecondRedisIsMeasuredApart(t *testing.T) {
 	t.Parallel()
 	client, err := Open(Config{URL: redistest.Start(t), Calls: NewCalls("Redis for tests")})

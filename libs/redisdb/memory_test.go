@@ -26,7 +26,7 @@ import (
 // chartMemory is the chart's redis.maxMemory.
 const chartMemory = 192 << 20
 
-// anyKey is a source that accepts every key. Each key belongs to its own account.
+// anyKey is a source that accepts every key. Each key belongs to a separate account.
 type anyKey struct{}
 
 func (anyKey) Verify(_ context.Context, hash string) (*apikey.Record, error) {
@@ -37,8 +37,8 @@ func (anyKey) Verify(_ context.Context, hash string) (*apikey.Record, error) {
 }
 
 // The test simulates a day with a million accounts, a quarter of them within the same five minutes,
-// and a million viewers, whose videos have a realistic spread of popularity. With -short, it uses a
-// hundredth of these numbers.
+// and a million viewers of videos with a realistic spread of popularity. Unless LINKREEL_FULL is 1,
+// it uses a hundredth of these numbers.
 func TestAMillionAccountsAndViewersFitIntoTheRedisOfTheChart(t *testing.T) {
 	t.Parallel()
 	n := 10_000
@@ -68,7 +68,7 @@ func TestAMillionAccountsAndViewersFitIntoTheRedisOfTheChart(t *testing.T) {
 		}
 	})
 	accounts := used()
-	// Every key of an account expires within minutes after its last request.
+	// Every key of an account expires within minutes of the account's last request.
 	for it := rdb.Scan(t.Context(), 0, "*", 1000).Iterator(); it.Next(t.Context()); {
 		if life := rdb.PTTL(t.Context(), it.Val()).Val(); life == -1 || life > 5*time.Minute {
 			t.Fatalf("%s expires in %s, want at most 5m", it.Val(), life)
@@ -113,7 +113,7 @@ func TestAClusterSharesGuessesViewersAndAccounts(t *testing.T) {
 		"accounts": func(int) {
 			key := identity.NewKey(rand.Reader)
 			if d, err := keys.Authenticate(t.Context(), key.Secret(), netip.Addr{}); err != nil || !d.Limit.Allowed {
-				t.Fatalf("Authenticate = %+v, %v", d, err)
+				t.Fatalf("Authenticate = %+v, %v, want an allowed request", d, err)
 			}
 		},
 	} {
@@ -125,13 +125,13 @@ func TestAClusterSharesGuessesViewersAndAccounts(t *testing.T) {
 		}
 		for _, s := range servers {
 			if n, _ := strconv.Atoi(redistest.Do(t, s.Addr(), "DBSIZE")); n < 10 {
-				t.Errorf("%s: one of the three servers has the keys of %d of 100, want at least 10", what, n)
+				t.Errorf("%s: one of the three servers has %d keys after 100 calls, want at least 10", what, n)
 			}
 		}
 	}
 }
 
-// inParallel calls do with each number below n, with many calls in parallel.
+// inParallel calls do with each number below n. It makes many calls in parallel.
 func inParallel(n int, do func(i int)) {
 	var wg sync.WaitGroup
 	next := make(chan int)

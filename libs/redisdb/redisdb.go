@@ -1,4 +1,4 @@
-// Package redisdb opens connections to Redis. The services use no other way.
+// Package redisdb opens all of the services' connections to Redis.
 //
 // It supports a single server, a Redis Cluster and a primary with Sentinels, with passwords, TLS
 // and a private certificate authority. Clients fail fast, because requests must not wait for a
@@ -54,10 +54,10 @@ type Config struct {
 	PoolTimeout time.Duration // how long a caller waits for a free connection; 100 ms
 	PoolSize    int           // connections to each server; 64
 	MinIdle     int           // connections that are kept open; 0
-	Untraced    bool          // do not trace calls; for a client that every redirect uses
+	Untraced    bool          // do not trace calls; for a client that is used for every redirect
 
-	// Calls measures the calls to a second Redis of a service; see [NewCalls]. If it is nil, they
-	// are measured as those of "Redis".
+	// Calls measures the calls to a second Redis of a service; see [NewCalls]. If it is nil, the
+	// calls are measured under "Redis".
 	Calls *metrics.Calls
 }
 
@@ -198,8 +198,8 @@ func parse(addr string) (*redis.UniversalOptions, error) {
 	return opt, nil
 }
 
-// The client library logs a line for each failed dial. Callers get these errors anyway,
-// and in an outage the lines would fill the log.
+// The client library logs a line for each failed dial. Callers receive these errors anyway, and
+// during an outage the lines would fill the log.
 var quiet sync.Once
 
 type noLog struct{}

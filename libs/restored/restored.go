@@ -9,8 +9,8 @@
 //
 // Services read the record through a [Watch] and notice the end of a pause within seconds.
 // While the record is unknown, they must behave as if everything were paused. It is unknown
-// until the first read, and after an outage of the database until the next read, because
-// somebody may have restored the database during the outage.
+// until the first read, and after an outage of the database until the next read, because an
+// operator may have restored the database during the outage.
 package restored
 
 import (
@@ -70,12 +70,12 @@ func Write(ctx context.Context, db *firestoredb.DB, dataAt time.Time) (Record, e
 	return note(ctx, db, dataAt, func(Record) bool { return false })
 }
 
-// WriteOnce is [Write] for a caller that may be repeated. If the database already contains the
-// record of a restore of the same time into this database, and nothing has been resumed since,
-// WriteOnce keeps that record. A restore into a copy of the database is a new restore, because
-// the copy has another name. A restore after the operator has resumed something is also new. So is a
-// restore into a new database of the same name, because the backup is older than the first record,
-// or its time is later than that of the first restore.
+// WriteOnce is like [Write], but for a caller that may run more than once. If the database already
+// contains the record of a restore of the same time into this database, and nothing has been
+// resumed since, WriteOnce keeps that record. A restore into a copy of the database is a new
+// restore, because the copy has another name. A restore after the operator has resumed something is
+// also new. So is a restore into a new database of the same name: its backup either is older than
+// the first record, or has a later time than the first restore.
 func WriteOnce(ctx context.Context, db *firestoredb.DB, dataAt time.Time) (Record, error) {
 	return note(ctx, db, dataAt, func(last Record) bool { return last.WebhooksPaused() && last.JanitorPaused() })
 }
@@ -100,7 +100,7 @@ func note(ctx context.Context, db *firestoredb.DB, dataAt time.Time, repeats fun
 // change reads the record in a transaction. now is the time of the database.
 func change(ctx context.Context, db *firestoredb.DB, what string, do func(tx *firestore.Transaction, last Record, now time.Time) error) error {
 	return db.Tx(ctx, what, func(_ context.Context, tx *firestore.Transaction) error {
-		snaps, err := tx.GetAll([]*firestore.DocumentRef{ref(db)}) // unlike Get, it does not fail if the document does not exist
+		snaps, err := tx.GetAll([]*firestore.DocumentRef{ref(db)}) // unlike Get, GetAll does not fail if the document does not exist
 		if err != nil {
 			return err
 		}
@@ -129,7 +129,7 @@ var ErrOther = errors.New("there has been a later restore")
 // Resume ends pauses of the restore with this id and returns the new record. It has no effect on
 // a pause that has already ended, or on a database that was never restored. If there has been a
 // later restore, Resume returns its record and [ErrOther] and changes nothing, because a caller
-// that names the earlier restore has not looked at the later one's data.
+// that names the earlier restore has not checked the data of the later one.
 func Resume(ctx context.Context, db *firestoredb.DB, id string, end Pauses) (r Record, err error) {
 	err = change(ctx, db, "resume after a restore", func(tx *firestore.Transaction, last Record, now time.Time) error {
 		r = last
@@ -195,8 +195,7 @@ type Watch struct {
 func NewWatch(db *firestoredb.DB) *Watch { return &Watch{db: db} }
 
 // OnChange makes the watch call fn after each change of the record, and when the record is known
-// again.
-// Call it before [Watch.Run].
+// again. Call OnChange before [Watch.Run].
 func (w *Watch) OnChange(fn func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -242,7 +241,7 @@ func (w *Watch) Run(ctx context.Context) error {
 	return nil
 }
 
-// tellUnread logs failed reads once a minute, unless the record is still known.
+// tellUnread logs failed reads at most once a minute, unless the record is still known.
 func (w *Watch) tellUnread(ctx context.Context, err error) {
 	if _, known := w.Last(); known {
 		return
@@ -309,7 +308,8 @@ func (w *Watch) Look(ctx context.Context) error {
 	return nil
 }
 
-// show sets the metrics of what is paused. w.mu is held, so that the metrics follow the record.
+// show sets the metrics for the pauses. The caller holds w.mu, so that the metrics match the
+// record.
 func show(webhooks, janitor bool) {
 	for what, on := range map[string]bool{"webhooks": webhooks, "janitor": janitor} {
 		value := 0.0
@@ -320,7 +320,7 @@ func show(webhooks, janitor bool) {
 	}
 }
 
-// tell logs what is paused.
+// tell logs the current pauses.
 func tell(ctx context.Context, r Record) {
 	for what, on := range map[string]bool{"webhooks": r.WebhooksPaused(), "janitor": r.JanitorPaused()} {
 		if on {

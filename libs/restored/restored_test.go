@@ -80,9 +80,9 @@ func TestARestorePausesUntilTheOperatorResumes(t *testing.T) {
 	}
 	second := write(t, db)
 	if second.ID == first.ID {
-		t.Fatalf("the second restore has the ID %s of the first, want another", second.ID)
+		t.Fatalf("the second restore has the same ID %s as the first, want a new ID", second.ID)
 	}
-	// Somebody is still looking at the data of the first restore.
+	// An operator is still checking the data of the first restore.
 	if r, err := restored.Resume(ctx, db, first.ID, restored.Pauses{Webhooks: true, Janitor: true}); !errors.Is(err, restored.ErrOther) || r != second {
 		t.Errorf("Resume of the first restore = %+v, %v, want %+v and ErrOther", r, err, second)
 	}
@@ -120,18 +120,18 @@ func TestARepeatedRestoreIsTheSameOnlyWhereItWas(t *testing.T) {
 	}
 	other := once(second)
 	if other.ID == first.ID || other.Database == first.Database || once(second) != other {
-		t.Errorf("the restore into the copy is %+v, want another ID and database than %+v", other, first)
+		t.Errorf("the restore into the copy is %+v, want an ID and a database that differ from %+v", other, first)
 	}
 	if _, err := restored.Resume(t.Context(), db, first.ID, restored.Pauses{Janitor: true}); err != nil {
 		t.Fatal(err)
 	}
 	if later := once(db); later.ID == first.ID {
-		t.Error("a restore after the operator resumed something has the ID of the first one, want another")
+		t.Error("a restore after the operator resumed something has the ID of the first restore, want a new ID")
 	}
 }
 
-// Google's database may be deleted, and a backup restored under its name. Its name and the id in its
-// records are then those of the deleted one, but it is another restore.
+// A Google database may be deleted, and a backup restored under the same name. The name and the id
+// in the records are then those of the deleted database, but the restore is a different one.
 func TestRestoresIntoDatabasesOfOneNameDiffer(t *testing.T) {
 	t.Parallel()
 	source, _, _ := open(t)
@@ -214,7 +214,7 @@ func TestAWatchKnowsNothingUntilItHasRead(t *testing.T) {
 	}
 }
 
-// Somebody may restore the database while a service is running.
+// An operator may restore the database while a service is running.
 func TestAWatchDoubtsWhatItReadBeforeAnOutage(t *testing.T) {
 	t.Parallel()
 	db, cloud, _ := open(t)
@@ -336,7 +336,7 @@ func TestAWatchIsFreeWhileItLogs(t *testing.T) {
 	}
 	cloud.Firestore.Faults().Add(firestore.Fault{Code: codes.Unavailable})
 	for known := true; known; _, known = w.Last() {
-		_ = w.Look(t.Context()) // it fails
+		_ = w.Look(t.Context()) // the error is expected
 	}
 	doubts := 0
 	logTo(t, func(r slog.Record) {

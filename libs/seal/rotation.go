@@ -7,8 +7,8 @@ import (
 	"log/slog"
 )
 
-// Rotation reseals all records that were sealed with other keys, so that these keys can be removed.
-// It uses the first key. A record that cannot be resealed does not block other records. Only one
+// Rotation reseals with the first key all records that were sealed with other keys, so that those
+// keys can be removed. A record that cannot be resealed does not block other records. Only one
 // goroutine may call Round.
 type Rotation struct {
 	Keys *Keys
@@ -102,7 +102,7 @@ func (r *Rotation) warn(ctx context.Context) error {
 	}
 	r.looked = true
 	if n > 0 {
-		slog.ErrorContext(ctx, "no key opens some sealed records; add their key again, after the first key", "what", r.What, "records", n)
+		slog.ErrorContext(ctx, "some sealed records cannot be opened with any key; add their key again, after the first key", "what", r.What, "records", n)
 	}
 	return nil
 }

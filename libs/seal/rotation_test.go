@@ -66,7 +66,7 @@ func TestARotationSealsAllThatItCan(t *testing.T) {
 	for id, sealed := range records {
 		plain, err := first.Open(id, sealed)
 		if again := !broken[id] && id != "damaged"; again != (err == nil) || again && string(plain) != id {
-			t.Errorf("Open of %s with the first key = %q, %v", id, plain, err)
+			t.Errorf("Open of %s with the first key = %q, %v, want its id, or an error if it cannot be resealed", id, plain, err)
 		}
 	}
 	clear(broken)
@@ -87,7 +87,7 @@ func TestARotationPassesOnThatNothingCanBeListed(t *testing.T) {
 		Left: func(n int) { t.Errorf("Left was called with %d, want no call", n) },
 	}
 	if err := rotation.Round(t.Context()); !errors.Is(err, away) {
-		t.Errorf("Round = %v", err)
+		t.Errorf("Round = %v, want the error of List", err)
 	}
 }
 

@@ -2,10 +2,10 @@
 // services must be able to decrypt: private keys of certificates, signing secrets of webhooks,
 // responses that are stored for replay, and the state of a sign-in between two steps.
 //
-// It uses AES-256-GCM with keys that HKDF (RFC 5869) derives from texts. A sealed value is bound to
-// a name, so a copy in another record cannot be opened. [Key] is a single key. [Keys] holds several
-// keys. It adds the id of the key to each sealed value, which identifies the key after a rotation.
-// A [Rotation] finds the values that are still sealed with an old key.
+// It uses AES-256-GCM with keys that HKDF (RFC 5869) derives from secret strings. A sealed value is
+// bound to a name, so a copy in another record cannot be opened. [Key] is a single key. [Keys]
+// holds several keys. It adds the id of the key to each sealed value, so that the key can be
+// identified after a rotation. A [Rotation] finds the values that are still sealed with an old key.
 package seal
 
 import (
@@ -26,8 +26,8 @@ type Key struct {
 	aead cipher.AEAD
 }
 
-// Derive derives a key from a secret. With purpose, each part of the program has its own key from
-// the same secret. With salt, which may be nil, each record has its own key.
+// Derive derives a key from a secret. A separate purpose gives each part of the program its own key
+// from the same secret. A separate salt gives each record its own key; salt may be nil.
 func Derive(secret string, salt []byte, purpose string) (*Key, error) {
 	derived, err := hkdf.Key(sha256.New, []byte(secret), salt, purpose, 32)
 	if err != nil {
@@ -49,7 +49,7 @@ func Derive(secret string, salt []byte, purpose string) (*Key, error) {
 // Seal encrypts plain and binds it to name. The result is a nonce and the ciphertext.
 func (k *Key) Seal(name string, plain []byte) []byte { return k.seal("", name, plain) }
 
-// seal is like Seal, and prepends before to the result.
+// seal is like Seal, but prepends before to the result.
 func (k *Key) seal(before, name string, plain []byte) []byte {
 	n := len(before) + k.aead.NonceSize()
 	out := make([]byte, n, n+len(plain)+k.aead.Overhead())
@@ -78,15 +78,16 @@ type Keys struct {
 }
 
 const (
-	minKey = 32 // minimum characters of a key's text, so that it cannot be guessed
+	minKey = 32 // minimum length of a key's text in characters, so that it cannot be guessed
 	idLen  = 4  // bytes
 )
 
 // ErrKey means that none of the keys can open a sealed value.
 var ErrKey = errors.New("sealed with an unknown key")
 
-// New derives a key from each of one or more texts, separated by commas. The first key is used to
-// seal, and all keys are used to open. Repeated texts count once. purpose is as for [Derive].
+// New derives a key from each part of text, which contains one or more parts separated by commas. The
+// first key is used to seal, and all keys are used to open. Repeated parts count once. purpose is as
+// for [Derive].
 func New(purpose, text string) (*Keys, error) {
 	k := &Keys{}
 	for secret := range strings.SplitSeq(text, ",") {

@@ -82,7 +82,7 @@ func TestTheFormatStays(t *testing.T) {
 	}
 	both := keys(t, "linkreel webhook secret 1", two+","+one)
 	if got, err := both.Open("whk_1", sealed); err != nil || string(got) != "whsec_c2VjcmV0" {
-		t.Errorf("Open = %q, %v", got, err)
+		t.Errorf("Open of a value in the current format = %q, %v, want the secret", got, err)
 	}
 	if _, err := keys(t, "linkreel webhook secret 1", two).Open("whk_1", sealed); !errors.Is(err, seal.ErrKey) {
 		t.Errorf("Open without its key: got %v, want ErrKey", err)
@@ -100,7 +100,7 @@ func TestOneKey(t *testing.T) {
 	}
 	sealed := derive("s", "salt", "p").Seal("a", []byte("plain"))
 	if got, err := derive("s", "salt", "p").Open("a", sealed); err != nil || string(got) != "plain" {
-		t.Errorf("Open = %q, %v", got, err)
+		t.Errorf("Open = %q, %v, want the plain text", got, err)
 	}
 	for what, k := range map[string]*seal.Key{"secret": derive("t", "salt", "p"), "salt": derive("s", "pepper", "p"), "purpose": derive("s", "salt", "q")} {
 		if _, err := k.Open("a", sealed); err == nil {
@@ -110,7 +110,7 @@ func TestOneKey(t *testing.T) {
 	// Keys seals like a single key and prepends its id.
 	k := keys(t, "p", one)
 	if got, err := derive(one, "", "p").Open("a", k.Seal("a", []byte("plain"))[4:]); err != nil || string(got) != "plain" {
-		t.Errorf("Open = %q, %v", got, err)
+		t.Errorf("Open with the single key = %q, %v, want the plain text", got, err)
 	}
 }
 

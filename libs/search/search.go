@@ -1,4 +1,4 @@
-// Package search converts texts to the words that a search compares. A search ignores case, accents
+// Package search converts text to the words that a search compares. A search ignores case, accents
 // and width.
 //
 // It has no index. A store writes the [Tokens] of a record's texts to a field that its database can
@@ -111,7 +111,7 @@ func (q Query) Rarest() string {
 	return slices.MaxFunc(q.words, func(a, b string) int { return utf8.RuneCountInString(a) - utf8.RuneCountInString(b) })
 }
 
-// Matches reports whether each word of the query is a prefix of one of words, which must be folded
+// Matches reports whether each word of the query is a prefix of one of words, which must be folded.
 func (q Query) Matches(words []string) bool { return Begin(words, q.words) }
 
 // Begin reports whether each word of query is a prefix of one of words. All must be folded.

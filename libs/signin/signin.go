@@ -1,9 +1,9 @@
 // Package signin contains the requests and responses of sign-in, which the console sends to auth's
 // internal listener. Both services share these types, so they cannot drift apart.
 //
-// Auth decides. The console shows pages and keeps the session in a cookie. The state of
-// a sign-in between its steps is a sealed text (Flow) in a cookie in the browser, so no
-// replica of either service holds state.
+// Auth makes all decisions. The console shows pages and keeps the session in a cookie. Between the
+// steps of a sign-in, its state is kept in the browser, in a cookie with a sealed value (Flow), so
+// no replica of either service holds state.
 //
 // Calls with a session are checked like requests to the public API: an ended session, or a session
 // of a removed member, is rejected immediately.
@@ -45,7 +45,7 @@ func (b Browser) From() Browser { return b }
 type Methods struct {
 	OIDC     bool   `json:"oidc"`
 	OIDCName string `json:"oidcName"` // name of the provider, for the button
-	Passkeys bool   `json:"passkeys"` // false if browsers do not allow passkeys, as on http except on localhost
+	Passkeys bool   `json:"passkeys"` // false if browsers do not allow passkeys: over http, except on localhost
 }
 
 // LinkRequest reads or uses a one-time link.
@@ -70,7 +70,7 @@ type Session struct {
 	ID        string `json:"id"`
 	MemberID  string `json:"memberId"`
 	ExpiresAt int64  `json:"expiresAt"` // ms; the session may end earlier
-	Next      string `json:"next"`      // the path to continue at, after OIDC
+	Next      string `json:"next"`      // the path to open after OIDC
 }
 
 // BeginOIDC starts a sign-in with the identity provider. With Link, it accepts that invitation.
@@ -85,7 +85,7 @@ type BeginOIDC struct {
 
 // Begun is a sign-in after its first step.
 type Begun struct {
-	URL     string `json:"url,omitempty"`     // the address to which to send the browser
+	URL     string `json:"url,omitempty"`     // the address to redirect the browser to
 	Options []byte `json:"options,omitempty"` // JSON for navigator.credentials
 	Flow    string `json:"flow"`              // sealed; send it back with the second step
 }
@@ -186,7 +186,7 @@ type Signed struct {
 	SeenAt    int64  `json:"seenAt"`
 }
 
-// DeviceRequest reads or answers the request of a program for a key.
+// DeviceRequest reads or answers a program's request for a key.
 type DeviceRequest struct {
 	Browser
 	UserCode string `json:"userCode"`

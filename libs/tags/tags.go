@@ -2,10 +2,10 @@
 // every link and video.
 //
 // There is one document per account, kind of record and tag. It is written when the tag is added to
-// the first record, and marked when the tag is removed from a record. So there is no document that
-// every change of an account writes. A marked tag is checked later and deleted if no record has it
-// any more. The document is read and marked in the transaction of the record's change, so the list
-// always includes the tags of all records.
+// the first record, and marked when the tag is removed from a record. This way, no single document
+// is written by every change in an account. A marked tag is checked later and deleted if no record
+// has it any more. The document is read and marked in the transaction of the record's change, so
+// the list always includes the tags of all records.
 package tags
 
 import (
@@ -45,7 +45,7 @@ type document struct {
 	// Sort is the key for the alphabetical order, which ignores case and accents.
 	Sort string `firestore:"sort"`
 	// CheckAt is set when the tag is removed from a record. The times are spread over hours, so
-	// that the values in their index do not rise steadily.
+	// that the values in their index do not keep increasing.
 	CheckAt time.Time `firestore:"checkAt,omitzero"`
 }
 

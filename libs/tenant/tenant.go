@@ -3,9 +3,9 @@
 // wire implements the calls between services.
 //
 // auth first commits each decision to its own record and marks it as pending. Then it notifies
-// every [Holder], and then it responds to the operator. A loop in auth repeats pending decisions,
-// so every method is called at least once, and sometimes again after a crash. Therefore all methods
-// must be idempotent.
+// every [Holder], and finally it responds to the operator. A loop in auth repeats pending
+// decisions, so every method is called at least once, and sometimes again after a crash. Therefore
+// all methods must be idempotent.
 //
 // When a holder returns without an error, the decision is in effect: none of its replicas uses the
 // previous decision any more. Without Redis, the call takes as long as the service documents for
@@ -35,7 +35,7 @@ func (s State) Serves() bool { return s == "" || s == Active }
 // Standing is the state of an account and the version of the decision.
 type Standing struct {
 	State State `json:"state"`
-	// Version grows with each decision. A holder keeps the highest version and ignores lower
+	// Version increases with each decision. A holder keeps the highest version and ignores lower
 	// versions, so a slow call cannot undo a newer decision.
 	Version int64 `json:"version"`
 }
@@ -90,7 +90,7 @@ type FailingWebhook struct {
 	Waiting   int64     `json:"waiting"` // pending deliveries; at most MaxWaiting
 }
 
-// MaxWaiting is the maximum for the count of a webhook's pending deliveries.
+// MaxWaiting is the highest reported count of a webhook's pending deliveries.
 const MaxWaiting = 10_000
 
 // FailingPage is a page of failing webhooks.
@@ -117,7 +117,7 @@ type Holder interface {
 	// wait for the purge.
 	Erased(ctx context.Context, accountID string) (bool, error)
 	// Export writes all data of the account in this service as JSON Lines, each {"type","data"}, in
-	// constant memory. No line holds a secret.
+	// constant memory. No line contains a secret.
 	Export(ctx context.Context, accountID string, w io.Writer) error
 	// TakeDown makes the target return 410 TAKEN_DOWN. The takedown outlives the record: it remains
 	// in effect even if the owner deletes the record and creates another record with the same slug.
@@ -126,7 +126,7 @@ type Holder interface {
 	// example because the address belongs to another service.
 	TakeDown(ctx context.Context, o Order) (Takedown, error)
 	// Lift ends t, but no other takedown of the same target. It also succeeds if t is not in
-	// effect. If auth has not got the answer of TakeDown, t has only what the order had: its ID, its
-	// Kind, and a RecordID or a URL.
+	// effect. If auth did not receive the response to TakeDown, t contains only the values of the
+	// order: its ID, its Kind, and a RecordID or a URL.
 	Lift(ctx context.Context, t Takedown) error
 }

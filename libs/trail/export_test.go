@@ -19,13 +19,13 @@ func init() {
 	}
 }
 
-// badSyncs has, by folder, a function that reports whether to fail a sync of the folder.
+// badSyncs maps a folder to a function that reports whether a sync of the folder must fail.
 var badSyncs sync.Map
 
 // FailSync makes syncs of a folder fail while fails returns true.
 func FailSync(dir string, fails func() bool) { badSyncs.Store(dir, fails) }
 
-// Settle returns when the log neither writes nor removes anything.
+// Settle waits until the log is neither writing nor removing anything.
 func (l *Log) Settle() { l.running.Wait() }
 
 // WaitingSince returns the value of the gauge, which all logs share.

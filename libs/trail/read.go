@@ -22,17 +22,17 @@ import (
 
 // Found is the result of reading a trail.
 type Found struct {
-	// Problems has a sentence about each file that is damaged, or that was removed after it was
-	// listed because it is older than [Keep]. The other files are not affected.
+	// Problems contains a sentence about each file that is damaged, or that was removed after it
+	// was listed because it was older than [Keep]. The other files are not affected.
 	Problems []string
 	notes    map[string]map[string]Note // by installation and thing
-	count    map[string]int             // by installation, including notes that later ones replaced
+	count    map[string]int             // by installation, including notes that were replaced by later notes
 }
 
 // readAtOnce is how many files are read at the same time.
 const readAtOnce = 16
 
-// readTries is how often a read is attempted. The pause doubles after each attempt.
+// readTries is how many times a read is attempted. The pause doubles after each attempt.
 const readTries = 5
 
 var readPause = 200 * time.Millisecond
@@ -40,8 +40,8 @@ var readPause = 200 * time.Millisecond
 // Read reads a trail. If since is set, it reads only the days that may contain later decisions.
 // It starts two days early, because clocks differ and notes may have waited before they were
 // written. Read fails if it cannot list the whole trail, or if a file remains unreadable: without
-// the file's content, nobody can tell whether it is damaged or says that a right has ended. A
-// listed file that is missing counts as unreadable too, because the disk may have been unmounted.
+// its content, Read cannot tell whether the file is damaged or records the end of a right. A listed
+// file that is missing counts as unreadable too, because the disk may have been unmounted.
 func Read(ctx context.Context, from Store, since time.Time) (*Found, error) {
 	found := &Found{notes: map[string]map[string]Note{}, count: map[string]int{}}
 	first := ""
@@ -89,7 +89,7 @@ func Read(ctx context.Context, from Store, since time.Time) (*Found, error) {
 	return found, nil
 }
 
-// list returns the names of a trail's files, and a sentence about each other entry.
+// list returns the names of a trail's files, and a sentence about every other entry.
 func list(ctx context.Context, from Store, first string) (names, problems []string, err error) {
 	for name, err := range from.List(ctx, first) {
 		err = pruned(name, err)
@@ -135,7 +135,7 @@ func useless(err error) bool {
 	return false
 }
 
-var errPruned = errors.New("was removed because its notes are older than the trail keeps them")
+var errPruned = errors.New("was removed because its notes were too old to keep")
 
 // pruned returns [errPruned] if err means that a file or a day older than [Keep] is missing. Nothing
 // else is ever removed from a trail, so any other missing file may reappear.
@@ -147,7 +147,7 @@ func pruned(name string, err error) error {
 	return err
 }
 
-// Count returns the number of notes, whoever wrote them.
+// Count returns the number of notes of all installations.
 func (f *Found) Count() (n int) {
 	for _, c := range f.count {
 		n += c
@@ -165,8 +165,8 @@ func (f *Found) add(notes []Note) {
 	}
 }
 
-// Of returns the note that counts about each thing of an installation, oldest first. others has a
-// sentence about each other installation that has notes in the same place.
+// Of returns the note that counts for each thing of an installation, oldest first. others contains
+// a sentence about each other installation with notes in the same place.
 func (f *Found) Of(installation string) (notes []Note, others []string) {
 	notes = slices.SortedFunc(maps.Values(f.notes[installation]), func(a, b Note) int {
 		if c := a.At.Compare(b.At); c != 0 {

@@ -27,8 +27,8 @@ type Store interface {
 	// also yields names that are not files of a trail, which [Read] reports. After an error with a
 	// name, more names may follow.
 	List(ctx context.Context, from string) iter.Seq2[string, error]
-	// Read returns a file. It fails if the file is larger than this package writes. The error says
-	// whether the file is missing.
+	// Read returns a file. It fails if the file is larger than any file that this package writes.
+	// The error says whether the file is missing.
 	Read(ctx context.Context, name string) ([]byte, error)
 	// RemoveDay removes the files of a day.
 	RemoveDay(ctx context.Context, day string) error
@@ -57,7 +57,7 @@ func dayOf(name string) (time.Time, bool) {
 	return at, ok && err == nil
 }
 
-// Folder is a trail in a folder. Several processes may write into it.
+// Folder is a trail in a folder. Several processes may write to it.
 type Folder string
 
 // OpenFolder returns the trail in a folder. It creates the folder if it does not exist.
@@ -83,7 +83,8 @@ func (f Folder) Create(_ context.Context, at time.Time, text []byte) (olderThan 
 	case !errors.Is(err, fs.ErrExist):
 		return olderThan, err
 	}
-	// Even if the day exists: whoever created it may have failed or died before this line.
+	// Sync even if the day exists, because the process that created it may have failed or died
+	// before this line.
 	if err := syncDir(string(f)); err != nil {
 		return olderThan, err
 	}
@@ -175,8 +176,8 @@ type bucket struct {
 	cleaned string // the last day on which Create allowed old days to be removed
 }
 
-// OpenBucket returns the trail in a bucket. The names of its objects start with [Prefix]. name is the
-// bucket's name for display. Several processes may write into it.
+// OpenBucket returns the trail in a bucket. The names of its objects start with [Prefix]. name is
+// the bucket's name for display. Several processes may write to the bucket.
 func OpenBucket(objects *objectstore.Store, name string) Store {
 	return &bucket{objects: objects, name: name}
 }
@@ -230,7 +231,7 @@ func (b *bucket) RemoveDay(ctx context.Context, day string) error {
 	return b.objects.DeletePrefix(ctx, Prefix+day+"/")
 }
 
-// bounded takes at most [largest] bytes.
+// bounded is a buffer that accepts at most [largest] bytes.
 type bounded struct{ bytes.Buffer }
 
 func (b *bounded) Write(p []byte) (int, error) {

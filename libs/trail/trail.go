@@ -3,10 +3,10 @@
 // say which rights must be ended again.
 //
 // A note contains only kinds, ids and times. It states the new state and not the change, so
-// applying a note twice is harmless, and only the last note about a record counts. A note that
-// something has ended for good always counts, whatever the times say, because clocks may jump.
+// applying a note twice is harmless, and only the last note about a record counts. A note that a
+// right has ended permanently always counts, regardless of the times, because clocks may jump.
 //
-// A trail is in a folder or in a bucket ([Store]). Its notes name the installation that wrote
+// A trail is stored in a folder or a bucket ([Store]). Its notes name the installation that wrote
 // them, so a restore does not apply the notes of another installation.
 package trail
 
@@ -34,7 +34,7 @@ type Kind string
 // The kinds.
 const (
 	KeyRevoked    Kind = "key.revoked"
-	KeyExpires    Kind = "key.expires" // To is the time, as in RFC 3339
+	KeyExpires    Kind = "key.expires" // To is the time in RFC 3339 format
 	MemberRemoved Kind = "member.removed"
 	MemberRole    Kind = "member.role"   // To is the role
 	AccountState  Kind = "account.state" // To is active, suspended or deleting
@@ -54,8 +54,8 @@ type Note struct {
 	Record  string `json:"record,omitempty"`
 	// Of is the installation that made the decision. [Log] sets it.
 	Of string `json:"of"`
-	// At is the time of the decision by the database's clock, so that notes of several processes
-	// have one order. If it is zero, [Log.Add] sets it by its own clock.
+	// At is the time of the decision by the database's clock, so that the notes of several
+	// processes are in one order. If it is zero, [Log.Add] sets it from its own clock.
 	At time.Time `json:"at"`
 }
 
@@ -88,8 +88,8 @@ func keep(notes map[string]Note, n Note) {
 const Keep = 400 * 24 * time.Hour
 
 // removedAtOnce bounds how many days are removed at a time. A clock that is years ahead looks
-// the same as a trail that got no notes for years. With this bound, such a clock would take
-// months to empty the trail, and not a moment.
+// the same as a trail that received no notes for years. With this bound, such a clock takes months
+// to empty the trail.
 const removedAtOnce = 2
 
 const (
@@ -112,7 +112,7 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Log writes notes. Its nil value writes nothing. It is safe for concurrent use.
+// Log writes notes. A nil Log writes nothing. It is safe for concurrent use.
 //
 // At most one goroutine writes to the store, and only while there are notes to write. If the
 // store hangs, each caller waits for a few seconds and gets an error.
@@ -125,7 +125,7 @@ type Log struct {
 	waiting map[string]Note // not written yet, by thing
 	next    *round          // the write that will include the waiting notes
 	writing bool            // a goroutine is writing
-	last    time.Time       // the last time that this log gave to a note
+	last    time.Time       // the time that this log last assigned to a note
 	revoked map[string]bool // ids of keys that this log has noted as revoked; at most remembered
 	of      string          // the installation; used only by the goroutine that writes
 
@@ -133,7 +133,7 @@ type Log struct {
 	pruning sync.Mutex     // prevents two goroutines from removing the same days
 }
 
-// waitingSince is set when a first note starts to wait, and moves forward with each successful
+// waitingSince is set when the first note starts to wait, and moves forward with each successful
 // write. It is therefore old only if writes fail or hang.
 var waitingSince = promauto.NewGauge(prometheus.GaugeOpts{
 	Name: "linkreel_trail_waiting_since_timestamp_seconds",
@@ -163,10 +163,10 @@ func Open(c Config) *Log {
 }
 
 // Add makes notes durable before it returns. If that fails or takes more than a few seconds, the
-// error is UNAVAILABLE, and the notes stay in memory until the next call or [Log.Flush] writes
-// them. A call without notes only starts a write of the waiting notes and never fails. A key
-// that is revoked again gets no second note: it stays revoked anyway, and a caller in a loop
-// would fill the disk.
+// error is UNAVAILABLE, and the notes are kept in memory until the next call or [Log.Flush] writes
+// them. A call without notes only starts a write of the waiting notes and never fails. A key that
+// is revoked again gets no second note: it is already revoked, and a caller in a loop would fill
+// the disk.
 func (l *Log) Add(ctx context.Context, notes ...Note) error {
 	if l == nil {
 		return nil
@@ -188,8 +188,8 @@ func unavailable(err error) error {
 	}
 }
 
-// enqueue adds notes to the waiting ones and starts to write. It returns the write to wait for,
-// or nil if there is none.
+// enqueue adds notes to the waiting notes and starts a write. It returns the write to wait for, or
+// nil if there is none.
 func (l *Log) enqueue(notes []Note) (*round, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -218,7 +218,7 @@ func (l *Log) enqueue(notes []Note) (*round, error) {
 	return l.next, nil
 }
 
-// time returns the current time. Each result is later than the one before, even if the clock is
+// time returns the current time. Each result is later than the previous one, even if the clock is
 // set back.
 func (l *Log) time() time.Time {
 	at := l.now().UTC()
@@ -308,7 +308,7 @@ func (l *Log) write() {
 	}
 }
 
-// remember stores which keys need no further note. l.mu is held.
+// remember stores which keys need no further note. The caller holds l.mu.
 func (l *Log) remember(written map[string]Note) {
 	for _, n := range written {
 		if n.Kind != KeyRevoked {
@@ -323,8 +323,8 @@ func (l *Log) remember(written map[string]Note) {
 
 // put writes notes into new files. A file's name contains the time of its newest note, which comes
 // from the database: if the name came from this process's clock and that clock were wrong, a later
-// [Read] could miss the file. rest are the notes that put could not write. If olderThan is set, days
-// that are older than [Keep] at that time should be removed.
+// [Read] could miss the file. rest contains the notes that put could not write. If olderThan is
+// set, days that are older than [Keep] at that time should be removed.
 func (l *Log) put(notes []Note) (rest []Note, olderThan time.Time, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), attempt)
 	defer cancel()

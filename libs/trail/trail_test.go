@@ -236,7 +236,7 @@ func TestAChangeThatNeedsNoNoteWritesWhatWaits(t *testing.T) {
 	}
 	for range 3 {
 		if err := l.Add(t.Context(), trail.Note{Kind: trail.AccountState, ID: "acc_1", To: "suspended"}); apierr.CodeOf(err) != apierr.Unavailable {
-			t.Fatalf("error %v, want UNAVAILABLE", err)
+			t.Fatalf("Add = %v, want UNAVAILABLE", err)
 		}
 		add(t, l)
 	}
@@ -274,7 +274,7 @@ func TestADiskThatHangsKeepsNobodyLong(t *testing.T) {
 		for i := range 20 {
 			wg.Go(func() {
 				if err := l.Add(t.Context(), trail.Note{Kind: trail.KeyRevoked, ID: "key_" + string(rune('a'+i))}); apierr.CodeOf(err) != apierr.Unavailable {
-					t.Errorf("error %v, want UNAVAILABLE", err)
+					t.Errorf("Add = %v, want UNAVAILABLE", err)
 				}
 			})
 		}
@@ -301,7 +301,7 @@ func TestWhatEndedForGoodCountsWhateverTheTimes(t *testing.T) {
 	l := open(t, dir, clock())
 	late, early := time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	add(t, l, trail.Note{Kind: trail.MemberRole, ID: "mem_1", To: "owner", At: late})
-	l.Settle() // otherwise the end of old days meets the first note of an early one
+	l.Settle() // otherwise the log may still be removing old days when the early notes are added
 	add(t, l, trail.Note{Kind: trail.MemberRemoved, ID: "mem_1", At: early})
 	add(t, l, trail.Note{Kind: trail.AccountState, ID: "acc_1", To: "suspended", At: late})
 	add(t, l, trail.Note{Kind: trail.AccountState, ID: "acc_1", To: "deleting", At: early})
@@ -405,7 +405,7 @@ func TestABucketThatIsAwayMakesNotesWait(t *testing.T) {
 	store := trail.OpenBucket(objects, "media")
 	l := trail.Open(trail.Config{Store: store, Installation: ours})
 	if err := l.Add(t.Context(), trail.Note{Kind: trail.KeyRevoked, ID: "key_1"}); apierr.CodeOf(err) != apierr.Unavailable {
-		t.Errorf("error %v, want UNAVAILABLE", err)
+		t.Errorf("Add = %v, want UNAVAILABLE", err)
 	}
 	if _, err := trail.Read(t.Context(), store, time.Time{}); err == nil {
 		t.Error("Read succeeded although the trail cannot be listed, want an error")
@@ -442,8 +442,8 @@ func (f failing) List(ctx context.Context, from string) iter.Seq2[string, error]
 	}
 }
 
-// Errors of the disk and missing permissions reveal nothing about a file's content, so Read retries.
-// Only a file that was read can count as damaged.
+// Disk errors and missing permissions reveal nothing about a file's content, so Read retries. Only
+// a file that was read can count as damaged.
 func TestWhatCannotBeReadForAMomentIsReadAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -492,7 +492,7 @@ func TestOnlyAnOldFileMayBeGone(t *testing.T) {
 		dir := t.TempDir()
 		l := open(t, dir, nil)
 		add(t, l, trail.Note{Kind: trail.KeyRevoked, ID: "key_1"})
-		l.Settle() // otherwise it may remove the old day below
+		l.Settle() // otherwise this log may remove the old day that is added below
 		at := time.Now().Add(-tt.age)
 		add(t, open(t, dir, nil), trail.Note{Kind: trail.KeyRevoked, ID: "key_2", At: at})
 		var reads atomic.Int64
@@ -569,7 +569,7 @@ func TestADamagedLineLosesNoOther(t *testing.T) {
 	}
 }
 
-// The name of a new day is not durable yet when its first write fails. A later write of the day
+// The name of a new day is not durable yet when its first write fails. A later write on that day
 // must not be reported as durable before the name is.
 func TestANoteIsDurableOnlyWithItsDay(t *testing.T) {
 	t.Parallel()
@@ -582,7 +582,7 @@ func TestANoteIsDurableOnlyWithItsDay(t *testing.T) {
 	}
 	bad = false
 	if _, err := trail.Folder(dir).Create(t.Context(), at, []byte("{}\n")); err != nil {
-		t.Errorf("Create returned %v after that, want nil", err)
+		t.Errorf("Create after a successful sync returned %v, want no error", err)
 	}
 }
 

@@ -84,7 +84,7 @@ func StillOf(r Rendition, seconds float64) (Still, bool) {
 // one video.
 func StillID(videoID, nonce string) string { return videoID + "-still" + nonce }
 
-// StillPrefix returns the prefix of the files of an attempt at such a job. It differs from the
+// StillPrefix returns the prefix of the files of an attempt at a picture job. It differs from the
 // prefixes of transcoding attempts, because those attempts delete their own prefixes.
 func StillPrefix(jobID string, attempt int) string {
 	return fmt.Sprintf("%s%s-%d/", VideoPrefix(VideoOf(jobID)), jobID[strings.LastIndexByte(jobID, '-')+1:], attempt)
@@ -212,7 +212,7 @@ type Record struct {
 	// a clean shutdown do not count.
 	Tries int
 	// Inspected means that a worker has inspected the source and done all quick work. The remaining
-	// work takes long.
+	// work takes a long time.
 	Inspected  bool
 	Worker     string
 	LeaseUntil time.Time // zero unless running
@@ -380,7 +380,7 @@ type Failure struct {
 	Message string `json:"message"`
 }
 
-// FormUpload is the message for an upload that was a form with the file instead of the file.
+// FormUpload is the message for an upload that was a form containing the file, not the file itself.
 const FormUpload = "The upload was a form. Send the file itself as the body of the PUT, for example with `curl -T clip.mp4`."
 
 func (f *Failure) Error() string { return string(f.Code) + ": " + f.Message }

@@ -15,7 +15,7 @@ import (
 	"github.com/linkreel/linkreel/libs/turns"
 )
 
-// enter starts a job of name, which must be possible without waiting.
+// enter starts a job of name. The job must start without waiting.
 func enter(t *testing.T, q *turns.Queue, name string) (release func()) {
 	t.Helper()
 	release, err := q.Enter(t.Context(), name)
@@ -109,13 +109,13 @@ func TestALineThatIsFullRefusesAtOnce(t *testing.T) {
 			t.Errorf("third waiting job of one name: got %v, want ErrFull", err)
 		}
 		got.join(t, q, "other", "other 0")
-		// All places are taken, so the longest backlog loses a job to a name without one.
+		// The queue is full, so the longest backlog loses a job to a name without a backlog.
 		got.join(t, q, "third", "third 0")
 		if want := "noisy 1: " + turns.ErrFull.Error(); !slices.Equal(got.names, []string{want}) {
 			t.Errorf("ended jobs = %v, want %v", got.names, want)
 		}
 		if _, err := q.Enter(t.Context(), "noisy"); !errors.Is(err, turns.ErrFull) {
-			t.Errorf("one more job without a longer backlog: got %v, want ErrFull", err)
+			t.Errorf("Enter on a full queue without a longer backlog: got %v, want ErrFull", err)
 		}
 		for _, release := range releases {
 			release()
@@ -135,16 +135,16 @@ func TestAWaiterThatLeavesLosesNoPlace(t *testing.T) {
 		ctx, cancel := context.WithTimeout(identity.WithRequest(t.Context(), &identity.Request{ID: "r"}), time.Second)
 		defer cancel()
 		if _, err := q.Enter(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v, want the context's error", err)
+			t.Errorf("Enter = %v, want the context's error", err)
 		}
 		if got := time.Duration(identity.RequestOf(ctx).Queued.Load()); got != time.Second {
 			t.Errorf("Queued of the request = %v, want a second", got)
 		}
 		if q.Waiting() != 0 {
-			t.Error("Waiting is not 0 after the job's context has ended, want 0")
+			t.Error("a job is still waiting after its context has ended, want none")
 		}
 		if _, err := q.Enter(ctx, "b"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v, want the context's error", err)
+			t.Errorf("Enter = %v, want the context's error", err)
 		}
 		release()
 		release() // a second call has no effect

@@ -3,8 +3,8 @@ package turns
 import "sync"
 
 // Slots limits how much of one kind of work runs at the same time in this process, for each name
-// (for example an account) and in total. A caller without a free slot is refused immediately,
-// because waiting would also hold its resources.
+// (for example an account) and in total. If no slot is free, the caller is refused immediately,
+// because a waiting caller would keep its resources.
 type Slots struct {
 	each, all int
 
@@ -13,7 +13,7 @@ type Slots struct {
 	total int
 }
 
-// NewSlots returns Slots with each slots for one name and all slots in total.
+// NewSlots returns Slots that allow each slots per name and all slots in total.
 func NewSlots(each, all int) *Slots {
 	return &Slots{each: each, all: all, taken: map[string]int{}}
 }

@@ -20,11 +20,11 @@ import (
 // Wrong is the message for a wrong password.
 const Wrong = "That is not the password. Check it and try again."
 
-// Limits of guesses for the password of one record. Only wrong guesses count, because the caller
+// Limits on guesses for the password of one record. Only wrong guesses count, because the caller
 // refunds correct guesses. Together the limits allow 660 wrong guesses per hour from any number of
 // networks, which is too few to find a reasonable password.
 const (
-	guessesPerAddress = 5 // a minute
+	guessesPerAddress = 5 // per minute
 	// SharedGuesses is the hourly budget that networks share.
 	SharedGuesses = 60
 	// FirstGuesses is an hourly reserve for neighbourhoods without a wrong guess for this record
@@ -119,7 +119,7 @@ func FromForm(req *fasthttp.Request) (string, error) {
 	return string(form.Peek("password")), nil
 }
 
-// CrossSite reports whether the browser's headers name another site than base or the requested host
+// CrossSite reports whether the browser's headers name a site other than base or the requested host
 // as the source of a form. Clients other than browsers do not send these headers.
 func CrossSite(req *fasthttp.Request, base string) bool {
 	site := string(req.Header.Peek("Sec-Fetch-Site"))

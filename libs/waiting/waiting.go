@@ -6,7 +6,7 @@
 //
 // The values are read from the stores, not from a replica's memory. One replica of a service,
 // chosen by [dedup.Seen.Mine], reads them once a minute. A replica that loses the turn drops its
-// series, so no old values remain. Without Redis, every replica reports the same values. So queries
+// series, so no old values remain. Without Redis, every replica reports the same values, so queries
 // must use the maximum over all pods.
 //
 // If a read fails, the number does not change and the age continues to increase.
@@ -26,19 +26,19 @@ import (
 	"github.com/linkreel/linkreel/libs/firestoredb"
 )
 
-// Every is the time between two reads of the replica with the turn.
+// Every is the time between two reads by the replica that has the turn.
 const Every = time.Minute
 
 // Depth is the amount of pending work of one kind.
 type Depth struct {
 	N int64
-	// Oldest is the time since which the oldest item has been pending. It is ignored if N is 0.
+	// Oldest is when the oldest item became pending. It is ignored if N is 0.
 	Oldest time.Time
 	// Ageless means that the age is unknown and must not be reported.
 	Ageless bool
 }
 
-// Work is one kind of work, and what it waits for. Both are labels of the metrics.
+// Work identifies one kind of work and what it waits for. Both are labels of the metrics.
 type Work struct{ Of, For string }
 
 // Look reads the amount of pending work of one kind.
@@ -80,8 +80,8 @@ func Loop(service string, turns Turns, now func() time.Time, looks ...Look) boot
 }
 
 // First returns the depth of a queue with two reads. For an empty queue, which is the usual case,
-// it makes only the first read. oldest returns the time since which the oldest item has been
-// pending, or zero if the queue is empty.
+// it makes only the first read. oldest returns the time when the oldest item became pending, or
+// zero if the queue is empty.
 func First(oldest func(context.Context) (time.Time, error), count func(context.Context) (int64, error)) func(context.Context) (Depth, error) {
 	return func(ctx context.Context) (d Depth, err error) {
 		if d.Oldest, err = oldest(ctx); err != nil || d.Oldest.IsZero() {
@@ -94,7 +94,7 @@ func First(oldest func(context.Context) (time.Time, error), count func(context.C
 }
 
 // Query returns the depth of the documents that match queries. Each query must sort by the field
-// at, the oldest first. If no document matches, each query costs one read.
+// at, oldest first. If no document matches, each query costs one read.
 func Query(db *firestoredb.DB, what, at string, queries func() []firestore.Query) func(context.Context) (Depth, error) {
 	return First(func(ctx context.Context) (oldest time.Time, err error) {
 		for _, q := range queries() {
@@ -155,7 +155,7 @@ func NewReport(now func() time.Time) *Report {
 	return &Report{now: now, depths: map[Work]Depth{}}
 }
 
-// Set reports a depth. If several reports of a process contain the same work, the collector adds
+// Set reports a depth. If several reports in a process contain the same work, the collector adds
 // their numbers and uses the age of the oldest item.
 func (r *Report) Set(w Work, d Depth) {
 	r.mu.Lock()

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// turn gives the turn to the replica named in has.
+// turn is a [Turns] that gives the turn to the replica named in has.
 type turn struct {
 	replica string
 	has     *atomic.Value
@@ -73,7 +73,7 @@ func TestOneReplicaReportsAndAgesGrow(t *testing.T) {
 		shown(t, values("60"))
 
 		fails.Store(true)
-		time.Sleep(3 * time.Minute) // of the bubble's clock
+		time.Sleep(3 * time.Minute) // on the bubble's clock
 		synctest.Wait()
 		shown(t, values("240"))
 
@@ -117,6 +117,6 @@ func TestPartsOfOneProcessAddUp(t *testing.T) {
 	`)
 	two.Forget()
 	if n := testutil.CollectAndCount(collector{}, "linkreel_waiting"); n != 1 {
-		t.Errorf("%d series after the end of one of two parts, want 1", n)
+		t.Errorf("%d series after one of two parts has ended, want 1", n)
 	}
 }

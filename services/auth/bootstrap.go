@@ -33,14 +33,14 @@ func Bootstrap(ctx context.Context, db *firestoredb.DB, name string, plan identi
 	return made.ID, key, nil
 }
 
-// EnsureDemo returns a working key of a demonstration account with the given plan: secret if
-// it still works, or else the key of a new account. The caller stores the result and passes
-// it to the next call.
+// EnsureDemo returns a working key for a demo account on the given plan. It returns secret if
+// that key still works, and otherwise creates a new account. The caller stores the result and
+// passes it to the next call.
 func EnsureDemo(ctx context.Context, db *firestoredb.DB, plan identity.Plan, secret string) (string, error) {
 	if key, err := identity.ParseKey(secret, identity.KeyPrefix, identity.SessionPrefix); err == nil {
 		works, err := works(ctx, db, key, plan)
 		if err != nil {
-			return "", fmt.Errorf("look for demo key: %w", err)
+			return "", fmt.Errorf("look up demo key: %w", err)
 		}
 		if works {
 			return secret, nil
@@ -53,7 +53,8 @@ func EnsureDemo(ctx context.Context, db *firestoredb.DB, plan identity.Plan, sec
 	return key.Secret(), nil
 }
 
-// works reports whether key has every scope on an account of exactly this plan.
+// works reports whether key is valid, never expires and has every scope on an active account
+// with this plan.
 func works(ctx context.Context, db *firestoredb.DB, key identity.Key, plan identity.Plan) (bool, error) {
 	c, err := open(db).Credential(ctx, key.Hash())
 	if errors.Is(err, account.ErrNoKey) {
@@ -64,8 +65,8 @@ func works(ctx context.Context, db *firestoredb.DB, key identity.Key, plan ident
 }
 
 // open returns a store without Redis. The events service gets no wake-up, but its sweep finds
-// the new events. No replica must be notified, because the account is new or being restored,
-// so no replica has it in memory.
+// the new events. The account is new or being restored, so no replica has cached it and none
+// needs to be notified.
 func open(db *firestoredb.DB) *store.Store {
 	records := record.Open(db, record.Options{Outbox: outbox.New(db, nil, nil)})
 	records.TellAuthority(func(context.Context, string, int64) {})

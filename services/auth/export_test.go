@@ -1,4 +1,4 @@
 package auth
 
-// EndAgainWithin is EndAgain with another patience.
+// EndAgainWithin is EndAgain with a configurable patience.
 var EndAgainWithin = endAgain

@@ -19,7 +19,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth"
 )
 
-// issuer is a fake identity provider. spoil edits its next token.
+// issuer is a fake identity provider. spoil, if set, edits the claims of its tokens.
 type issuer struct {
 	*httptest.Server
 	key, other *rsa.PrivateKey
@@ -75,7 +75,7 @@ func newIssuer(t *testing.T) *issuer {
 			_, _ = w.Write([]byte(`{"error":"invalid_grant"}`))
 			return
 		}
-		delete(i.challenges, code) // a code works once
+		delete(i.challenges, code) // a code works only once
 		answer(w, map[string]any{"access_token": "a", "token_type": "Bearer", "id_token": i.token(i.nonces[code])})
 	})
 	i.Server = httptest.NewServer(mux)
@@ -83,7 +83,7 @@ func newIssuer(t *testing.T) *issuer {
 	return i
 }
 
-// token returns an ID token after spoil has edited its claims.
+// token returns an ID token with the claims that spoil has edited.
 func (i *issuer) token(nonce string) string {
 	claims := map[string]any{
 		"iss": i.URL, "sub": i.subject, "aud": "linkreel", "exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix(), "nonce": nonce,
@@ -111,7 +111,7 @@ func (i *issuer) config(c world) auth.Config {
 	return cfg
 }
 
-// trip is a sign-in just before the provider redirects the browser back.
+// trip is the state of a sign-in just before the provider redirects the browser back.
 type trip struct {
 	flow, state, code string
 }
@@ -152,15 +152,16 @@ func TestSignInByIdentityProvider(t *testing.T) {
 	i := newIssuer(t)
 	c := newWorld(t)
 	r := start(t, i.config(c))
-	other := start(t, i.config(c)) // another replica can handle second steps, because the browser stores the flow
+	other := start(t, i.config(c)) // any replica can handle the second step, because the browser stores the flow
 	id, _ := r.account("business")
 	owner := r.join(id, "Olu", "owner")
 
-	// A person with an unknown identity of the configured issuer cannot sign in.
+	// A person with an unknown identity cannot sign in, even if the configured issuer confirms
+	// it.
 	i.as("ada", map[string]any{"email": "ada@example.com", "email_verified": true, "name": "Ada Obi"})
 	want(t, i.begin(r, signin.BeginOIDC{}).finish(other, ""), 403, "FORBIDDEN")
 
-	// After she has accepted an invitation with it, the identity is known.
+	// Once she has accepted an invitation with the identity, it is known.
 	invitation := owner.invite("admin")
 	s := decode[signin.Session](t, i.begin(r, signin.BeginOIDC{Link: tokenOf(t, invitation)}).finish(other, ""))
 	p := decode[signin.Profile](t, r.signin(signin.OpProfile, signin.OnSession{Browser: signin.Browser{Session: s.Secret}}))
@@ -172,14 +173,14 @@ func TestSignInByIdentityProvider(t *testing.T) {
 		t.Errorf("the second sign-in returned %+v, want member %s and the page /app/links", again, s.MemberID)
 	}
 
-	// Another account at the provider with the same address is another person. Ada is also
-	// another person if the provider assigns her another subject.
+	// Another account with the same address at the provider is a different person. Ada also
+	// becomes a different person if the provider assigns her a new subject.
 	i.as("mallory", map[string]any{"email": "ada@example.com", "email_verified": true})
 	want(t, i.begin(r, signin.BeginOIDC{}).finish(r, ""), 403, "FORBIDDEN")
 	i.as("ada-2", map[string]any{"email": "ada@example.com", "email_verified": true})
 	want(t, i.begin(r, signin.BeginOIDC{}).finish(r, ""), 403, "FORBIDDEN")
 
-	// An unverified address is not stored, but a known person can still sign in.
+	// An unverified address is not stored, but the person can still sign in.
 	kofi := owner.invite("viewer")
 	i.as("kofi", map[string]any{"email": "olu@example.com", "email_verified": false, "name": "Kofi"})
 	s = decode[signin.Session](t, i.begin(r, signin.BeginOIDC{Link: tokenOf(t, kofi)}).finish(r, ""))
@@ -220,21 +221,21 @@ func TestWhatIsWrongWithTheProvidersAnswerIsRefused(t *testing.T) {
 		wrongKey bool
 		edit     func(*trip)
 	}{
-		"another state":                 {edit: func(t *trip) { t.state = "guess" }},
-		"missing state":                 {edit: func(t *trip) { t.state = "" }},
-		"missing flow":                  {edit: func(t *trip) { t.flow = "" }},
-		"changed flow":                  {edit: func(t *trip) { t.flow = t.flow[:len(t.flow)-4] + "AAAA" }},
-		"another code":                  {edit: func(t *trip) { t.code = "stolen" }},
-		"another nonce":                 {spoil: set("nonce", "replayed")},
-		"missing nonce":                 {spoil: func(c map[string]any) { delete(c, "nonce") }},
-		"another audience":              {spoil: set("aud", "other")},
-		"two audiences without azp":     {spoil: set("aud", []string{"linkreel", "other"})},
-		"another authorized party":      {spoil: set("azp", "other")},
-		"another issuer":                {spoil: set("iss", "https://evil.example")},
-		"expired token":                 {spoil: set("exp", time.Now().Add(-time.Hour).Unix())},
-		"missing subject":               {spoil: set("sub", "")},
-		"token signed with another key": {wrongKey: true},
-		"callback with another state":   {edit: func(t *trip) { t.state += "x" }},
+		"wrong state":                     {edit: func(t *trip) { t.state = "guess" }},
+		"missing state":                   {edit: func(t *trip) { t.state = "" }},
+		"missing flow":                    {edit: func(t *trip) { t.flow = "" }},
+		"modified flow":                   {edit: func(t *trip) { t.flow = t.flow[:len(t.flow)-4] + "AAAA" }},
+		"wrong code":                      {edit: func(t *trip) { t.code = "stolen" }},
+		"wrong nonce":                     {spoil: set("nonce", "replayed")},
+		"missing nonce":                   {spoil: func(c map[string]any) { delete(c, "nonce") }},
+		"wrong audience":                  {spoil: set("aud", "other")},
+		"two audiences without azp":       {spoil: set("aud", []string{"linkreel", "other"})},
+		"wrong authorized party":          {spoil: set("azp", "other")},
+		"wrong issuer":                    {spoil: set("iss", "https://evil.example")},
+		"expired token":                   {spoil: set("exp", time.Now().Add(-time.Hour).Unix())},
+		"missing subject":                 {spoil: set("sub", "")},
+		"token signed with the wrong key": {wrongKey: true},
+		"state with an extra character":   {edit: func(t *trip) { t.state += "x" }},
 	} {
 		i.mu.Lock()
 		i.spoil, i.wrongKey = c.spoil, c.wrongKey
@@ -252,7 +253,7 @@ func TestWhatIsWrongWithTheProvidersAnswerIsRefused(t *testing.T) {
 	i.mu.Unlock()
 	good := i.begin(r, signin.BeginOIDC{})
 	want(t, good.finish(r, ""), 200, "")
-	want(t, good.finish(r, ""), 403, "FORBIDDEN") // a code works once
+	want(t, good.finish(r, ""), 403, "FORBIDDEN") // a code works only once
 }
 
 func TestGroupsGiveRoles(t *testing.T) {
@@ -281,7 +282,7 @@ func TestGroupsGiveRoles(t *testing.T) {
 	} {
 		i.as("ada", map[string]any{"groups": step.groups, "name": "Ada"})
 		if got := role(); got != step.want {
-			t.Errorf("with the groups %v the role is %s, want %s", step.groups, got, step.want)
+			t.Errorf("with the groups %v, the role is %s, want %s", step.groups, got, step.want)
 		}
 	}
 }

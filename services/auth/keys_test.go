@@ -25,21 +25,21 @@ func TestALostAnswerToRollingTheCallingKeyIsReplayedToIt(t *testing.T) {
 	}
 	successor := first.field(t, "key")
 	if got := r.api("GET", "/api/v1/account", key, ""); got.code() != "API_KEY_REVOKED" {
-		t.Fatalf("the rolled key got %d %s, want API_KEY_REVOKED", got.status, got.body)
+		t.Fatalf("a request with the rolled key returned %d %s, want API_KEY_REVOKED", got.status, got.body)
 	}
 	again := r.api("POST", path, key, `{}`, "Idempotency-Key", "roll-1")
 	if again.status != 201 || again.field(t, "key") != successor || again.header.Get("Idempotent-Replayed") != "true" {
-		t.Errorf("the repeated request with the revoked key got %d %s, want the first response", again.status, again.body)
+		t.Errorf("the repeated request with the revoked key returned %d %s, want the first response", again.status, again.body)
 	}
 	if got := r.api("GET", "/api/v1/account", successor, ""); got.status != 200 {
-		t.Errorf("the successor got %d %s, want 200", got.status, got.body)
+		t.Errorf("a request with the successor returned %d %s, want 200", got.status, got.body)
 	}
 	for name, got := range map[string]answer{
-		"no Idempotency-Key":      r.api("POST", path, key, `{}`),
-		"another Idempotency-Key": r.api("POST", path, key, `{}`, "Idempotency-Key", "roll-2"),
-		"another body":            r.api("POST", path, key, `{"overlapSeconds":5}`, "Idempotency-Key", "roll-1"),
-		"another route":           r.api("POST", "/api/v1/keys", key, `{}`, "Idempotency-Key", "roll-1"),
-		"GET request":             r.api("GET", "/api/v1/keys", key, "", "Idempotency-Key", "roll-1"),
+		"no Idempotency-Key":        r.api("POST", path, key, `{}`),
+		"different Idempotency-Key": r.api("POST", path, key, `{}`, "Idempotency-Key", "roll-2"),
+		"different body":            r.api("POST", path, key, `{"overlapSeconds":5}`, "Idempotency-Key", "roll-1"),
+		"different route":           r.api("POST", "/api/v1/keys", key, `{}`, "Idempotency-Key", "roll-1"),
+		"GET request":               r.api("GET", "/api/v1/keys", key, "", "Idempotency-Key", "roll-1"),
 	} {
 		if got.status != 401 || got.code() != "API_KEY_REVOKED" {
 			t.Errorf("%s: got %d %s, want 401 API_KEY_REVOKED", name, got.status, got.body)
@@ -47,7 +47,7 @@ func TestALostAnswerToRollingTheCallingKeyIsReplayedToIt(t *testing.T) {
 	}
 	// A key that was revoked by another operation cannot be rolled.
 	if got := r.api("POST", path, other, `{}`, "Idempotency-Key", "roll-3"); got.status != 404 {
-		t.Errorf("rolling a revoked key got %d %s, want 404", got.status, got.body)
+		t.Errorf("rolling a revoked key returned %d %s, want 404", got.status, got.body)
 	}
 }
 
@@ -60,7 +60,7 @@ func TestASuccessorEndsWithTheKeyThatRolls(t *testing.T) {
 	lasting := r.admin("POST", "/admin/v1/accounts/"+acct+"/keys", `{"name":"lasting"}`)
 	rolled := r.api("POST", "/api/v1/keys/"+lasting.field(t, "id")+"/roll", short.field(t, "key"), `{"overlapSeconds":60}`)
 	if rolled.status != 201 || rolled.field(t, "expiresAt") != fmt.Sprint(float64(end)) {
-		t.Errorf("roll by a key that expires at %d got %d %s, want 201 with the same expiry", end, rolled.status, rolled.body)
+		t.Errorf("rolling with a key that expires at %d returned %d %s, want 201 with the same expiry", end, rolled.status, rolled.body)
 	}
 }
 
@@ -92,7 +92,7 @@ func TestOperatorPostsTakeAnIdempotencyKey(t *testing.T) {
 		t.Errorf("the repeated request created %s after %s, want the same account and a replay", first.body, again.body)
 	}
 	if other := post("/admin/v1/accounts", `{"name":"B","plan":"free"}`); other.status != 422 {
-		t.Errorf("the same Idempotency-Key with another body got %d %s, want 422", other.status, other.body)
+		t.Errorf("the same Idempotency-Key with a different body returned %d %s, want 422", other.status, other.body)
 	}
 	path := "/admin/v1/accounts/" + first.field(t, "id") + "/keys"
 	key, twin := post(path, `{"name":"first"}`), post(path, `{"name":"first"}`)
@@ -118,10 +118,10 @@ func TestANetworkThatTriesKeysIsSlowedDownAndKnownKeysAreNot(t *testing.T) {
 		}
 	}
 	if statuses[401] < 300 || statuses[429] == 0 || limited.code() != "RATE_LIMITED" || limited.header.Get("Retry-After") == "" {
-		t.Errorf("330 guesses got the statuses %v and finally %s, want at least 300 times 401 and then 429 with Retry-After", statuses, limited.body)
+		t.Errorf("330 guesses returned the statuses %v and the last limited response %s, want at least 300 times 401, then 429 with Retry-After", statuses, limited.body)
 	}
 	if got := r.api("GET", "/api/v1/account", key, ""); got.status != 200 {
-		t.Errorf("a known key from the same network got %d %s, want 200", got.status, got.body)
+		t.Errorf("a request with a known key from the same network returned %d %s, want 200", got.status, got.body)
 	}
 }
 

@@ -6,6 +6,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // a failure would be hard to find in the access log
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // the access log would hide failures
 	m.Run()
 }

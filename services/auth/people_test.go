@@ -41,7 +41,7 @@ func tokenOf(t testing.TB, a answer) string {
 	return u.Query().Get("link")
 }
 
-// signin calls an internal operation for sign-in.
+// signin calls an internal sign-in operation.
 func (r replica) signin(op string, in any) answer {
 	r.t.Helper()
 	body, err := json.Marshal(in)
@@ -76,8 +76,8 @@ func (p person) invite(role string) answer {
 	return p.api("POST", "/api/v1/invitations", `{"role":"`+role+`"}`)
 }
 
-// The test checks the table of roles on every route of this service, with sessions and with
-// keys that have the role's scopes.
+// This test calls each route with a session of every role, and checks the lowest role that is
+// allowed to call it.
 func TestRoleTable(t *testing.T) {
 	t.Parallel()
 	r := start(t, newWorld(t).config())
@@ -122,8 +122,8 @@ func TestNobodyGivesARoleAboveTheirOwn(t *testing.T) {
 	narrow := r.key(id, `{"name":"narrow","scopes":["members:read","members:write","links:read","videos:read","domains:read"]}`)
 	for name, got := range map[string]answer{
 		"admin invites an owner":                                     admin.invite("owner"),
-		"admin makes themselves owner":                               admin.api("PATCH", "/api/v1/members/"+admin.id, `{"role":"owner"}`),
-		"admin makes another member owner":                           admin.api("PATCH", "/api/v1/members/"+viewer.id, `{"role":"owner"}`),
+		"admin makes themselves an owner":                            admin.api("PATCH", "/api/v1/members/"+admin.id, `{"role":"owner"}`),
+		"admin makes another member an owner":                        admin.api("PATCH", "/api/v1/members/"+viewer.id, `{"role":"owner"}`),
 		"admin lowers the role of an owner":                          admin.api("PATCH", "/api/v1/members/"+owner.id, `{"role":"viewer"}`),
 		"admin renames an owner":                                     admin.api("PATCH", "/api/v1/members/"+owner.id, `{"name":"X"}`),
 		"admin removes an owner":                                     admin.api("DELETE", "/api/v1/members/"+owner.id, ""),
@@ -131,11 +131,11 @@ func TestNobodyGivesARoleAboveTheirOwn(t *testing.T) {
 		"key with all scopes makes an owner":                         r.api("PATCH", "/api/v1/members/"+viewer.id, all, `{"role":"owner"}`),
 		"key with all scopes invites an owner":                       r.api("POST", "/api/v1/invitations", all, `{"role":"owner"}`),
 		"key with all scopes removes an owner":                       r.api("DELETE", "/api/v1/members/"+owner.id, all, ""),
-		"key with few scopes makes a member":                         r.api("PATCH", "/api/v1/members/"+viewer.id, narrow, `{"role":"member"}`),
+		"key with few scopes gives the member role":                  r.api("PATCH", "/api/v1/members/"+viewer.id, narrow, `{"role":"member"}`),
 		"key with few scopes invites an admin":                       r.api("POST", "/api/v1/invitations", narrow, `{"role":"admin"}`),
 		"key without the scope lists members":                        r.api("GET", "/api/v1/members", r.key(id, `{"name":"eight"}`), ""),
-		"key with the default scopes invites":                        r.api("POST", "/api/v1/invitations", r.key(id, `{"name":"eight"}`), `{"role":"viewer"}`),
-		"403 before 400 and 404":                                     narrowPatch(r, narrow),
+		"key with the default scopes invites a viewer":               r.api("POST", "/api/v1/invitations", r.key(id, `{"name":"eight"}`), `{"role":"viewer"}`),
+		"403 takes precedence over 400 and 404":                      narrowPatch(r, narrow),
 		"key of an admin requests an invitation with the owner role": r.api("POST", "/api/v1/invitations", admin.key(`{"name":"k","scopes":["members:write"]}`), `{"role":"owner"}`),
 	} {
 		if got.status != 403 || got.code() != "INSUFFICIENT_SCOPE" {
@@ -167,7 +167,8 @@ func TestTheLastOwnerStays(t *testing.T) {
 	want(t, a.api("DELETE", "/api/v1/members/"+a.id, ""), 409, "LAST_OWNER")
 	want(t, a.api("PATCH", "/api/v1/members/"+a.id, `{"role":"admin"}`), 409, "LAST_OWNER")
 	b := r.join(id, "B", "owner")
-	// Both owners lower their own role at the same time. One of them must remain an owner.
+	// Both owners try to lower their own role at the same time. One of them must remain an
+	// owner.
 	var answers [2]answer
 	var wg sync.WaitGroup
 	for i, p := range []person{a, b} {
@@ -177,7 +178,7 @@ func TestTheLastOwnerStays(t *testing.T) {
 	statuses := []int{answers[0].status, answers[1].status}
 	slices.Sort(statuses)
 	if !slices.Equal(statuses, []int{200, 409}) {
-		t.Errorf("both owners lowered their role and got %v, want 200 and 409", statuses)
+		t.Errorf("lowering both owners' roles returned %v, want 200 and 409", statuses)
 	}
 }
 
@@ -203,11 +204,11 @@ func TestARemovedMembersNextRequestIsRefused(t *testing.T) {
 	for name, credential := range map[string]string{"session": admin.session, "key": key, "key created by the key": second, "rolled key": third} {
 		for i, at := range []replica{r, other} {
 			if got := at.api("GET", "/api/v1/account", credential, ""); got.status != 401 || got.code() != "API_KEY_REVOKED" {
-				t.Errorf("replica %d: the %s got %d %s, want 401 API_KEY_REVOKED", i, name, got.status, got.body)
+				t.Errorf("replica %d: a request with the %s returned %d %s, want 401 API_KEY_REVOKED", i, name, got.status, got.body)
 			}
 		}
 	}
-	// She cannot join again with the invitation that she created.
+	// She cannot rejoin with the invitation that she created.
 	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: tokenOf(t, invitation), Name: "Ada again"}), 404, "NOT_FOUND")
 	want(t, owner.api("DELETE", "/api/v1/members/"+admin.id, ""), 404, "NOT_FOUND")
 }
@@ -227,7 +228,7 @@ func TestALoweredMemberKeepsOnlyWhatTheirRoleGives(t *testing.T) {
 	want(t, other.api("GET", "/api/v1/account", wide, ""), 401, "API_KEY_REVOKED")
 	want(t, other.api("GET", "/api/v1/account", narrow, ""), 200, "")
 	want(t, other.api("GET", "/api/v1/account", operators, ""), 200, "")
-	// Her old role is effective again immediately on every replica.
+	// Once restored, her old role takes effect immediately on every replica.
 	want(t, owner.api("PATCH", "/api/v1/members/"+admin.id, `{"role":"admin"}`), 200, "")
 	want(t, other.api("GET", "/api/v1/members", admin.session, ""), 200, "")
 	want(t, other.api("GET", "/api/v1/account", wide, ""), 401, "API_KEY_REVOKED")
@@ -249,14 +250,14 @@ func TestOneTimeLinksWorkOnce(t *testing.T) {
 		t.Errorf("ignoredFields is %s, want [colour]", got)
 	}
 	token := tokenOf(t, invitation)
-	// A bot that creates previews may open the link any number of times.
+	// A preview bot may open the link any number of times.
 	for range 3 {
 		l := decode[signin.Link](t, r.signin(signin.OpOpenLink, signin.LinkRequest{Token: token}))
 		if l.Kind != "invitation" || l.AccountName != "Test" || l.Role != "member" {
 			t.Errorf("got link %+v, want an invitation as member of Test", l)
 		}
 	}
-	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: token}), 400, "VALIDATION_ERROR") // missing name
+	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: token}), 400, "VALIDATION_ERROR") // the name is missing
 	var sessions [4]answer
 	var wg sync.WaitGroup
 	for i := range sessions {
@@ -270,7 +271,7 @@ func TestOneTimeLinksWorkOnce(t *testing.T) {
 		if s.status == 200 {
 			won++
 		} else if s.status != 404 {
-			t.Errorf("another use of the link got %d %s, want 404", s.status, s.body)
+			t.Errorf("a further use of the link returned %d %s, want 404", s.status, s.body)
 		}
 	}
 	if won != 1 {
@@ -313,7 +314,7 @@ func TestInvitationsAreListedAndRevoked(t *testing.T) {
 	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: tokenOf(t, made)}), 404, "NOT_FOUND")
 }
 
-// Requests with the same Idempotency-Key create one invitation, and every response has the
+// Requests with the same Idempotency-Key create only one invitation, and every response has the
 // same URL.
 func TestARepeatedInvitationIsTheSame(t *testing.T) {
 	t.Parallel()
@@ -341,7 +342,7 @@ func TestTwoPeopleOfOneNameAreTwoMembers(t *testing.T) {
 	owner := r.join(id, "Sam Lee", "owner")
 	twin := r.join(id, "Sam Lee", "viewer")
 	if owner.id == twin.id {
-		t.Fatal("two people with the same name are the same member, want two members")
+		t.Fatal("two people with the same name became one member, want two")
 	}
 	want(t, twin.api("GET", "/api/v1/members", ""), 403, "INSUFFICIENT_SCOPE")
 	again := r.admin("POST", "/admin/v1/accounts/"+id+"/sign-in-links", `{"memberId":"`+twin.id+`"}`)
@@ -371,7 +372,7 @@ func TestSignInLinkBodies(t *testing.T) {
 	} {
 		got := r.admin("POST", path, body)
 		if got.status != 400 || !slices.Equal(got.details(t), details) {
-			t.Errorf("body %s got %d %s, want 400 with %v", body, got.status, got.body, details)
+			t.Errorf("body %s returned %d %s, want 400 with %v", body, got.status, got.body, details)
 		}
 	}
 	want(t, r.admin("POST", path, `{"memberId":"mem_none"}`), 404, "NOT_FOUND")
@@ -409,7 +410,7 @@ func TestSessionsEnd(t *testing.T) {
 	fresh := r.use(tokenOf(t, made), "", a.session)
 	want(t, other.api("GET", "/api/v1/members", a.session, ""), 401, "API_KEY_REVOKED")
 
-	// A suspension applies to people as well as to keys.
+	// A suspension applies to people as well as keys.
 	want(t, r.admin("PATCH", "/admin/v1/accounts/"+id, `{"suspended":true}`), 200, "")
 	want(t, other.api("GET", "/api/v1/members", fresh.Secret, ""), 403, "ACCOUNT_SUSPENDED")
 	want(t, r.admin("PATCH", "/admin/v1/accounts/"+id, `{"suspended":false}`), 200, "")
@@ -509,7 +510,7 @@ func TestSignInTriesAreLimited(t *testing.T) {
 	want(t, r.api("POST", "/api/v1/device-codes", "", ""), 429, "RATE_LIMITED")
 }
 
-// A person can be in several accounts and switch between them.
+// A person can belong to several accounts and switch between them.
 func TestAPersonInTwoAccounts(t *testing.T) {
 	t.Parallel()
 	r := start(t, newWorld(t).config())
@@ -530,7 +531,7 @@ func TestAPersonInTwoAccounts(t *testing.T) {
 	want(t, ada.api("GET", "/api/v1/account", ""), 401, "API_KEY_REVOKED")
 	ada.session = back.Secret
 	want(t, ada.api("POST", "/api/v1/keys", `{"name":"x"}`), 201, "")
-	// A person cannot be two members of one account.
+	// A person cannot be a member of the same account twice.
 	again := olu.invite("viewer")
 	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Browser: in(), Token: tokenOf(t, again), Name: "Ada"}), 409, "ALREADY_MEMBER")
 }
@@ -564,7 +565,7 @@ func TestEachChangeOfPeopleWritesItsEvent(t *testing.T) {
 	}
 }
 
-// members maps the name of each member of the account to their ways to sign in.
+// members returns the ways to sign in of each member of the account, by name.
 func (p person) members() map[string][]string {
 	p.r.t.Helper()
 	var list struct {
@@ -592,7 +593,7 @@ func TestASignInLinkLetsAMemberBackIn(t *testing.T) {
 	owner, admin, other, cleo := r.join(id, "Olu", "owner"), r.join(id, "Ada", "admin"), r.join(id, "Ann", "admin"), r.join(id, "Cleo", "viewer")
 	link := func(by person, of string) answer { return by.api("POST", "/api/v1/members/"+of+"/sign-in-links", "") }
 	if ways, known := owner.members()["Cleo"]; !known || ways == nil || len(ways) != 0 {
-		t.Errorf("the ways to sign in of Cleo are %v, want an empty list", ways)
+		t.Errorf("Cleo's ways to sign in are %v, want an empty list", ways)
 	}
 	made := link(admin, cleo.id)
 	want(t, made, 201, "")
@@ -606,7 +607,7 @@ func TestASignInLinkLetsAMemberBackIn(t *testing.T) {
 	}
 	back := r.use(tokenOf(t, made), "", "")
 	if p := profile(back.Secret); p.Member.ID != cleo.id || !p.Bound || len(p.SignIn) != 0 || p.LinkUsed != nil {
-		t.Errorf("the session of the link has the profile %+v, want Cleo in a bound session without ways to sign in", p)
+		t.Errorf("the link's session has the profile %+v, want Cleo in a bound session without ways to sign in", p)
 	}
 	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: tokenOf(t, made)}), 404, "NOT_FOUND")
 	// Cleo gets the notice only once, at the next sign-in.
@@ -614,7 +615,7 @@ func TestASignInLinkLetsAMemberBackIn(t *testing.T) {
 		next := r.admin("POST", "/admin/v1/accounts/"+id+"/sign-in-links", `{"memberId":"`+cleo.id+`"}`)
 		cleo.session = r.use(tokenOf(t, next), "", "").Secret
 		if p := profile(cleo.session); p.Bound || (p.LinkUsed != nil) != told || told && p.LinkUsed.By != "Ada" {
-			t.Errorf("the next sign-in has the profile %+v with the link use %+v, want the notice only once", p, p.LinkUsed)
+			t.Errorf("the next sign-in has the profile %+v with the link use %+v, want the notice only at the first", p, p.LinkUsed)
 		}
 	}
 	key := admin.key(`{"name":"k","scopes":["members:write","members:read"]}`)
@@ -636,20 +637,20 @@ func TestASignInLinkLetsAMemberBackIn(t *testing.T) {
 	want(t, link(owner, "mem_none"), 404, "NOT_FOUND")
 	elsewhere, _ := r.account("free")
 	want(t, link(r.join(elsewhere, "Sam", "owner"), cleo.id), 404, "NOT_FOUND")
-	// Requests with the same Idempotency-Key create one link.
+	// Requests with the same Idempotency-Key create only one link.
 	first := r.api("POST", "/api/v1/members/"+cleo.id+"/sign-in-links", admin.session, "", "Idempotency-Key", "once")
 	again := r.api("POST", "/api/v1/members/"+cleo.id+"/sign-in-links", admin.session, "", "Idempotency-Key", "once")
 	if first.field(t, "url") != again.field(t, "url") {
 		t.Error("two requests with the same Idempotency-Key returned different links, want the same link")
 	}
-	// When she has her own way to sign in, only the operator can create a link for her, and
-	// the list shows her way to sign in.
+	// Once Cleo has her own way to sign in, the list shows it, and only the operator can create
+	// a link for her.
 	i.as("cleo", nil)
 	want(t, i.begin(r, signin.BeginOIDC{Browser: signin.Browser{Session: cleo.session}, Connect: true}).finish(r, cleo.session), 200, "")
 	want(t, link(admin, cleo.id), 409, "HAS_SIGN_IN")
 	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: tokenOf(t, first)}), 409, "HAS_SIGN_IN")
 	if ways := owner.members()["Cleo"]; !slices.Equal(ways, []string{"provider"}) {
-		t.Errorf("the ways to sign in of Cleo are %v, want provider", ways)
+		t.Errorf("Cleo's ways to sign in are %v, want [provider]", ways)
 	}
 	got := eventsOf(t, c, id)
 	for _, want := range []string{"sign_in_link.created member Ada", "sign_in_link.used member Cleo", "sign_in_link.created operator Operator", "sign_in_link.created member Olu"} {
@@ -665,7 +666,7 @@ func TestAnAccountMakesTwentySignInLinksADay(t *testing.T) {
 	id, _ := r.account("business")
 	owner, cleo := r.join(id, "Olu", "owner"), r.join(id, "Cleo", "viewer")
 	path := "/api/v1/members/" + cleo.id + "/sign-in-links"
-	want(t, owner.api("POST", "/api/v1/members/mem_none/sign-in-links", ""), 404, "NOT_FOUND") // this request does not count
+	want(t, owner.api("POST", "/api/v1/members/mem_none/sign-in-links", ""), 404, "NOT_FOUND") // does not count towards the limit
 	for range 20 {
 		want(t, owner.api("POST", path, ""), 201, "")
 	}
@@ -679,7 +680,7 @@ func TestAnAccountMakesTwentySignInLinksADay(t *testing.T) {
 	want(t, r.join(elsewhere, "Sam", "owner").api("POST", "/api/v1/members/"+r.join(elsewhere, "Kim", "viewer").id+"/sign-in-links", ""), 201, "")
 }
 
-// Each invented session causes a database read, so the number per network is limited.
+// Each invented session causes a database read, so a network may only try a limited number.
 func TestMadeUpSessionsHaveABudget(t *testing.T) {
 	t.Parallel()
 	r := start(t, newWorld(t).config())
@@ -694,7 +695,7 @@ func TestMadeUpSessionsHaveABudget(t *testing.T) {
 	}
 	const from, elsewhere = "198.51.100.20", "198.51.100.21"
 	ops := []string{signin.OpWho, signin.OpProfile, signin.OpSwitch, signin.OpEnd, signin.OpBeginAdd, signin.OpRemovePasskey}
-	for _, from := range []string{"", "invalid IP", from} { // the budget of the last network is checked below before it refills
+	for _, from := range []string{"", "invalid IP", from} { // the last network is tested again below, before its budget refills
 		asked := 0
 		for ask(ops[asked%len(ops)], from, madeUp()).status != 429 {
 			if asked++; asked > 2000 {
@@ -712,7 +713,7 @@ func TestMadeUpSessionsHaveABudget(t *testing.T) {
 		}
 		want(t, got, 429, "RATE_LIMITED")
 		if got := ask(op, elsewhere, madeUp()); got.status != 401 && op != signin.OpEnd || got.status != 200 && op == signin.OpEnd {
-			t.Errorf("operation %s from another network got %d %s, want no limit", op, got.status, got.body)
+			t.Errorf("operation %s from another network returned %d %s, want no rate limit", op, got.status, got.body)
 		}
 	}
 	want(t, ask(signin.OpWho, elsewhere, owner.session), 200, "")

@@ -13,7 +13,7 @@ import (
 	"github.com/linkreel/linkreel/libs/restored"
 )
 
-// restoreTimes are the fields of a document that only restores and operators change.
+// restoreTimes are the fields that only restores and operators change.
 var restoreTimes = []string{"installation.dataAt", "installation.restoredAt", "installation.webhooksResumedAt", "installation.janitorResumedAt"}
 
 func TestTheOperatorSeesAndEndsWhatWaitsSinceARestore(t *testing.T) {
@@ -36,7 +36,7 @@ func TestTheOperatorSeesAndEndsWhatWaitsSinceARestore(t *testing.T) {
 		return v
 	}
 	if v := read(r.admin("GET", "/admin/v1/recovery", "")); v.RestoreID != nil || v.DataAt != nil || v.WebhooksPaused || v.JanitorPaused {
-		t.Errorf("before any restore the recovery is %+v, want no restore and no pause", v)
+		t.Errorf("before any restore, the recovery is %+v, want no restore and no pause", v)
 	}
 	if v := read(r.admin("POST", "/admin/v1/recovery/resume", `{"restoreId":"rst_1","webhooks":true}`)); v.RestoreID != nil || v.WebhooksResumedAt != nil {
 		t.Errorf("resume before any restore returned %+v, want no restore", v)
@@ -51,7 +51,7 @@ func TestTheOperatorSeesAndEndsWhatWaitsSinceARestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	if v := read(r.admin("GET", "/admin/v1/recovery", "")); *v.RestoreID != made.ID || *v.DataAt != 1_790_000_000_000 || !v.WebhooksPaused || !v.JanitorPaused {
-		t.Errorf("after a restore the recovery is %+v, want the restore with both paused", v)
+		t.Errorf("after a restore, the recovery is %+v, want the restore with both paused", v)
 	}
 	for _, body := range []string{`{}`, `{"webhooks":true}`, `{"restoreId":"rst_1","webhooks":false}`, `{"restoreId":"rst_1","webhook":true}`, `{"restoreId":"rst_1","janitor":1}`} {
 		want(t, r.admin("POST", "/admin/v1/recovery/resume", body), 400, "VALIDATION_ERROR")
@@ -63,15 +63,15 @@ func TestTheOperatorSeesAndEndsWhatWaitsSinceARestore(t *testing.T) {
 	}
 	first := resume(`"webhooks":true`)
 	if first.WebhooksPaused || first.WebhooksResumedAt == nil || !first.JanitorPaused {
-		t.Errorf("after webhooks were resumed the recovery is %+v, want only the janitor paused", first)
+		t.Errorf("after webhooks were resumed, the recovery is %+v, want only the janitor paused", first)
 	}
 	last := resume(`"webhooks":true,"janitor":true`)
 	if last.JanitorPaused || *last.WebhooksResumedAt != *first.WebhooksResumedAt {
-		t.Errorf("after the janitor was resumed the recovery is %+v, want nothing paused and the same time for webhooks", last)
+		t.Errorf("after the janitor was resumed, the recovery is %+v, want nothing paused and webhooksResumedAt unchanged", last)
 	}
 }
 
-// journal is a log in memory.
+// journal is an in-memory log.
 type journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -89,7 +89,7 @@ func (j *journal) String() string {
 	return j.text.String()
 }
 
-// The test replaces the log of the process, so it is not parallel.
+// This test replaces the process's default logger, so it must not run in parallel.
 func TestOnlyTheResumeOfARestoreIsAudited(t *testing.T) {
 	var log journal
 	before := slog.Default()
@@ -99,7 +99,7 @@ func TestOnlyTheResumeOfARestoreIsAudited(t *testing.T) {
 	r := start(t, w.config())
 	want(t, r.admin("POST", "/admin/v1/recovery/resume", `{"restoreId":"rst_1","webhooks":true}`), 200, "")
 	if strings.Contains(log.String(), "action=recovery.resumed") {
-		t.Errorf("a resume without a restore is in the log:\n%s", &log)
+		t.Errorf("a resume without a restore was logged, want no audit line:\n%s", &log)
 	}
 	made, err := restored.Write(t.Context(), firestoredb.Use(w.Client(t), 10*time.Second), time.UnixMilli(1_790_000_000_000))
 	if err != nil {
@@ -107,6 +107,6 @@ func TestOnlyTheResumeOfARestoreIsAudited(t *testing.T) {
 	}
 	want(t, r.admin("POST", "/admin/v1/recovery/resume", `{"restoreId":"`+made.ID+`","webhooks":true}`), 200, "")
 	if !strings.Contains(log.String(), "action=recovery.resumed restore="+made.ID) {
-		t.Errorf("the resume of a restore is not in the log:\n%s", &log)
+		t.Errorf("the resume of a restore was not logged, want an audit line:\n%s", &log)
 	}
 }

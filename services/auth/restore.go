@@ -21,29 +21,29 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
 )
 
-// Transient returns the collections of records that give temporary access: sessions, one-time
-// links and devices that wait for approval. A restore leaves them out, because a backup does
-// not say which of them have ended since.
+// Transient returns the collections of records that grant temporary access: sessions, one-time
+// links and devices that wait for approval. A restore omits them, because a backup does not
+// show which of them have ended since.
 func Transient() []string { return store.Transient() }
 
-// Recovery is what [Recover] needs.
+// Recovery holds the parameters of [Recover].
 type Recovery struct {
 	DB *firestoredb.DB
-	// Trail is nil if there is none.
+	// Trail is nil if there is no trail.
 	Trail trail.Store
-	// Since is the time that the restored records are from. Recover does not read earlier days of
-	// the trail, and it stores Since in the record of the restore.
+	// Since is the time of the restored records. Recover skips earlier days of the trail, and
+	// stores Since in the record of the restore.
 	Since time.Time
 	// Tell is called with each sentence for the operator.
 	Tell func(string)
 }
 
-// ErrEmpty means that a database has no accounts, so it is not a restored one.
-var ErrEmpty = errors.New("the database has no accounts: is it the restored one?")
+// ErrEmpty means that the database has no accounts, so it cannot be a restored database.
+var ErrEmpty = errors.New("the database has no accounts: is it the restored database?")
 
 // Recover revokes everything in a restored database that must not come back: sessions, one-time
 // links, device codes, and the rights that ended according to the trail. No service may use the
-// database yet. Recover may be repeated, even after an error. If it cannot read the trail, it
+// database yet. Recover can be repeated, even after an error. If it cannot read the trail, it
 // changes nothing.
 func Recover(ctx context.Context, r Recovery) error {
 	found := &trail.Found{}
@@ -54,8 +54,8 @@ func Recover(ctx context.Context, r Recovery) error {
 		}
 	}
 	kept := open(r.DB)
-	// Read only an id, because an account that cannot be read must not stop the restore.
-	some, err := r.DB.IDs(ctx, "look for accounts", r.DB.Collection("accounts").Limit(1))
+	// Read only an id, because an unreadable account must not stop the restore.
+	some, err := r.DB.IDs(ctx, "look up accounts", r.DB.Collection("accounts").Limit(1))
 	if err != nil {
 		return err
 	}
@@ -85,8 +85,8 @@ func Recover(ctx context.Context, r Recovery) error {
 	return nil
 }
 
-// NotKnown tells the operator which later changes are lost, after n notes of a trail were applied.
-// where is the place of the trail, or "" if none was given.
+// NotKnown returns a message for the operator about the later changes that are lost after n
+// notes of a trail were applied. where is the location of the trail, or "" if none was given.
 func NotKnown(n int, where string) string {
 	if n > 0 {
 		return "Later changes to passwords, passkeys, access rules and webhook secrets are lost."
@@ -101,19 +101,19 @@ func NotKnown(n int, where string) string {
 }
 
 // ApplyTrail calls [EndAgain] with the notes of a trail that this installation has written. It
-// also reports the files that could not be read and the notes that other installations wrote.
-// n is the number of records that the notes are about.
+// also reports the files that could not be read and the notes that other installations wrote. n
+// is the number of records that the notes concern.
 func ApplyTrail(ctx context.Context, db *firestoredb.DB, found *trail.Found, tell func(string)) (n int, err error) {
 	id, err := db.Installation(ctx)
 	if err != nil {
 		return 0, err
 	}
 	for _, p := range found.Problems {
-		tell("Could not read this file of the trail: " + p)
+		tell("Could not read a file in the trail: " + p)
 	}
 	notes, others := found.Of(id)
 	for _, o := range others {
-		tell("The trail contains notes of another installation: " + o)
+		tell("The trail contains notes from another installation: " + o)
 	}
 	if len(notes) == 0 {
 		return 0, nil
@@ -122,15 +122,15 @@ func ApplyTrail(ctx context.Context, db *firestoredb.DB, found *trail.Found, tel
 	return len(notes), EndAgain(ctx, db, notes, tell)
 }
 
-// EndAgain applies a trail to restored records before any service serves them: it ends again
-// the rights that ended after the backup. It follows the service's own rules, so the loops of
-// the running services finish erasures and takedowns, which take longer. EndAgain calls tell
-// with a sentence about each note that changed something or that requires the operator to act.
-// A note has no effect if the backup does not contain its record, or contains it in the noted
-// state already. A note that can never be applied is reported, and the others are still applied.
-// The last sentence counts such notes. If the database does not answer for longer than
-// [patience], or if ctx ends, EndAgain fails and does not apply the remaining notes. The caller
-// may repeat it.
+// EndAgain applies a trail to restored records before any service serves them: it again ends
+// the rights that ended after the backup. It uses the service's own operations, and leaves
+// erasures and takedowns, which take longer, to the loops of the running services. EndAgain
+// calls tell with a sentence about each note that changed something or that requires the
+// operator to act. A note has no effect if the backup does not contain its record, or already
+// contains it in the noted state. A note that can never be applied is reported, and the others
+// are still applied. The last sentence gives the number of such notes. If the database does not
+// respond for longer than [patience], or if ctx ends, EndAgain fails without applying the
+// remaining notes. The caller may repeat the call.
 func EndAgain(ctx context.Context, db *firestoredb.DB, notes []trail.Note, tell func(string)) error {
 	return endAgain(ctx, db, notes, tell, patience)
 }
@@ -150,10 +150,10 @@ func endAgain(ctx context.Context, db *firestoredb.DB, notes []trail.Note, tell 
 			return fmt.Errorf("apply the trail: %w", ctx.Err())
 		}
 		if passing(err) {
-			return fmt.Errorf("apply the trail: %s of %q: %w. %d of %d notes are not applied, so the rights that they end still work. "+
-				"Let nobody in, and repeat the restore, which is safe", n.Kind, n.ID, err, failed+len(notes)-i, len(notes))
+			return fmt.Errorf("apply the trail: %s of %q: %w. %d of %d notes are not applied, so the rights that they end are still valid. "+
+				"Do not let anybody in, and repeat the restore. Repeating it is safe", n.Kind, n.ID, err, failed+len(notes)-i, len(notes))
 		}
-		if err != nil { // the other notes must still be applied
+		if err != nil { // the remaining notes must still be applied
 			failed++
 			e.sayf("Not applied: %s of %q in the account %q: %v. Apply it yourself.", n.Kind, n.ID, n.Account, err)
 		}
@@ -164,20 +164,22 @@ func endAgain(ctx context.Context, db *firestoredb.DB, notes []trail.Note, tell 
 	return nil
 }
 
-// patience is how long [EndAgain] waits in total for a database that does not answer. It is much
-// longer than a failover takes, and than a breaker rejects calls after an outage.
+// patience is how long [EndAgain] waits in total for a database that does not respond. It is
+// much longer than a failover takes, and much longer than a circuit breaker stays open after an
+// outage.
 const patience = time.Minute
 
 // The pause between attempts to apply a note doubles from firstPause up to lastPause.
 const firstPause, lastPause = 200 * time.Millisecond, 2 * time.Second
 
-// passing reports whether the same call may succeed later, because the note did not cause the error.
+// passing reports whether err is temporary, so that the same call may succeed later. Such an
+// error is not caused by the note.
 func passing(err error) bool { return outage.Down(err) || apierr.CodeOf(err) == apierr.RateLimited }
 
-// ending applies notes to records that nobody uses yet.
+// ending applies notes to restored records before any service uses them.
 type ending struct {
 	patience time.Duration
-	waited   time.Duration // for the database so far, for all notes
+	waited   time.Duration // total time spent waiting for the database, over all notes
 	store    *store.Store
 	accounts *account.Service
 	members  *member.Service
@@ -186,8 +188,9 @@ type ending struct {
 	tell     func(string)
 }
 
-// patiently applies a note. It retries while the database does not answer, until patience is used up.
-// Each attempt reads the records again, so it changes only what an earlier attempt did not change.
+// patiently applies a note. While the database does not respond, it retries until patience is
+// used up. Each attempt reads the records again, so it skips whatever an earlier attempt has
+// already changed.
 func (e *ending) patiently(ctx context.Context, n trail.Note) error {
 	err := e.apply(ctx, n)
 	if !passing(err) || e.waited >= e.patience {
@@ -244,7 +247,7 @@ func (e *ending) key(ctx context.Context, n trail.Note) error {
 		case err != nil:
 			e.sayf("The key %s of the account %s was to expire at %s. Revoke it at that time.", n.ID, n.Account, n.To)
 			return nil
-		// The note has whole seconds.
+		// The note is accurate only to the second.
 		case !k.ExpiresAt.IsZero() && !at.Before(k.ExpiresAt.Truncate(time.Second)):
 			return nil // as in the backup
 		case e.now().Before(at):
@@ -353,7 +356,7 @@ func (e *ending) takedown(ctx context.Context, n trail.Note) error {
 		}
 	}
 	t.Phase = tenancy.Asked
-	if now := e.now(); t.At.After(now) { // the clocks of the database and of this machine differ
+	if now := e.now(); t.At.After(now) { // the clocks of the database and this machine differ
 		t.At = now
 	}
 	if err := e.store.PutTakedown(ctx, t); err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// notes returns the notes in the replica's trail and the problems found in it.
+// notes returns the notes in the replica's trail, and the problems found while reading it.
 func (r replica) notes(cfg auth.Config) (notes []trail.Note, problems []string) {
 	r.t.Helper()
 	found, err := trail.Read(r.t.Context(), trail.Folder(cfg.AuditDir), time.Time{})
@@ -43,7 +43,7 @@ func (r replica) notes(cfg auth.Config) (notes []trail.Note, problems []string) 
 	return notes, append(found.Problems, others...)
 }
 
-// The test revokes a key while the trail's folder is missing.
+// This test revokes a key while the trail's folder is missing.
 func TestAnAnswerWaitsForTheTrail(t *testing.T) {
 	t.Parallel()
 	cfg := newWorld(t).config()
@@ -64,11 +64,12 @@ func TestAnAnswerWaitsForTheTrail(t *testing.T) {
 	want(t, r.api("DELETE", path, key, ""), 204, "")
 	notes, problems := r.notes(cfg)
 	if len(problems) > 0 || len(notes) != 1 || notes[0].Kind != trail.KeyRevoked || notes[0].ID != victim.field(t, "id") {
-		t.Errorf("the trail has the notes %v and the problems %v, want one note that the key %s was revoked, and no problems", notes, problems, victim.field(t, "id"))
+		t.Errorf("the trail has the notes %v and the problems %v, want one revocation note for the key %s and no problems", notes, problems, victim.field(t, "id"))
 	}
 }
 
-// The test renames an account and creates a key while the trail's folder is missing.
+// This test renames an account and creates a key while the trail's folder is missing. Only the
+// suspension must fail.
 func TestChangesThatEndNothingNeedNoTrail(t *testing.T) {
 	t.Parallel()
 	cfg := newWorld(t).config()
@@ -85,8 +86,8 @@ func TestChangesThatEndNothingNeedNoTrail(t *testing.T) {
 	want(t, r.admin("PATCH", "/admin/v1/accounts/"+id, `{"suspended":true}`), 503, "UNAVAILABLE")
 }
 
-// The test applies notes that this installation cannot have written, and notes that would grant
-// rights.
+// This test applies notes that this installation cannot have written, and notes that would
+// grant rights.
 func TestNotesFromElsewhereGiveNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -110,10 +111,11 @@ func TestNotesFromElsewhereGiveNothing(t *testing.T) {
 	if err := auth.EndAgain(t.Context(), db, notes, func(line string) { said = append(said, line) }); err != nil {
 		t.Fatal(err)
 	}
-	// It must report the unknown role, the account that was resumed, the unknown kind, the only
-	// owner, and five damaged notes. The last sentence counts these notes.
+	// EndAgain must report the unknown role, the account that was resumed, the unknown kind,
+	// the only owner, and five damaged notes. Its last sentence gives the number of damaged
+	// notes.
 	if len(said) != 10 || !strings.HasPrefix(said[9], "5 of 15 notes were not applied.") {
-		t.Errorf("EndAgain reported %d sentences, want 10 with a count of the damaged notes: %q", len(said), said)
+		t.Errorf("EndAgain reported %d sentences, want 10 with the number of damaged notes: %q", len(said), said)
 	}
 	if after := r.admin("GET", "/admin/v1/accounts/"+id, "").body; string(after) != string(before) {
 		t.Errorf("the account is %s, want it unchanged: %s", after, before)
@@ -121,8 +123,8 @@ func TestNotesFromElsewhereGiveNothing(t *testing.T) {
 	want(t, r.api("GET", "/api/v1/account", key, ""), 403, "ACCOUNT_SUSPENDED")
 }
 
-// copyTo copies all documents of the world's database into another world's empty database, like a
-// restore by Google.
+// copyTo copies all documents of the world's database into the empty database of another world,
+// the way a restore by Google does.
 func (c world) copyTo(t *testing.T, to world) {
 	t.Helper()
 	all, err := c.Client(t).Collections(t.Context()).GetAll()
@@ -143,8 +145,8 @@ func (c world) copyTo(t *testing.T, to world) {
 	}
 }
 
-// The test copies a database, revokes rights in the original, and then applies the trail in the
-// bucket to the copy, twice.
+// This test copies a database, revokes rights in the original, and then applies the trail in
+// the bucket to the copy twice.
 func TestARestoredDatabaseIsRecovered(t *testing.T) {
 	t.Parallel()
 	w, copied := newWorld(t), newWorld(t)
@@ -182,17 +184,17 @@ func TestARestoredDatabaseIsRecovered(t *testing.T) {
 		}
 		now, err := restored.Read(t.Context(), db)
 		if err != nil || now.ID == "" || !now.WebhooksPaused() || !now.JanitorPaused() || record.ID != "" && now.ID != record.ID {
-			t.Errorf("after run %d, the record is %+v, error %v; want the same ID after each run, and webhooks and the janitor paused", n+1, now, err)
+			t.Errorf("after run %d, the record is %+v (error %v), want the same ID after each run, with webhooks and the janitor paused", n+1, now, err)
 		}
 		record = now
 		told := strings.Join(said, "\n")
 		for _, of := range []string{revoked.field(t, "id"), removed.id, lowered.id, suspended} {
 			if (wanted > 0) != strings.Contains(told, of) {
-				t.Errorf("run %d reported %q, want %s mentioned: %t", n+1, told, of, wanted > 0)
+				t.Errorf("run %d reported %q, want it to mention %s: %t", n+1, told, of, wanted > 0)
 			}
 		}
 		if len(said) != 4+wanted || !strings.Contains(told, "notes about 4 records") || !strings.Contains(told, "Later changes to passwords, passkeys, access rules") {
-			t.Errorf("run %d reported %q, want %d sentences, notes about 4 records and the lost changes among them", n+1, said, 4+wanted)
+			t.Errorf("run %d reported %q, want %d sentences that mention 4 records and the lost changes", n+1, said, 4+wanted)
 		}
 	}
 	again := start(t, copied.config())
@@ -217,7 +219,8 @@ func TestARestoredDatabaseIsRecovered(t *testing.T) {
 	}
 }
 
-// A key that was rolled with an overlap after the backup expires as it did before the restore.
+// After a restore, a key that was rolled with an overlap after the backup must expire at the
+// same time as before.
 func TestARolledKeyExpiresAfterARestore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -231,7 +234,7 @@ func TestARolledKeyExpiresAfterARestore(t *testing.T) {
 	for _, c := range []struct {
 		note  trail.Note
 		lines int
-	}{{ends(soon), 1}, {ends(soon), 0}, {ends(soon.Add(time.Hour)), 0}} { // a note never makes a key last longer
+	}{{ends(soon), 1}, {ends(soon), 0}, {ends(soon.Add(time.Hour)), 0}} { // a note never extends the life of a key
 		var said []string
 		err := auth.EndAgain(t.Context(), firestoredb.Use(w.Client(t), 10*time.Second), []trail.Note{c.note}, func(line string) { said = append(said, line) })
 		if err != nil || len(said) != c.lines {
@@ -243,12 +246,12 @@ func TestARolledKeyExpiresAfterARestore(t *testing.T) {
 	}
 }
 
-// An account that cannot be read must not stop a restore: the other rights still end.
+// An unreadable account must not stop a restore: all other rights must still end.
 func TestAnUnreadableAccountStopsNoRestore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	db := firestoredb.Use(w.Client(t), 10*time.Second)
-	if _, err := db.Identity(t.Context()); err != nil { // as the first service did
+	if _, err := db.Identity(t.Context()); err != nil { // as the first service to start does
 		t.Fatal(err)
 	}
 	if _, err := w.Client(t).Collection("accounts").Doc("acc_broken").Set(t.Context(), map[string]any{"version": "x"}); err != nil {
@@ -266,8 +269,9 @@ func TestAnUnreadableAccountStopsNoRestore(t *testing.T) {
 	}
 }
 
-// A new member needs no note. A raised role needs one, because an earlier note may contain a lower
-// role. If the note cannot be written, the change is made, but the response is 503.
+// Adding a member needs no note. Raising a role needs one, because an earlier note may contain
+// a lower role. If the note cannot be written, the change is still made, but the response is
+// 503.
 func TestARightIsGivenWhileTheTrailIsAway(t *testing.T) {
 	t.Parallel()
 	cfg := newWorld(t).config()
@@ -281,7 +285,7 @@ func TestARightIsGivenWhileTheTrailIsAway(t *testing.T) {
 	path := "/api/v1/members/" + r.join(id, "New", "viewer").id
 	want(t, r.api("PATCH", path, owner.session, `{"role":"admin"}`), 503, "UNAVAILABLE")
 	if members := string(r.api("GET", "/api/v1/members", owner.session, "").body); !strings.Contains(members, `"role":"admin"`) {
-		t.Errorf("the members are %s, want one with the role admin", members)
+		t.Errorf("the members are %s, want one of them with the role admin", members)
 	}
 	if err := os.Mkdir(cfg.AuditDir, 0o700); err != nil {
 		t.Fatal(err)
@@ -292,8 +296,8 @@ func TestARightIsGivenWhileTheTrailIsAway(t *testing.T) {
 	}
 }
 
-// The first call takes the link down, but its note cannot be written yet. A repeated call must not
-// succeed before the note is written.
+// The first call takes the link down, but its note cannot be written yet. A repeated call must
+// not succeed until the note has been written.
 func TestARepeatedTakedownWaitsForTheTrail(t *testing.T) {
 	t.Parallel()
 	var cfg auth.Config
@@ -310,7 +314,7 @@ func TestARepeatedTakedownWaitsForTheTrail(t *testing.T) {
 		want(t, r.admin("POST", "/admin/v1/takedowns", order), 503, "UNAVAILABLE")
 		h.set(func() {
 			if len(h.takedowns) != 1 {
-				t.Errorf("the holder has %d takedowns, want one", len(h.takedowns))
+				t.Errorf("the holder has %d takedowns, want 1", len(h.takedowns))
 			}
 		})
 	}
@@ -324,7 +328,7 @@ func TestARepeatedTakedownWaitsForTheTrail(t *testing.T) {
 	}
 }
 
-// revoked creates keys. It returns the responses, and notes that revoke the keys.
+// revoked creates n keys. It returns the responses, and the notes that revoke these keys.
 func (r replica) revoked(n int) (keys []answer, notes []trail.Note) {
 	r.t.Helper()
 	id, key := r.account("creator")
@@ -336,7 +340,7 @@ func (r replica) revoked(n int) (keys []answer, notes []trail.Note) {
 	return keys, notes
 }
 
-// A restore must not succeed while revoked keys still work. When it is repeated, it must apply every
+// A restore must not succeed while revoked keys still work. A repeated restore must apply every
 // note.
 func TestARestoreFailsWhileTheDatabaseIsAway(t *testing.T) {
 	t.Parallel()
@@ -353,7 +357,7 @@ func TestARestoreFailsWhileTheDatabaseIsAway(t *testing.T) {
 		t.Errorf("EndAgain without a database returned %v, want UNAVAILABLE and advice to repeat the restore", err)
 	}
 	if len(said) != 2 || !strings.HasPrefix(said[0], "Not applied:") || !strings.HasPrefix(said[1], "Not applied yet:") {
-		t.Errorf("EndAgain reported %q, want the damaged note and a retry of another one", said)
+		t.Errorf("EndAgain reported %q, want the damaged note and the retry of another note", said)
 	}
 	if err := auth.EndAgain(t.Context(), firestoredb.Use(w.Client(t), 10*time.Second), notes, tell); err != nil {
 		t.Errorf("the repeated EndAgain returned %v, want no error", err)
@@ -365,7 +369,7 @@ func TestARestoreFailsWhileTheDatabaseIsAway(t *testing.T) {
 
 func TestARestoreWaitsForTheDatabase(t *testing.T) {
 	t.Parallel()
-	for name, code := range map[string]codes.Code{"away": codes.Unavailable, "contended": codes.Aborted, "slow": codes.DeadlineExceeded} {
+	for name, code := range map[string]codes.Code{"unavailable": codes.Unavailable, "contended": codes.Aborted, "slow": codes.DeadlineExceeded} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
@@ -378,7 +382,7 @@ func TestARestoreWaitsForTheDatabase(t *testing.T) {
 				answers() // after the first failure
 			})
 			if err != nil || len(said) != 3 || !strings.HasPrefix(said[0], "Not applied yet:") {
-				t.Errorf("EndAgain returned %v and reported %q, want one failure and two revoked keys", err, said)
+				t.Errorf("EndAgain returned %v and reported %q, want nil, one retry and two revoked keys", err, said)
 			}
 			for _, k := range keys {
 				want(t, r.api("GET", "/api/v1/account", k.field(t, "key"), ""), 401, "API_KEY_REVOKED")
@@ -387,8 +391,8 @@ func TestARestoreWaitsForTheDatabase(t *testing.T) {
 	}
 }
 
-// One note is about a takedown in the backup. The other one comes from a database with a clock that
-// is ahead.
+// One note concerns a takedown in the backup. The other was written by a database with a clock
+// that is ahead.
 func TestARestoredTakedownKeepsItsReason(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -411,7 +415,7 @@ func TestARestoredTakedownKeepsItsReason(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := snap.Data(); d["reason"] != reason || d["phase"] != "asked" || d["pending"] != true || d["at"].(time.Time).After(time.Now()) {
-			t.Errorf("takedown %s is %v, want the reason %q and a time in the past", id, d, reason)
+			t.Errorf("takedown %s is %v, want the reason %q, the phase asked and a time in the past", id, d, reason)
 		}
 	}
 }
@@ -423,21 +427,22 @@ func TestNotesHaveTheTimesOfTheDatabase(t *testing.T) {
 	cfg := w.config()
 	cfg.AuditDir = filepath.Join(t.TempDir(), "audit")
 	fast := cfg
-	fast.Now = func() time.Time { return time.Now().Add(time.Minute) } // sessions still work
+	fast.Now = func() time.Time { return time.Now().Add(time.Minute) } // not far enough ahead to end sessions
 	a, b := start(t, cfg), start(t, fast)
 	id, _ := a.account("creator")
 	owner := a.join(id, "Owner", "owner")
 	m := a.join(id, "M", "viewer")
 	path := "/api/v1/members/" + m.id
 	want(t, b.api("PATCH", path, owner.session, `{"role":"admin"}`), 200, "")
-	want(t, b.api("PATCH", path, owner.session, `{"role":"admin"}`), 200, "") // changes nothing, but writes another note
+	want(t, b.api("PATCH", path, owner.session, `{"role":"admin"}`), 200, "") // changes nothing but writes another note
 	want(t, a.api("PATCH", path, owner.session, `{"role":"member"}`), 200, "")
 	if notes, _ := a.notes(cfg); len(notes) != 1 || notes[0].To != "member" {
 		t.Errorf("the trail has the notes %v, want one with the role member", notes)
 	}
 }
 
-// The test applies a trail in which another installation revokes a key that this one has.
+// This test applies a trail in which another installation has revoked a key that also exists
+// here.
 func TestATrailOfAnotherInstallationEndsNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -456,7 +461,7 @@ func TestATrailOfAnotherInstallationEndsNothing(t *testing.T) {
 	var said []string
 	n, err := auth.ApplyTrail(t.Context(), firestoredb.Use(w.Client(t), 10*time.Second), found, func(line string) { said = append(said, line) })
 	if err != nil || n != 0 || len(said) != 1 || !strings.Contains(said[0], `another installation ("db_theirs"`) {
-		t.Errorf("ApplyTrail applied %d notes, reported %q and returned %v; want 0 notes and a report about the other installation", n, said, err)
+		t.Errorf("ApplyTrail applied %d notes, reported %q and returned error %v, want 0 notes, one report about the other installation, and nil", n, said, err)
 	}
 	want(t, r.api("GET", "/api/v1/account", victim.field(t, "key"), ""), 200, "")
 }

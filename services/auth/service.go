@@ -1,7 +1,7 @@
-// Package auth is the service for accounts, their members and API keys. It serves the
-// public routes for them and the operator's routes, and verifies keys for the other
-// services. It also gets every request to the base URL that no other service handles, so it
-// serves the documentation and the 404s too.
+// Package auth is the service for accounts, their members and API keys. It serves their public
+// routes and the operator's routes, and verifies keys for the other services. It receives every
+// request to the base URL that no other service handles, so it also serves the documentation
+// and the 404 pages.
 package auth
 
 import (
@@ -48,46 +48,47 @@ type Config struct {
 	// AdminToken is the operator's bearer token. If it is empty, the operator's routes reject
 	// every call.
 	AdminToken string `env:"LINKREEL_ADMIN_TOKEN"`
-	// LinksURL, VideosURL and EventsURL are the internal addresses of the services with
-	// records of accounts. auth reports its decisions about accounts to them. If an address
-	// is empty, this deployment does not run that service.
+	// LinksURL, VideosURL and EventsURL are the internal addresses of the services that hold
+	// records of accounts. auth sends its decisions about accounts to them. An empty address
+	// means that the deployment does not run that service.
 	LinksURL  string `env:"LINKREEL_LINKS_URL"`
 	VideosURL string `env:"LINKREEL_VIDEOS_URL"`
 	EventsURL string `env:"LINKREEL_EVENTS_URL"`
-	// InternalToken is auth's own secret. It seals unfinished sign-ins. It is also the token
-	// of every service without a token below.
+	// InternalToken is auth's own secret. It seals unfinished sign-ins. It is also the token of
+	// every service for which no token is set below.
 	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
-	// LinksToken and the others are the secrets that auth shares with each service, "NEW,OLD"
-	// during a rotation. libs/peer documents the access of each one.
+	// LinksToken and the others are the secrets that auth shares with each service, written as
+	// "NEW,OLD" during a rotation. libs/peer documents what each service may access.
 	LinksToken   string `env:"LINKREEL_LINKS_TOKEN"`
 	VideosToken  string `env:"LINKREEL_VIDEOS_TOKEN"`
 	EventsToken  string `env:"LINKREEL_EVENTS_TOKEN"`
 	ConsoleToken string `env:"LINKREEL_CONSOLE_TOKEN"`
 	Audit
-	// RateLimits are requests per minute by plan, such as "free:60,creator:600". The defaults of
-	// the four plans are 60, 600, 1,200 and 3,000.
+	// RateLimits are the requests per minute for each plan, such as "free:60,creator:600". The
+	// defaults of the four plans are 60, 600, 1,200 and 3,000.
 	RateLimits map[string]int `env:"LINKREEL_RATE_LIMITS"`
-	// QuotaLinks, QuotaVideos and QuotaDomains are how many records an account may have by
-	// plan, in the same format. A plan that is not listed has no limit.
+	// QuotaLinks, QuotaVideos and QuotaDomains are the numbers of records that an account of
+	// each plan may have, in the same format. A plan that is not listed has no limit.
 	QuotaLinks   map[string]int `env:"LINKREEL_QUOTA_LINKS"`
 	QuotaVideos  map[string]int `env:"LINKREEL_QUOTA_VIDEOS"`
 	QuotaDomains map[string]int `env:"LINKREEL_QUOTA_DOMAINS"`
-	// QuotaStoredBytes is how many bytes an account's videos may take, by plan.
+	// QuotaStoredBytes is how many bytes the videos of an account may occupy, for each plan.
 	QuotaStoredBytes map[string]int `env:"LINKREEL_QUOTA_STORED_BYTES"`
 
-	// One-time links refer to BaseURL, and passkeys and the identity provider's responses are
+	// One-time links start with BaseURL, and passkeys and the identity provider's responses are
 	// bound to it.
 	OIDC OIDC `envPrefix:"LINKREEL_OIDC_"`
 }
 
-// Audit says where the revocation trail is: revoked keys, removed members, suspended
-// accounts, takedowns. A restore reads it. If neither place is set, there is no trail.
+// Audit configures the location of the revocation trail, which records revoked keys, removed
+// members, suspended accounts and takedowns for restores. If neither location is set, there is
+// no trail.
 type Audit struct {
-	// AuditDir is a folder, which all replicas share.
+	// AuditDir is a folder that all replicas share.
 	AuditDir string `env:"LINKREEL_AUDIT_DIR"`
-	// AuditBucket is a bucket, in which the names of the trail begin with audit/.
+	// AuditBucket is a bucket. The names of the trail's objects begin with audit/.
 	AuditBucket string `env:"LINKREEL_AUDIT_BUCKET"`
-	// Storage says how to reach AuditBucket. The bucket that it names itself is not used.
+	// Storage configures the access to AuditBucket. Its own Bucket is not used.
 	Storage objectstore.Config `envPrefix:"LINKREEL_"`
 }
 
@@ -96,8 +97,8 @@ func (a Audit) Open(ctx context.Context) (trail.Store, func() error, error) {
 	return a.open(ctx, trail.OpenFolder)
 }
 
-// OpenToRead is [Audit.Open] for a restore. The folder must exist: the one of a disk that is not
-// mounted must not look like an empty trail.
+// OpenToRead is like [Audit.Open], but for a restore. The folder must exist, so that an
+// unmounted disk does not look like an empty trail.
 func (a Audit) OpenToRead(ctx context.Context) (trail.Store, func() error, error) {
 	return a.open(ctx, func(dir string) (trail.Folder, error) {
 		if _, err := os.Stat(dir); err != nil {
@@ -129,10 +130,10 @@ func (a Audit) open(ctx context.Context, folder func(string) (trail.Folder, erro
 	return nil, done, nil
 }
 
-// OIDC configures the identity provider that people sign in with. If there is no issuer,
-// they sign in with passkeys and one-time links.
+// OIDC configures the identity provider that people sign in with. Without an issuer, they sign
+// in with passkeys and one-time links.
 type OIDC struct {
-	// Issuer is the provider's address, exactly as it calls itself.
+	// Issuer is the provider's address, exactly as the provider spells it.
 	Issuer       string `env:"ISSUER"`
 	ClientID     string `env:"CLIENT_ID"`
 	ClientSecret string `env:"CLIENT_SECRET"`
@@ -140,15 +141,14 @@ type OIDC struct {
 	Name string `env:"NAME"`
 	// Scopes are the scopes that a sign-in requests. openid is always requested.
 	Scopes []string `env:"SCOPES" envDefault:"openid,profile,email"`
-	// Roles maps the provider's groups to roles in the account Account, such as
-	// "staff:member,ops:admin". A person in several groups gets the highest role. The map is
-	// applied at each sign-in.
+	// Roles maps the provider's groups to roles in Account, such as "staff:member,ops:admin". A
+	// person in several groups gets the highest role. The map is applied at each sign-in.
 	Roles       map[string]string `env:"ROLES"`
 	Account     string            `env:"ACCOUNT"`
 	GroupsClaim string            `env:"GROUPS_CLAIM" envDefault:"groups"`
 	// MaxAge is how long a group-based membership lasts after the provider confirmed it at a
-	// sign-in. After that, the member's sessions and passkeys are refused, and the membership
-	// ends together with the keys that the member made. The minimum is a minute.
+	// sign-in. After that, the member's sessions and passkeys are rejected, and the membership
+	// ends together with the keys that the member created. The minimum is one minute.
 	MaxAge time.Duration `env:"MAX_AGE" envDefault:"24h"`
 }
 
@@ -168,8 +168,8 @@ func (o OIDC) groups() (member.GroupMap, error) {
 	return out, nil
 }
 
-// New returns the service. It connects lazily, so the service starts while Firestore or Redis
-// is down.
+// New returns the service. It connects lazily, so the service starts even while Firestore or
+// Redis is down.
 func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	svc := &boot.Service{Name: "auth"}
 	defer svc.Abandon(ctx, &err)
@@ -257,23 +257,23 @@ func (c Config) tokens() map[peer.Service]string {
 	}
 }
 
-// holders returns the services with records of accounts.
+// holders returns the services that hold records of accounts.
 func (c Config) holders() []tenancy.Holder {
 	var all []tenancy.Holder
-	// Events are last: links and videos may still write events while they erase, and an
+	// events comes last: links and videos may still write events while they erase, and an
 	// erasure asks the holders in this order whether they have finished.
 	for _, at := range []struct {
 		name      peer.Service
 		kind, url string
 	}{{peer.Links, tenant.KindLink, c.LinksURL}, {peer.Videos, tenant.KindVideo, c.VideosURL}, {peer.Events, "", c.EventsURL}} {
-		if at.url != "" { // a deployment without the service has no records there
+		if at.url != "" { // otherwise, the deployment does not run the service
 			all = append(all, tenancy.Holder{Name: string(at.name), Kind: at.kind, Holder: wire.NewClient(at.url, c.tokens()[at.name])})
 		}
 	}
 	return all
 }
 
-// domains returns the service with the custom domains, or nil if there is none.
+// domains returns the service that provides custom domains, or nil if there is none.
 func domains(holders []tenancy.Holder) tenant.Domains {
 	for _, h := range holders {
 		if d, ok := h.Holder.(tenant.Domains); ok && h.Kind == tenant.KindLink {
@@ -306,7 +306,7 @@ func (c Config) people(kept *store.Store, client *apikey.Client, rdb redis.Unive
 	signIn := api.SignIn{Members: members, Auth: client, Groups: groups, Passkeys: passkeys, PasskeysWork: proof.Work(c.BaseURL), Tries: tries}
 	if c.OIDC.Issuer != "" {
 		if c.OIDC.ClientID == "" {
-			return api.People{}, api.SignIn{}, errors.New("LINKREEL_OIDC_ISSUER needs LINKREEL_OIDC_CLIENT_ID")
+			return api.People{}, api.SignIn{}, errors.New("LINKREEL_OIDC_ISSUER requires LINKREEL_OIDC_CLIENT_ID")
 		}
 		signIn.OIDC = proof.NewOIDC(proof.OIDCConfig{
 			Issuer: c.OIDC.Issuer, ClientID: c.OIDC.ClientID, ClientSecret: c.OIDC.ClientSecret, Name: c.OIDC.Name,

@@ -41,7 +41,7 @@ const (
 	internalToken = "internal-token"
 )
 
-// world is the servers that replicas of the service share.
+// world holds the servers that all replicas of the service share.
 type world struct {
 	*cloudtest.Cloud
 	redis string
@@ -94,8 +94,8 @@ func start(t testing.TB, cfg auth.Config) replica {
 	return r
 }
 
-// meet makes the service's first calls to its database, as [boot.Warm] does, so tests do not
-// count those calls. If the database is down, the service makes these calls later.
+// meet makes the service's first calls to its database, as [boot.Warm] does, so that tests do
+// not count them. If the database is down, the service makes these calls later.
 func meet(t testing.TB, svc *boot.Service) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -151,7 +151,7 @@ func (a answer) details(t testing.TB) []string {
 	return out
 }
 
-// call sends a request. headers are alternating names and values.
+// call sends a request. headers alternates between names and values.
 func (r replica) call(server, method, path, token, body string, headers ...string) answer {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), method, "http://test"+path, strings.NewReader(body))
@@ -194,7 +194,7 @@ func (r replica) account(plan string) (id, key string) {
 	r.t.Helper()
 	a := r.admin("POST", "/admin/v1/accounts", `{"name":"Test","plan":"`+plan+`"}`)
 	if a.status != 201 {
-		r.t.Fatalf("creating an account got %d %s, want 201", a.status, a.body)
+		r.t.Fatalf("creating an account returned %d %s, want 201", a.status, a.body)
 	}
 	id = a.field(r.t, "id")
 	return id, r.key(id, `{"name":"all"}`)
@@ -204,7 +204,7 @@ func (r replica) key(account, body string) string {
 	r.t.Helper()
 	k := r.admin("POST", "/admin/v1/accounts/"+account+"/keys", body)
 	if k.status != 201 {
-		r.t.Fatalf("creating a key got %d %s, want 201", k.status, k.body)
+		r.t.Fatalf("creating a key returned %d %s, want 201", k.status, k.body)
 	}
 	return k.field(r.t, "key")
 }
@@ -231,12 +231,12 @@ func TestOperatorAPI(t *testing.T) {
 	changed := r.admin("PATCH", "/admin/v1/accounts/"+id, `{"name":"Acme 2","plan":"business","suspended":true,"id":"acc_x","state":"active"}`)
 	want(t, changed, 200, "")
 	if changed.field(t, "plan") != "business" || changed.field(t, "name") != "Acme 2" || changed.field(t, "suspended") != "true" || changed.field(t, "ignoredFields") != "[id state]" {
-		t.Errorf("the changed account is %s, want all new values and two ignored fields", changed.body)
+		t.Errorf("the changed account is %s, want all the new values and two ignored fields", changed.body)
 	}
 	want(t, r.admin("PATCH", "/admin/v1/accounts/"+id, `{"suspend":false}`), 400, "VALIDATION_ERROR")
 	same := r.admin("PATCH", "/admin/v1/accounts/"+id, `{}`)
 	if same.status != 200 || same.field(t, "plan") != "business" {
-		t.Errorf("an empty PATCH got %d %s, want 200 without a change", same.status, same.body)
+		t.Errorf("an empty PATCH returned %d %s, want 200 without a change", same.status, same.body)
 	}
 	key := r.admin("POST", "/admin/v1/accounts/"+id+"/keys", `{"name":"k","scopes":["links:read"],"expiresAt":"2099-01-01T00:00:00Z"}`)
 	want(t, key, 201, "")
@@ -293,7 +293,7 @@ func TestWithoutAnAdminTokenNobodyIsTheOperator(t *testing.T) {
 	r := start(t, cfg)
 	for _, token := range []string{"", " ", "x"} {
 		if a := r.call("admin", "GET", "/admin/v1/accounts/acc_1", "", "", "Authorization", "Bearer "+token); a.status != 401 {
-			t.Errorf("token %q got %d, want 401", token, a.status)
+			t.Errorf("a request with token %q returned %d, want 401", token, a.status)
 		}
 	}
 }
@@ -306,7 +306,7 @@ func TestAccountShowsPlanLimitsAndUsage(t *testing.T) {
 	cfg.RateLimits = map[string]int{"creator": 700}
 	r := start(t, cfg)
 	id, key := r.account("creator")
-	// Write the records of the other services directly, because those services do not run
+	// Write the records of the other services directly, because those services are not running
 	// here.
 	for path, record := range map[string]map[string]any{
 		"links/lnk_1": {"accountId": id}, "domains/dom_1": {"accountId": id}, "links/lnk_2": {"accountId": "acc_other"},
@@ -396,13 +396,13 @@ func TestPublicAPIRefuses(t *testing.T) {
 		{name: "list without the scope", method: "GET", path: "/api/v1/keys", key: writer, status: 403, code: "INSUFFICIENT_SCOPE"},
 		{name: "scopes that the caller lacks", method: "POST", path: "/api/v1/keys", key: writer, body: `{"name":"x","scopes":["links:read","links:write"]}`, status: 403, code: "INSUFFICIENT_SCOPE"},
 		{name: "all scopes by default", method: "POST", path: "/api/v1/keys", key: writer, body: `{"name":"x"}`, status: 403, code: "INSUFFICIENT_SCOPE"},
-		{name: "403 before 400", method: "POST", path: "/api/v1/keys", key: writer, body: `{"scopes":["links:write"]}`, status: 403, code: "INSUFFICIENT_SCOPE"},
-		{name: "roll of a key with more scopes", method: "POST", path: "/api/v1/keys/" + full + "/roll", key: writer, status: 403, code: "INSUFFICIENT_SCOPE"},
-		{name: "expiry after that of the caller", method: "POST", path: "/api/v1/keys", key: soon, body: `{"name":"x","expiresAt":"2099-01-01T00:00:00Z"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"expiresAt out_of_range"}},
+		{name: "403 takes precedence over 400", method: "POST", path: "/api/v1/keys", key: writer, body: `{"scopes":["links:write"]}`, status: 403, code: "INSUFFICIENT_SCOPE"},
+		{name: "rolling a key with more scopes", method: "POST", path: "/api/v1/keys/" + full + "/roll", key: writer, status: 403, code: "INSUFFICIENT_SCOPE"},
+		{name: "expiry later than that of the caller", method: "POST", path: "/api/v1/keys", key: soon, body: `{"name":"x","expiresAt":"2099-01-01T00:00:00Z"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"expiresAt out_of_range"}},
 		{name: "all fields at once", method: "POST", path: "/api/v1/keys", key: key, body: `{"name":"","scopes":[],"expiresAt":true}`, status: 400, code: "VALIDATION_ERROR", details: []string{"expiresAt invalid_type", "name too_short", "scopes too_short"}},
-		{name: "foreign key", method: "DELETE", path: "/api/v1/keys/" + otherKey, key: key, status: 404, code: "NOT_FOUND"},
-		{name: "absent key", method: "DELETE", path: "/api/v1/keys/key_0000000000000000000000", key: key, status: 404, code: "NOT_FOUND"},
-		{name: "404 before 400", method: "POST", path: "/api/v1/keys/" + otherKey + "/roll", key: key, body: "{", status: 404, code: "NOT_FOUND"},
+		{name: "key of another account", method: "DELETE", path: "/api/v1/keys/" + otherKey, key: key, status: 404, code: "NOT_FOUND"},
+		{name: "nonexistent key", method: "DELETE", path: "/api/v1/keys/key_0000000000000000000000", key: key, status: 404, code: "NOT_FOUND"},
+		{name: "404 takes precedence over 400", method: "POST", path: "/api/v1/keys/" + otherKey + "/roll", key: key, body: "{", status: 404, code: "NOT_FOUND"},
 		{name: "overlap out of range", method: "POST", path: "/api/v1/keys/" + full + "/roll", key: key, body: `{"overlapSeconds":604801}`, status: 400, code: "VALIDATION_ERROR", details: []string{"overlapSeconds out_of_range"}},
 		{name: "wrong type", method: "POST", path: "/api/v1/keys", key: key, body: "name=x", status: 400, code: "INVALID_JSON"},
 	} {
@@ -422,15 +422,15 @@ func TestPublicAPIRefuses(t *testing.T) {
 	}
 	foreign, absent := r.api("DELETE", "/api/v1/keys/"+otherKey, key, ""), r.api("DELETE", "/api/v1/keys/key_0000000000000000000000", key, "")
 	if strip(foreign) != strip(absent) {
-		t.Errorf("the foreign key got %s, the absent key %s; want equal bodies", foreign.body, absent.body)
+		t.Errorf("the key of another account returned %s and the nonexistent key %s, want equal bodies", foreign.body, absent.body)
 	}
 	inherited := r.api("POST", "/api/v1/keys", soon, `{"name":"x"}`)
 	if inherited.status != 201 || inherited.field(t, "expiresAt") == "<nil>" {
-		t.Errorf("a key created by an expiring key got %d %s, want 201 with an expiry", inherited.status, inherited.body)
+		t.Errorf("creating a key with an expiring key returned %d %s, want 201 with an expiry", inherited.status, inherited.body)
 	}
 }
 
-// constant is a source of randomness for a key that is well-formed but does not exist.
+// constant is a source of randomness that generates a well-formed key that does not exist.
 type constant struct{}
 
 func (constant) Read(p []byte) (int, error) {
@@ -442,7 +442,7 @@ func (constant) Read(p []byte) (int, error) {
 
 func TestRevokedExpiredAndSuspended(t *testing.T) {
 	t.Parallel()
-	var late atomic.Int64 // offset of the clock
+	var late atomic.Int64 // how far the clock is ahead
 	cfg := newWorld(t).config()
 	cfg.Now = func() time.Time { return time.Now().Add(time.Duration(late.Load())) }
 	r := start(t, cfg)
@@ -509,7 +509,7 @@ func TestTheEndOfAKeyLiesInTheFuture(t *testing.T) {
 		}
 	}
 	if a := r.api("POST", "/api/v1/keys", key, `{"name":"k","expiresAt":"2099-01-01"}`); !strings.Contains(string(a.body), "no time zone") {
-		t.Errorf("the error does not mention the missing zone: %s", a.body)
+		t.Errorf("the error is %s, want it to mention the missing time zone", a.body)
 	}
 }
 
@@ -541,7 +541,7 @@ func TestRoll(t *testing.T) {
 	deadline := time.Now().Add(time.Minute)
 	for r.api("GET", "/api/v1/account", third.field(t, "key"), "").code() != "API_KEY_EXPIRED" {
 		if time.Now().After(deadline) {
-			t.Fatal("the old key still works long after its overlap, want it rejected")
+			t.Fatal("the old key still works a minute after the roll, want API_KEY_EXPIRED")
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -555,7 +555,7 @@ func TestTheHundredthKeyIsTheLast(t *testing.T) {
 	for i := range 99 {
 		a := r.api("POST", "/api/v1/keys", key, fmt.Sprintf(`{"name":"%d"}`, i))
 		if a.status != 201 {
-			t.Fatalf("creating key %d got %d %s, want 201", i+2, a.status, a.body)
+			t.Fatalf("creating key %d returned %d %s, want 201", i+2, a.status, a.body)
 		}
 		last = a.field(t, "id")
 	}
@@ -576,15 +576,14 @@ func TestIdempotentKeyCreation(t *testing.T) {
 	want(t, first, 201, "")
 	second := post()
 	if second.status != 201 || !bytes.Equal(first.body, second.body) || second.header.Get("Idempotent-Replayed") != "true" || second.header.Get("Location") != first.header.Get("Location") {
-		t.Errorf("the replay got %d %s with header %v, want the first response %s", second.status, second.body, second.header, first.body)
+		t.Errorf("the replay returned %d %s with header %v, want the first response %s", second.status, second.body, second.header, first.body)
 	}
 	want(t, r.api("POST", "/api/v1/keys", key, `{"name":"twice"}`, "Idempotency-Key", "only-once"), 422, "IDEMPOTENCY_KEY_REUSED")
 	want(t, r.api("POST", "/api/v1/keys", key, `{"name":"x"}`, "Idempotency-Key", strings.Repeat("k", 256)), 400, "VALIDATION_ERROR")
 	want(t, r.api("GET", "/api/v1/account", second.field(t, "key"), ""), 200, "")
 }
 
-// The first attempt stored its key but not its response. The retry must return the stored
-// key.
+// The first attempt stores its key but not its response. A retry must return the stored key.
 func TestARetryAfterALostAnswerGivesTheSameKey(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -603,7 +602,7 @@ func TestARetryAfterALostAnswerGivesTheSameKey(t *testing.T) {
 			continue
 		}
 		if !bytes.Equal(first.body, again.body) {
-			t.Errorf("the retry got %d %s, want the first response %s", again.status, again.body, first.body)
+			t.Errorf("the retry returned %d %s, want the first response %s", again.status, again.body, first.body)
 		}
 		break
 	}
@@ -629,7 +628,7 @@ func TestAHundredTwinsMakeOneKey(t *testing.T) {
 			case a.status == 201:
 				bodies[string(a.body)]++
 			case a.code() != "IDEMPOTENCY_IN_PROGRESS" || a.header.Get("Retry-After") == "":
-				t.Errorf("a concurrent request got %d %s, want 201 or IDEMPOTENCY_IN_PROGRESS with Retry-After", a.status, a.body)
+				t.Errorf("a concurrent request returned %d %s, want 201 or IDEMPOTENCY_IN_PROGRESS with Retry-After", a.status, a.body)
 			}
 		})
 	}
@@ -683,12 +682,12 @@ func TestLastUsedAtIsWrittenOnceAMinuteAndOffTheRequest(t *testing.T) {
 		}
 		if used := keys.Data[0].LastUsedAt; used != nil {
 			if keys.Data[0].ID != made.field(t, "id") || *used%60_000 != 0 || *used < before.UnixMilli() {
-				t.Errorf("the key was last used at %d, want the minute of %d", *used, before.UnixMilli())
+				t.Errorf("lastUsedAt = %d, want the whole minute %d or later", *used, before.UnixMilli())
 			}
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("the use of the key was not written before the deadline, want it written")
+			t.Fatal("the use of the key was not written within a minute")
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
@@ -729,13 +728,13 @@ func TestSite(t *testing.T) {
 			}
 			a := r.api("GET", tc.path, "", "", headers...)
 			if a.status != tc.status || a.header.Get("Content-Type") != tc.contentType || !bytes.Contains(a.body, []byte(tc.contains)) {
-				t.Errorf("got status %d, Content-Type %q and body %.200s; want the documented ones", a.status, a.header.Get("Content-Type"), a.body)
+				t.Errorf("got %d, Content-Type %q and body %.200s; want the status, type and text in the table", a.status, a.header.Get("Content-Type"), a.body)
 			}
 			if a.header.Get("X-Request-Id") == "" {
 				t.Error("the response has no X-Request-Id, want one")
 			}
 			if head := r.api("HEAD", tc.path, "", "", headers...); head.status != a.status || len(head.body) != 0 || head.header.Get("Content-Type") != tc.contentType {
-				t.Errorf("HEAD returned %d, %d bytes and Content-Type %q; want the header of GET without a body", head.status, len(head.body), head.header.Get("Content-Type"))
+				t.Errorf("HEAD returned %d, %d bytes and Content-Type %q; want the headers of GET and no body", head.status, len(head.body), head.header.Get("Content-Type"))
 			}
 		})
 	}
@@ -744,21 +743,21 @@ func TestSite(t *testing.T) {
 		packed := r.api("GET", path, "", "", "Accept-Encoding", "br, gzip;q=0.5")
 		unasked := r.api("GET", path, "", "", "Accept-Encoding", "") // an empty header counts as absent
 		if plain.header.Get("Content-Encoding") != "" || packed.header.Get("Content-Encoding") != "gzip" || len(packed.body)*2 > len(plain.body) || !bytes.Equal(unasked.body, plain.body) {
-			t.Errorf("%s has %d bytes plain, %d compressed and %d without Accept-Encoding; want at most half when compressed", path, len(plain.body), len(packed.body), len(unasked.body))
+			t.Errorf("%s has %d bytes uncompressed, %d compressed and %d without Accept-Encoding; want at most half the size when compressed", path, len(plain.body), len(packed.body), len(unasked.body))
 		}
 		for name, a := range map[string]answer{"plain": plain, "packed": packed, "unasked": unasked} {
 			if a.header.Get("Vary") != "Accept-Encoding" || (name == "packed") == (a.header.Get("ETag") == plain.header.Get("ETag")) {
-				t.Errorf("%s, %s: got Vary %q and ETag %s, want Accept-Encoding and another ETag than %s only if compressed", path, name, a.header.Get("Vary"), a.header.Get("ETag"), plain.header.Get("ETag"))
+				t.Errorf("%s, %s: got Vary %q and ETag %s, want Accept-Encoding and an ETag that differs from %s only if compressed", path, name, a.header.Get("Vary"), a.header.Get("ETag"), plain.header.Get("ETag"))
 			}
 		}
 		again := r.api("GET", path, "", "", "Accept-Encoding", "gzip", "If-None-Match", packed.header.Get("ETag"))
 		if again.status != 304 || len(again.body) != 0 || again.header.Get("Content-Encoding") != "" {
-			t.Errorf("%s, compressed, with If-None-Match got %d with header %v, want 304 without a body", path, again.status, again.header)
+			t.Errorf("%s, compressed, with If-None-Match returned %d with header %v, want 304 without a body", path, again.status, again.header)
 		}
 	}
 	docs := r.api("GET", "/openapi.yaml", "", "")
 	if again := r.api("GET", "/openapi.yaml", "", "", "If-None-Match", docs.header.Get("ETag")); again.status != 304 || len(again.body) != 0 {
-		t.Errorf("a request with If-None-Match got %d, want 304 without a body", again.status)
+		t.Errorf("a request with If-None-Match returned %d, want 304 without a body", again.status)
 	}
 }
 
@@ -769,7 +768,7 @@ func TestTheStyleBlockIsWhatThePolicyAllows(t *testing.T) {
 	_, rest, _ := strings.Cut(string(a.body), "<style>")
 	block, _, _ := strings.Cut(rest, "</style>")
 	if policy := a.header.Get("Content-Security-Policy"); !strings.Contains(policy, hash(block)) || strings.Contains(policy, "unsafe") {
-		t.Errorf("policy %q does not allow the style block", policy)
+		t.Errorf("policy is %q, want it to allow the style block by its hash", policy)
 	}
 }
 
@@ -781,16 +780,16 @@ func TestInternalVerification(t *testing.T) {
 	body := `{"hash":"` + parsed.Hash() + `"}`
 	for _, token := range []string{"", "x", adminToken, key} {
 		if a := r.call("internal", "POST", "/internal/v1/keys/verify", token, body); a.status != 401 {
-			t.Errorf("verification with token %q got %d, want 401", token, a.status)
+			t.Errorf("verification with token %q returned %d, want 401", token, a.status)
 		}
 	}
 	a := r.call("internal", "POST", "/internal/v1/keys/verify", internalToken, body)
 	if a.status != 200 || bytes.Contains(a.body, []byte(key)) || !bytes.Contains(a.body, []byte(`"Plan":2,`)) {
-		t.Errorf("verification got %d %s, want 200 with the plan and without the key", a.status, a.body)
+		t.Errorf("verification returned %d %s, want 200 with the plan and without the key", a.status, a.body)
 	}
 	for _, bad := range []string{`{}`, `{"hash":"../x"}`, `x`, ``} {
 		if a := r.call("internal", "POST", "/internal/v1/keys/verify", internalToken, bad); a.status != 400 {
-			t.Errorf("verification with body %q got %d, want 400", bad, a.status)
+			t.Errorf("verification with body %q returned %d, want 400", bad, a.status)
 		}
 	}
 }
@@ -807,11 +806,11 @@ func TestEachServiceHasATokenOfItsOwn(t *testing.T) {
 	}{
 		{"links", verify, 400}, {"old-links", verify, 400}, {"videos", verify, 400}, {"videos", rights, 400}, {"console", signin.OpMethods, 200},
 		{"links", rights, 403}, {"links", signin.OpMethods, 403}, {"videos", signin.OpMethods, 403}, {"console", verify, 403}, {"console", rights, 403},
-		{internalToken, verify, 400}, // the token of events, for which no own token is set here
+		{internalToken, verify, 400}, // events has no token of its own here, so it uses this one
 		{internalToken, rights, 403}, {internalToken, signin.OpMethods, 403}, {"links, old-links", verify, 401},
 	} {
 		if a := r.call("internal", "POST", tt.path, tt.token, `{}`); a.status != tt.status {
-			t.Errorf("token %q on %s got %d, want %d", tt.token, tt.path, a.status, tt.status)
+			t.Errorf("token %q on %s returned %d, want %d", tt.token, tt.path, a.status, tt.status)
 		}
 	}
 }
@@ -823,13 +822,13 @@ func TestTenThousandMalformedKeysCostNoCall(t *testing.T) {
 	c.Firestore.ResetStats()
 	for i := range 10_000 {
 		if a := r.api("GET", "/api/v1/account", fmt.Sprintf("lr_live_%038d", i), ""); a.status != 401 {
-			t.Fatalf("a malformed key got %d %s, want 401", a.status, a.body)
+			t.Fatalf("a request with a malformed key returned %d %s, want 401", a.status, a.body)
 		}
 	}
 	calls := c.Firestore.Stats().Calls
-	delete(calls, "RunQuery") // queries are from the loops, because a key is read by its document's name
+	delete(calls, "RunQuery") // only the loops run queries, because a key is read by its document's name
 	if len(calls) != 0 {
-		t.Errorf("got the calls %v to Firestore, want none", calls)
+		t.Errorf("got the Firestore calls %v, want none", calls)
 	}
 }
 
@@ -840,7 +839,7 @@ func TestFirestoreDownIsACleanRefusal(t *testing.T) {
 	cfg := c.config()
 	cfg.Firestore.Timeout = time.Second
 	r := start(t, cfg)
-	eventually(t, "Firestore is up again", func() bool { return r.api("GET", "/api/v1/account", key, "").status == 200 })
+	eventually(t, "request succeeds while Firestore is up", func() bool { return r.api("GET", "/api/v1/account", key, "").status == 200 })
 	c.Firestore.Faults().Add(firestore.Fault{Code: 14})
 	a := r.api("GET", "/api/v1/account", key, "")
 	want(t, a, 503, "UNAVAILABLE")
@@ -874,27 +873,27 @@ func TestAuthorityThatWasTakenIsGoneEverywhere(t *testing.T) {
 		secret := made.field(t, "key")
 		for _, r := range []replica{a, b} {
 			if got := r.api("GET", "/api/v1/keys", secret, ""); got.status != 200 && got.status != 429 {
-				t.Fatalf("before the revocation the key got %d %s, want 200 or 429", got.status, got.body)
+				t.Fatalf("before the revocation, a request with the key returned %d %s, want 200 or 429", got.status, got.body)
 			}
 		}
 		path := "/admin/v1/keys/" + made.field(t, "id")
 		if got := []replica{a, b}[i%2].admin("DELETE", path, ""); got.status != 204 {
-			t.Fatalf("revoking the key got %d %s, want 204", got.status, got.body)
+			t.Fatalf("revoking the key returned %d %s, want 204", got.status, got.body)
 		}
 		for _, r := range []replica{a, b} {
 			if got := r.api("GET", "/api/v1/keys", secret, ""); got.code() != "API_KEY_REVOKED" {
 				accepted++
-				t.Errorf("trial %d: a revoked key got %d %s, want 401", i, got.status, got.body)
+				t.Errorf("trial %d: a request with the revoked key returned %d %s, want 401", i, got.status, got.body)
 			}
 		}
 	}
-	t.Logf("%d revocations × 2 replicas: %d accepted", trials, accepted)
+	t.Logf("%d revocations on 2 replicas: revoked keys were accepted %d times", trials, accepted)
 	for i, plan := range []string{"free", "enterprise", "creator"} {
 		a.admin("PATCH", "/admin/v1/accounts/"+id, `{"plan":"`+plan+`"}`)
 		for _, r := range []replica{a, b} {
 			want := strconv.Itoa(map[string]int{"free": 60, "enterprise": 3000, "creator": 600}[plan])
 			if got := r.api("GET", "/api/v1/account", key, ""); got.header.Get("X-RateLimit-Limit") != want {
-				t.Errorf("after change %d to plan %s the limit is %s, want %s", i, plan, got.header.Get("X-RateLimit-Limit"), want)
+				t.Errorf("after change %d to plan %s, the limit is %s, want %s", i, plan, got.header.Get("X-RateLimit-Limit"), want)
 			}
 		}
 	}
@@ -915,7 +914,7 @@ func TestRoutesAreThoseOfTheContract(t *testing.T) {
 		}
 		a := r.call(server, route.Method, strings.ReplaceAll(route.Path, "{id}", "x"), "", "")
 		if a.status != 401 {
-			t.Errorf("%s %s without a key got %d, want 401", route.Method, route.Path, a.status)
+			t.Errorf("%s %s without a key returned %d, want 401", route.Method, route.Path, a.status)
 		}
 	}
 }
@@ -934,19 +933,19 @@ func TestBootstrapAndDemoKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a := r.api("GET", "/api/v1/account", key.Secret(), ""); a.status != 200 || a.field(t, "id") != id {
-		t.Errorf("the key of the first account got %d %s, want 200 with the account", a.status, a.body)
+		t.Errorf("a request with the key of the first account returned %d %s, want 200 with the account", a.status, a.body)
 	}
 	demo, err := auth.EnsureDemo(t.Context(), db, identity.Creator, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if again, err := auth.EnsureDemo(t.Context(), db, identity.Creator, demo); err != nil || again != demo {
-		t.Errorf("EnsureDemo replaced a working key or returned the error %v, want the same key", err)
+		t.Errorf("EnsureDemo returned a different key or the error %v, want the same key", err)
 	}
 	account := r.api("GET", "/api/v1/account", demo, "").field(t, "id")
 	want(t, r.admin("PATCH", "/admin/v1/accounts/"+account, `{"plan":"free"}`), 200, "")
 	if again, err := auth.EnsureDemo(t.Context(), db, identity.Creator, demo); err != nil || again == demo {
-		t.Errorf("EnsureDemo kept a key of another plan or returned the error %v, want a new key", err)
+		t.Errorf("EnsureDemo returned the same key or the error %v, want a new key after the plan changed", err)
 	}
 }
 
@@ -962,7 +961,7 @@ func TestConfigRefuses(t *testing.T) {
 		"invalid Redis address":  badRedis,
 	} {
 		if _, err := auth.New(t.Context(), cfg); err == nil {
-			t.Errorf("%s: New returned nil, want an error", name)
+			t.Errorf("%s: New returned no error, want one", name)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// Usable accepts or rejects three known domain ids.
+// Usable accepts two domain ids, rejects an unverified domain, and knows no others.
 func (h *holder) Usable(_ context.Context, _, domainID string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -42,7 +42,7 @@ func TestOwnersChangeTheAccountsSettings(t *testing.T) {
 		t.Errorf("a PATCH of the plan by an owner returned %s, want the field ignored", got.body)
 	}
 	shows("both", set(`{"name":"Ä","defaultDomainId":"dom_other"}`), "Ä", `"dom_other"`)
-	shows("settings read with another key", r.api("GET", "/api/v1/account", plain, ""), "Ä", `"dom_other"`)
+	shows("settings read by another key", r.api("GET", "/api/v1/account", plain, ""), "Ä", `"dom_other"`)
 
 	for body, code := range map[string]string{
 		`{"name":null}`: "VALIDATION_ERROR", `{"name":""}`: "VALIDATION_ERROR", `{"name":" "}`: "VALIDATION_ERROR", `{"name":5}`: "VALIDATION_ERROR",
@@ -51,7 +51,7 @@ func TestOwnersChangeTheAccountsSettings(t *testing.T) {
 		`{"name":"New","defaultDomainId":""}`: "DOMAIN_NOT_FOUND", `[]`: "INVALID_JSON",
 	} {
 		if got := set(body); got.code() != code {
-			t.Errorf("PATCH with %s got %d %s, want %s", body, got.status, got.body, code)
+			t.Errorf("PATCH with %s returned %d %s, want %s", body, got.status, got.body, code)
 		}
 	}
 	h.set(func() { h.down = true })
@@ -60,7 +60,7 @@ func TestOwnersChangeTheAccountsSettings(t *testing.T) {
 	shows("default host while links is down", set(`{"defaultDomainId":null}`), "Example", "null")
 	h.set(func() { h.down = false })
 	shows("again", set(`{"defaultDomainId":"dom_good"}`), "Example", `"dom_good"`)
-	shows("default host by its name", set(`{"defaultDomainId":"default"}`), "Example", "null")
+	shows("default host set by its name", set(`{"defaultDomainId":"default"}`), "Example", "null")
 	want(t, r.api("PATCH", "/api/v1/account", plain, `{"name":"New"}`), 403, "INSUFFICIENT_SCOPE")
 }
 
@@ -75,19 +75,19 @@ func TestSettingsAreChangedOnlyInTheVersionThatWasRead(t *testing.T) {
 	}
 	first := tag()
 	if got := set(`{"name":"One"}`, first); got.status != 200 || got.header.Get("ETag") == first || got.header.Get("ETag") != tag() {
-		t.Fatalf("PATCH got %d %s with ETag %s, want 200 and another ETag than %s", got.status, got.body, got.header.Get("ETag"), first)
+		t.Fatalf("PATCH returned %d %s with ETag %s, want 200 and an ETag other than %s", got.status, got.body, got.header.Get("ETag"), first)
 	}
 	want(t, set(`{"name":"Two"}`, first), 412, "PRECONDITION_FAILED")
 	want(t, set(`{"defaultDomainId":"dom_good"}`, first), 412, "PRECONDITION_FAILED")
 	second := tag()
 	if got := set(`{"defaultDomainId":"dom_good"}`, second); got.status != 200 || tag() == second {
-		t.Errorf("PATCH with the current ETag got %d %s and then ETag %s, want 200 and a new ETag", got.status, got.body, tag())
+		t.Errorf("PATCH with the current ETag returned %d %s and then ETag %s, want 200 and a new ETag", got.status, got.body, tag())
 	}
-	// The operator's changes do not change the revision of the settings.
+	// Changes by the operator do not change the revision of the settings.
 	third := tag()
 	want(t, r.admin("PATCH", "/admin/v1/accounts/"+id, `{"plan":"business"}`), 200, "")
 	if got := tag(); got != third {
-		t.Errorf("after a new plan the ETag is %s, want %s", got, third)
+		t.Errorf("after the plan changed, the ETag is %s, want %s", got, third)
 	}
 	if got := r.api("GET", "/api/v1/account", plain, ""); !strings.Contains(string(got.body), `"name":"One"`) {
 		t.Errorf("the account is %s, want the name One", got.body)

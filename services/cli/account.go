@@ -66,8 +66,8 @@ func domainsStats(a *app, fs *flag.FlagSet) action {
 	})
 }
 
-// checkEvery is the pause between the checks of `domains verify --wait`. New DNS records become
-// visible only after minutes.
+// checkEvery is the pause between checks in `domains verify --wait`. New DNS records can take minutes
+// to become visible.
 const checkEvery = 15 * time.Second
 
 // domainsVerify fails if the domain is not verified, so a script can rely on the exit code.
@@ -75,7 +75,7 @@ func domainsVerify(a *app, fs *flag.FlagSet) action {
 	wait := fs.String("wait", "0s", "keep checking for this `long`: 10m, 1h")
 	var d *client.Domain
 	check := a.domain("ID", func(c *client.Client, ctx context.Context, id string) (_ *client.Domain, err error) {
-		length, _ := span(*wait) // the flag's check has validated it
+		length, _ := span(*wait) // already validated by the flag's check
 		for end := a.env.Now().Add(length); ; {
 			d, err = c.VerifyDomain(ctx, id)
 			left := end.Sub(a.env.Now())
@@ -248,7 +248,7 @@ func accountExport(a *app, _ *flag.FlagSet) action {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = r.Close() }() // it was only read
+		defer func() { _ = r.Close() }() // opened only for reading
 		_, err = io.Copy(a.env.Out, r)
 		return err
 	})
@@ -302,7 +302,7 @@ func login(a *app, fs *flag.FlagSet) action {
 		if err := none(args); err != nil {
 			return err
 		}
-		// Use given values unchanged, and ask only for missing ones.
+		// Use the given values unchanged, and ask only for the missing ones.
 		in := credentials{BaseURL: cmp.Or(a.baseURL, a.env.Getenv("LINKREEL_BASE_URL")), Key: cmp.Or(a.key, a.env.Getenv("LINKREEL_API_KEY"))}
 		if *local {
 			stack, err := a.localStack()
@@ -405,8 +405,8 @@ type stack struct {
 	AdminToken string            `json:"adminToken"`
 }
 
-// localStack finds the file that `linkreel up` writes for a running stack: in .local of this folder
-// or a parent folder, or in the data directory of a second stack.
+// localStack finds the file that `linkreel up` writes for a running stack. The file is in .local of
+// the current folder or one of its parents, or in the data directory of a second stack.
 func (a *app) localStack() (*stack, error) {
 	if data := a.env.Getenv("LINKREEL_DATA_DIR"); data != "" {
 		if s, err := readStack(filepath.Join(data, "stack.json")); !errors.Is(err, fs.ErrNotExist) {
@@ -429,8 +429,8 @@ func (a *app) localStack() (*stack, error) {
 	}
 }
 
-// save writes v to a file that only the user can read. After a crash, the file has either the old
-// or the new content.
+// save writes v to a file that only the user can read. After a crash, the file contains either the
+// old or the new content.
 func save(path string, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -443,9 +443,9 @@ func save(path string, v any) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // does nothing after the rename
+	defer func() { _ = os.Remove(f.Name()) }() // has no effect after the rename
 	if _, err := f.Write(append(b, '\n')); err != nil {
-		_ = f.Close() // the write's error is the one to report
+		_ = f.Close() // report the error of the write instead
 		return err
 	}
 	if err := f.Sync(); err != nil {

@@ -21,13 +21,14 @@ func applyCommands() []command {
 	return []command{{"apply", "", "create and change links and domains from a YAML file; never deletes", apply}}
 }
 
-// desired is the file's content. A field that a domain or a link omits is not changed.
+// desired is the content of the file. A field that the file omits for a domain or link is not
+// changed.
 type desired struct {
 	Domains []desiredDomain `yaml:"domains"`
 	Links   []desiredLink   `yaml:"links"`
 }
 
-// desiredDomain is a domain with its pages. An empty page removes the page.
+// desiredDomain is a domain with the addresses of its pages. An empty address removes the page.
 type desiredDomain struct {
 	Hostname    string  `yaml:"hostname"`
 	HomeURL     *string `yaml:"homeUrl"`
@@ -91,7 +92,7 @@ func readDesired(in io.Reader, file string) (*desired, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = f.Close() }() // it was only read
+		defer func() { _ = f.Close() }() // opened only for reading
 		in = f
 	}
 	dec := yaml.NewDecoder(in)
@@ -139,7 +140,7 @@ type applier struct {
 	*app
 	dry     bool
 	client  *client.Client
-	domains map[string]string // host names to IDs
+	domains map[string]string // IDs by host name
 	tally
 }
 
@@ -171,14 +172,14 @@ func (p *applier) run(ctx context.Context, want *desired) error {
 	return nil
 }
 
-// try applies one domain or link. If the service rejects it, try counts one failure and the others
-// are still applied.
+// try applies one domain or link. If the service rejects it, try counts a failure and returns nil, so
+// that the others are still applied.
 func (p *applier) try(name string, step func() error) error {
 	before := p.tally
 	err := step()
 	var refused *client.APIError
 	if errors.As(err, &refused) && refused.Status < 500 && refused.Status != 401 && refused.Status != 403 && refused.Status != 429 {
-		p.tally = before // step had counted it as applied
+		p.tally = before // step has already counted it as applied
 		p.failed++
 		fmt.Fprintf(p.env.Err, "linkreel: %s: %s\n", clean(name), explain(err))
 		return nil
@@ -192,7 +193,7 @@ func (p *applier) readDomains(ctx context.Context, want *desired) (map[string]*c
 	if err != nil && !client.HasCode(err, "PLAN_REQUIRED", "INSUFFICIENT_SCOPE") {
 		return nil, err
 	}
-	if err != nil && len(want.Domains) > 0 { // a plan without domains can still apply a file without domains
+	if err != nil && len(want.Domains) > 0 { // without domains in the file, the plan need not include them
 		return nil, err
 	}
 	have := map[string]*client.Domain{}
@@ -203,8 +204,8 @@ func (p *applier) readDomains(ctx context.Context, want *desired) (map[string]*c
 	return have, nil
 }
 
-// applyDomain creates or changes a domain as in the file. have is nil if the account does not have
-// the domain.
+// applyDomain creates a domain or changes it to match the file. have is nil if the account does not
+// have the domain.
 func (p *applier) applyDomain(ctx context.Context, want desiredDomain, have *client.Domain) error {
 	sign, host := "~", strings.ToLower(want.Hostname)
 	if have == nil {
@@ -244,7 +245,7 @@ func (p *applier) applyDomain(ctx context.Context, want desiredDomain, have *cli
 	return err
 }
 
-// changes compares the pages in the file with those of the domain.
+// changes returns the pages in the file that differ from those of the domain.
 func (d desiredDomain) changes(have *client.Domain) (change client.DomainUpdate, diff []string) {
 	differ := differences(&diff)
 	changeText("homeUrl", d.HomeURL, have.HomeURL, &change.HomeURL, differ)
@@ -289,7 +290,7 @@ func (p *applier) applyLink(ctx context.Context, want desiredLink) error {
 }
 
 // find looks up a link by its slug. The service filters the links. find checks the results again,
-// because a deployment that does not know the filter returns all links.
+// because a deployment that does not support the filter returns all links.
 func (p *applier) find(ctx context.Context, slug, domain string) (*client.Link, error) {
 	if domain == "new" {
 		return nil, nil // in a dry run, the domain does not exist yet
@@ -300,7 +301,7 @@ func (p *applier) find(ctx context.Context, slug, domain string) (*client.Link, 
 			return nil, err
 		}
 		if strings.EqualFold(l.Slug, slug) && text(l.DomainID) == domain {
-			// A list omits ogTitle, ogDescription and ogImage, which changes compares.
+			// A list omits ogTitle, ogDescription and ogImage, which changes needs.
 			return p.client.GetLink(ctx, l.ID)
 		}
 	}
@@ -336,7 +337,7 @@ func (l desiredLink) create(domain string) client.LinkCreate {
 	return in
 }
 
-// changes compares the fields in the file with those of the link.
+// changes returns the fields in the file that differ from those of the link.
 func (l desiredLink) changes(have *client.Link) (change client.LinkUpdate, diff []string) {
 	differ := differences(&diff)
 	if l.URL != have.DestinationURL {

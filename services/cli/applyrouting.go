@@ -64,8 +64,8 @@ func (l desiredLink) addRouting(in *client.LinkCreate) {
 	}
 }
 
-// routingChanges compares the routing fields. A link's password cannot be read, so a password in
-// the file is set only if the link has none.
+// routingChanges compares the routing fields in the file with those of the link. A link's password
+// cannot be read, so a password in the file is set only if the link has none.
 func (l desiredLink) routingChanges(have *client.Link, change *client.LinkUpdate, differ func(field, was, is string)) {
 	if l.RedirectType != nil && *l.RedirectType != int64(have.RedirectType) {
 		change.RedirectType = client.Set(*l.RedirectType)
@@ -112,7 +112,7 @@ func (l desiredLink) routingChanges(have *client.Link, change *client.LinkUpdate
 	}
 }
 
-// changeMoment compares a time in the file with that of the link. nil means no time.
+// changeMoment compares a time in the file with the link's time. nil means no time.
 func changeMoment(
 	field string, want *string, have *client.Time, to *client.Field[client.Time], differ func(field, was, is string),
 ) {
@@ -132,8 +132,8 @@ func changeMoment(
 	}
 }
 
-// tidied returns a normal form of rules, in which equal rules are equal strings. The service
-// returns names trimmed, countries in upper case, languages in canonical case, and mobile as phone.
+// tidied returns a normal form of rules, in which equal rules are equal strings. The service trims
+// names and returns countries in upper case, languages in canonical case, and mobile as phone.
 func tidied(rules []client.LinkRule) string {
 	out := make([]client.LinkRule, len(rules))
 	for i, r := range rules {

@@ -25,7 +25,7 @@ import (
 	"github.com/linkreel/linkreel/libs/clients/go/linktable"
 )
 
-// outcome is the result of a row. It is part of a journal line and a line of --json.
+// outcome is the result of a row, as it appears in a journal line and in the output of --json.
 type outcome struct {
 	Line     int    `json:"line"`
 	Status   int    `json:"status"`
@@ -55,10 +55,10 @@ func linksBulk(a *app, fs *flag.FlagSet) action {
 	}
 }
 
-// importer sends a file in chunks of 100 rows, or fewer if the rows are large. Only the rows
-// determine the chunks. The outcomes of each chunk are written to a journal before the next chunk
-// is sent. If a run is killed in between, the next run sends the unfinished chunk again with the
-// same Idempotency-Key. The service then replays its results and creates nothing twice.
+// importer sends a file in chunks of 100 rows, or fewer if the rows are large. The chunks depend only
+// on the rows. The outcomes of each chunk are written to a journal before the next chunk is sent. If
+// a run is killed in between, the next run sends the unfinished chunk again with the same
+// Idempotency-Key. The service then replays its results and creates nothing twice.
 type importer struct {
 	*app
 	format, journal string
@@ -66,10 +66,10 @@ type importer struct {
 
 	client *client.Client
 	log    *journal
-	single bool // the plan has no bulk requests, so rows are sent one by one
+	single bool // the plan does not include bulk requests, so rows are sent one by one
 
-	domains map[string]string // the account's verified host names to their IDs
-	lost    map[string]int    // number of links that lost something, by description
+	domains map[string]string // the IDs of the account's verified domains, by host name
+	lost    map[string]int    // number of affected links, by description of what they lost
 }
 
 func (o *importer) run(ctx context.Context, file string) error {
@@ -77,7 +77,7 @@ func (o *importer) run(ctx context.Context, file string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = src.Close() }() // it was only read
+	defer func() { _ = src.Close() }() // opened only for reading
 	counted := &counting{r: src}
 	next, err := o.reader(file, counted)
 	if err != nil {
@@ -90,7 +90,7 @@ func (o *importer) run(ctx context.Context, file string) error {
 		if o.log, err = o.openJournal(file); err != nil {
 			return err
 		}
-		defer func() { _ = o.log.close() }() // each chunk has been synced
+		defer func() { _ = o.log.close() }() // each chunk has already been synced
 		if err := o.knowDomains(ctx); err != nil {
 			return err
 		}
@@ -116,7 +116,7 @@ func (o *importer) run(ctx context.Context, file string) error {
 			}
 			return err
 		}
-		if old && chunk == 0 { // the file is now known to be the same
+		if old && chunk == 0 { // the file is now known to be unchanged
 			bar.clear()
 			o.note("Resuming after %d finished rows (%s)", o.log.rows(), o.log.f.Name())
 		}
@@ -147,10 +147,10 @@ func (n *rowCounts) add(r outcome, old bool) {
 	}
 }
 
-// made reports whether the row has its link, or would have it without --dry-run.
+// made reports whether the link of the row exists, or would exist without --dry-run.
 func (r outcome) made() bool { return r.Status == 201 || r.Status == 0 }
 
-// tell prints a row that failed, or any row with --json.
+// tell prints the outcome of a row if it failed or --json is set.
 func (o *importer) tell(r outcome, bar *bar) error {
 	if r.made() {
 		o.miss(r)
@@ -194,14 +194,14 @@ func count(n int, noun string) string {
 	return fmt.Sprint(n, " ", noun, "s")
 }
 
-// knowDomains reads the account's host names, so links keep their hosts. If the key may not list
-// them, all links are created on the default host, and the import reports that.
+// knowDomains reads the account's host names, so that links keep their hosts. If the key may not list
+// domains, all links are created on the default host, and the import reports that.
 func (o *importer) knowDomains(ctx context.Context) error {
 	o.domains = map[string]string{}
 	list, err := client.All(o.client.Domains(ctx))
 	var refused *client.APIError
-	// With an invalid key (401), too many calls (429) or an outage (5xx), each row would fail too,
-	// so these errors end the import. Any other error concerns only domains: the plan or the key's
+	// With an invalid key (401), rate limiting (429) or an outage (5xx), every row would fail too, so
+	// these errors end the import. Any other error concerns only domains: the plan or the key's
 	// scopes do not include them.
 	if errors.As(err, &refused) && refused.Status < 500 && refused.Status != 401 && refused.Status != 429 {
 		return nil
@@ -214,7 +214,7 @@ func (o *importer) knowDomains(ctx context.Context) error {
 	return err
 }
 
-// miss counts the parts of a row that the created link has lost.
+// miss counts the values of a row that the created link did not keep.
 func (o *importer) miss(r outcome) {
 	if o.lost == nil {
 		o.lost = map[string]int{}
@@ -364,7 +364,7 @@ func digest(rows []linktable.Row) string {
 
 var slugForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$`)
 
-// check makes the checks of a dry run, which need no service.
+// check performs the checks of a dry run, which do not call the service.
 func check(r linktable.Row, seen map[string]int) (code, message string) {
 	scheme, rest, ok := strings.Cut(r.Item.URL, "://")
 	switch scheme = strings.ToLower(scheme); {
@@ -463,13 +463,14 @@ func (j *journal) rows() (n int) {
 	return n
 }
 
-// address returns the address of the deployment for the journal's heading.
+// address returns the deployment's address for the journal's heading.
 func (a *app) address() string {
 	saved, _ := a.login() // connect has already reported an error
 	return strings.TrimRight(cmp.Or(a.baseURL, a.env.Getenv("LINKREEL_BASE_URL"), saved.BaseURL), "/")
 }
 
-// load reads an existing journal. It drops a line that a kill cut off.
+// load reads an existing journal. It drops a last line that is incomplete because the program was
+// killed.
 func (j *journal) load(base string) error {
 	r := bufio.NewReader(j.f)
 	var good int64
@@ -492,7 +493,7 @@ func (j *journal) load(base string) error {
 			j.ID = head.Journal
 		} else {
 			var c doneChunk
-			// After a power failure, a line may be damaged although its newline was written. Drop
+			// After a power failure, a line may be damaged even though its newline was written. Drop
 			// it and all later lines. Their chunks are sent again with the same Idempotency-Key.
 			if json.Unmarshal(line, &c) != nil {
 				break

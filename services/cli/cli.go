@@ -37,7 +37,7 @@ const (
 	ExitInterrupted = 130 // stopped by a signal
 )
 
-// Env is the environment of a run. [System] is the real one.
+// Env is the environment of a run. [System] returns the real one.
 type Env struct {
 	In       io.Reader
 	Out, Err io.Writer
@@ -76,18 +76,18 @@ func System() Env {
 	return e
 }
 
-// usageError is an error in the use of a command.
+// usageError reports that a command was used incorrectly.
 type usageError struct{ text string }
 
 func (e *usageError) Error() string { return e.text }
 
 func usagef(format string, a ...any) error { return &usageError{fmt.Sprintf(format, a...)} }
 
-// errStopped ends a command that runs until a signal. It prints nothing, because the exit code is
-// enough.
+// errStopped ends a command that runs until it receives a signal. No message is printed, because the
+// exit code is enough.
 var errStopped = errors.New("stopped")
 
-// partly is the error if some of many items have failed.
+// partly reports that some of several items failed.
 type partly struct{ failed, of int }
 
 func (p *partly) Error() string { return fmt.Sprintf("%d of %d failed", p.failed, p.of) }
@@ -105,10 +105,10 @@ type Command struct {
 	Run               func(ctx context.Context, args []string, env Env) error
 }
 
-// Usage returns an error in the use of a [Command]. It ends the run with [ExitUsage].
+// Usage returns an error that reports incorrect use of a [Command]. It ends the run with [ExitUsage].
 func Usage(format string, a ...any) error { return usagef(format, a...) }
 
-// program contains all commands: those of this package and the added ones.
+// program contains all commands: those of this package and those that the caller added.
 type program struct {
 	commands []command
 	added    []Command
@@ -182,7 +182,7 @@ func (p program) run(ctx context.Context, args []string, env Env) error {
 	}
 	err = do(ctx, words)
 	var refused *client.APIError
-	if errors.As(err, &refused) && !a.quiet && !a.json && !strings.HasPrefix(c.name, "admin ") { // the docs do not cover an operator's address
+	if errors.As(err, &refused) && !a.quiet && !a.json && !strings.HasPrefix(c.name, "admin ") { // an operator's address does not serve the docs
 		if page := refused.DocURL; strings.HasPrefix(page, "/") {
 			return &documentedError{err, a.address() + page}
 		}

@@ -31,9 +31,9 @@ type fake struct {
 	replies  map[string][]byte
 	requests []string
 	plan     string
-	after    func(request string) // called when a request has had its effect
+	after    func(request string) // called after a request has taken effect
 
-	checks, proven int // number of checks of a domain so far, and the number of the check that finds its record
+	checks, proven int // number of domain checks so far, and the number of the check that finds the record
 
 	videos   int
 	got      []byte
@@ -89,7 +89,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			f.refuse(w, 409, code)
 			return
 		}
-		if in.ExpiresAt == "10" { // as JavaScript parses it
+		if in.ExpiresAt == "10" { // JavaScript parses this as a date in 2001
 			l["status"], l["expiresAt"] = "expired", 1001894400000
 		}
 		whole := l
@@ -264,7 +264,7 @@ func TestResultsGoToStandardOutputAlone(t *testing.T) {
 	got := run(t.Context(), "", "links", "create", "--json", "https://example.com")
 	var l map[string]any
 	if err := json.Unmarshal([]byte(got.out), &l); err != nil || l["slug"] != "genlnk_2" || strings.Count(got.out, "\n") != 1 {
-		t.Errorf("the command returned %+v, want one JSON object with the slug (%v)", got, err)
+		t.Errorf("the command returned %+v, want one JSON object with a generated slug (error %v)", got, err)
 	}
 	if got := run(t.Context(), "", "links", "list", "--json"); got.code != 0 || strings.Count(got.out, "\n") != 2 {
 		t.Errorf("links list --json returned %+v, want two lines", got)
@@ -319,7 +319,7 @@ func TestExitCodesSayWhatKindOfFailureItWas(t *testing.T) {
 		{"one of two links missing", t.Context(), "links delete lnk_a lnk_gone", ExitPartly},
 		{"one missing link", t.Context(), "links delete lnk_gone", ExitNotFound},
 		{"stopped", stopped, "links list", ExitInterrupted},
-		{"two protections", t.Context(), "videos upload --password x --expires 7d f.mp4", ExitUsage},
+		{"a password and an expiry", t.Context(), "videos upload --password x --expires 7d f.mp4", ExitUsage},
 		{"no file", t.Context(), "links bulk /does/not/exist.csv", ExitFailed},
 		{"bad address", t.Context(), "account --base-url nowhere --key k", ExitFailed},
 	}
@@ -549,8 +549,8 @@ func TestBulkSendsNoRequestThatIsTooLarge(t *testing.T) {
 	}
 }
 
-// The rows before and after an invalid one are created, and the error message contains the invalid
-// one.
+// Links are created for the rows before and after an invalid row, and the error message identifies
+// that row.
 func TestBulkReadsHostileFiles(t *testing.T) {
 	t.Parallel()
 	wide := "\xff\xfe"
@@ -581,7 +581,7 @@ func TestBulkReadsHostileFiles(t *testing.T) {
 			f, run := world(t)
 			got := run(t.Context(), "", "links", "import", file(t, name, tt.content))
 			if got.code != tt.code || len(f.links) != tt.links || !strings.Contains(got.err, tt.want) || strings.ContainsRune(got.err, 0x1b) || len(got.err) > 8<<10 {
-				t.Errorf("the import made %d links with the exit code %d; it printed %.3000s", len(f.links), got.code, got.err)
+				t.Errorf("the import made %d links with the exit code %d and printed %.3000s", len(f.links), got.code, got.err)
 			}
 		})
 	}
@@ -660,7 +660,7 @@ func TestLoginStoresAKeyThatWorksForItsOwnerAlone(t *testing.T) {
 	}
 	info, err := os.Stat(filepath.Join(dir, "linkreel", "credentials.json"))
 	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the file's mode is %v, %v; want 0600", info.Mode(), err)
+		t.Errorf("the file's mode is %v (error %v), want 0600", info.Mode(), err)
 	}
 	if got := run("", "account"); got.code != 0 || !strings.Contains(got.out, "business") {
 		t.Errorf("after the login, the command returned %+v, want the account", got)
@@ -766,7 +766,7 @@ func TestLoginFindsTheStackWhoseDataDirectoryIsNamed(t *testing.T) {
 	}
 }
 
-// Without a terminal, each step of an upload prints one line.
+// Without a terminal, an upload prints one line for each step.
 func TestAnUploadTellsEachStepOnce(t *testing.T) {
 	t.Parallel()
 	var errs bytes.Buffer
@@ -787,7 +787,7 @@ func TestLoginElsewhereSaysWhereToRun(t *testing.T) {
 	var errs bytes.Buffer
 	code := Run(t.Context(), []string{"login", "--local"}, Env{Out: io.Discard, Err: &errs, ConfigDir: t.TempDir(), Now: time.Now, Getenv: func(string) string { return "" }})
 	if code != ExitFailed || !strings.Contains(errs.String(), "run this in the folder in which `make run` runs, or with the LINKREEL_DATA_DIR") {
-		t.Errorf("login returned the exit code %d and %q, want advice where to run it", code, errs.String())
+		t.Errorf("login returned the exit code %d and %q, want advice on where to run it", code, errs.String())
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // keyByBrowser lets the user sign in to the console and approve a key for this machine. The user
-// compares the code on both screens, to approve only this request.
+// compares the codes on both screens, so that only this request is approved.
 func (a *app) keyByBrowser(ctx context.Context, base string) (string, error) {
 	c, err := client.New(client.Config{BaseURL: base, WithoutKey: true, UserAgent: "linkreel-cli/1", Sleep: a.env.Sleep})
 	if err != nil {

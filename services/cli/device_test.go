@@ -56,7 +56,7 @@ func TestLoginByBrowserComesBackWithAKey(t *testing.T) {
 	}{
 		"approved after some time": {"https://go.example.com/app/device?code=k7mp-3wxd", []int{409, 409, 201}, 0, true},
 		"denied":                   {"https://go.example.com/app/device?code=k7mp-3wxd", []int{409, 403}, ExitAuth, false},
-		"no web address":           {"file:///etc/passwd", nil, ExitFailed, false},
+		"not a web address":        {"file:///etc/passwd", nil, ExitFailed, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -74,10 +74,10 @@ func TestLoginByBrowserComesBackWithAKey(t *testing.T) {
 			}
 			text, err := os.ReadFile(filepath.Join(dir, "linkreel", "credentials.json"))
 			if (err == nil) != c.stored || c.stored && !strings.Contains(string(text), `"good"`) {
-				t.Errorf("the stored login is %s, %v", text, err)
+				t.Errorf("the stored login is %s (error %v), want a key only after approval", text, err)
 			}
 			if web := strings.HasPrefix(c.verification, "https"); web != (len(opened) == 1) || web && !strings.Contains(errs.String(), "k7mp-3wxd") {
-				t.Errorf("the browser opened %v and the command printed %s", opened, errs.String())
+				t.Errorf("the browser opened %v and the command printed %s, want a web address and the code, or nothing opened", opened, errs.String())
 			}
 		})
 	}

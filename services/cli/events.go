@@ -62,10 +62,10 @@ func eventsShow(a *app, fs *flag.FlagSet) action {
 	})
 }
 
-// eventPage is the maximum number of events of one request.
+// eventPage is the maximum number of events in one response.
 const eventPage = 100
 
-// pastEvents prints up to most existing events, or all of them if most is 0.
+// pastEvents prints existing events. most limits their number, and 0 means all.
 func (a *app) pastEvents(ctx context.Context, c *client.Client, q client.ListEventsQuery, most int) error {
 	for shown := 0; ; {
 		q.Limit = eventPage
@@ -92,8 +92,8 @@ func (a *app) pastEvents(ctx context.Context, c *client.Client, q client.ListEve
 	}
 }
 
-// followEvents prints new events until a signal, or until it has printed most events if most is not
-// 0.
+// followEvents prints new events until it receives a signal. most limits their number, and 0 means no
+// limit.
 func (a *app) followEvents(ctx context.Context, c *client.Client, q client.ListEventsQuery, most int) error {
 	q.Limit = eventPage
 	shown, enough := 0, errors.New("enough")
@@ -134,7 +134,7 @@ func (a *app) showEvent(e client.Event) error {
 	})
 }
 
-// given returns a pointer to a text of the command line, or nil if it is empty.
+// given returns a pointer to a command-line value, or nil if the value is empty.
 func given(s string) *string {
 	if s == "" {
 		return nil
@@ -222,8 +222,7 @@ func webhooksRoll(a *app, fs *flag.FlagSet) action {
 		}
 		return a.showSecret(h)
 	}, func() (err error) {
-		// This runs before the call above, so an invalid --overlap is rejected before a request is
-		// sent.
+		// asks runs this check first, so an invalid --overlap is rejected before a request is sent.
 		length, err = overlapOf(*overlap)
 		return err
 	})
@@ -281,9 +280,9 @@ func webhooksReplay(a *app, fs *flag.FlagSet) action {
 	})
 }
 
-// webhooksListen acts as the deployment for a receiver on this machine. It follows the feed with
-// long polling and forwards each event as a signed message, so a developer can test a receiver
-// without a public address.
+// webhooksListen sends webhooks to a receiver on this machine, as the deployment would. It follows
+// the feed with long polling and forwards each event as a signed message, so a developer can test a
+// receiver without a public address.
 func webhooksListen(a *app, fs *flag.FlagSet) action {
 	forward := fs.String("forward", "", "`address` of your receiver, such as http://localhost:3000/hooks")
 	types := fs.String("events", "", "comma-separated `list` of types; default is all")
@@ -323,7 +322,7 @@ func webhooksListen(a *app, fs *flag.FlagSet) action {
 	}
 }
 
-// secretPrefix is the prefix of every webhook secret. The base64 of the key follows it.
+// secretPrefix is the prefix of every webhook secret. It is followed by the key in base64.
 const secretPrefix = "whsec_"
 
 // signingKey decodes a secret, or generates a key if secret is empty.
@@ -341,8 +340,8 @@ func signingKey(secret string) ([]byte, error) {
 	return key, nil
 }
 
-// forward sends one event and returns the receiver's response for display. It does not retry,
-// because the developer of a receiver wants to see each failure.
+// forward sends one event and returns the receiver's response for display. It does not retry, because
+// a developer who tests a receiver wants to see each failure.
 func (a *app) forward(ctx context.Context, address *url.URL, key []byte, e client.Event) string {
 	body, err := json.Marshal(struct {
 		Type      string          `json:"type"`
@@ -390,7 +389,7 @@ func unanswered(address *url.URL, err error) string {
 	case errors.As(err, &dial) && dial.Op == "dial":
 		return "nothing is listening on " + address.Host
 	case errors.As(err, &call):
-		return call.Err.Error() // without the method and the address, which the user knows
+		return call.Err.Error() // omit the method and the address, which the user already knows
 	}
 	return err.Error()
 }

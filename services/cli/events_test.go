@@ -125,7 +125,7 @@ func TestEventsEndAtTheirLimitAndFollowOnlyWithTheFlag(t *testing.T) {
 				ids = append(ids, e.ID)
 			}
 			if code != ExitOK || errs.Len() > 0 || len(ids) != want.events {
-				t.Fatalf("the exit code is %d with %d events %v and the errors %q", code, len(ids), ids, errs.String())
+				t.Fatalf("the exit code is %d with the %d events %v and the errors %q, want 0, the expected number of events and no errors", code, len(ids), ids, errs.String())
 			}
 			if want.events > 0 && (ids[0] != want.first || ids[want.events-1] != want.last) {
 				t.Errorf("the events are %s to %s, want %s to %s", ids[0], ids[want.events-1], want.first, want.last)
@@ -203,7 +203,7 @@ func TestWebhooksListenKeepsTheSecretThatItIsGiven(t *testing.T) {
 	listen := []string{"webhooks", "listen", "--forward", receiver.URL, "--base-url", oneEvent(t).URL, "--key", "k", "--secret"}
 	Run(ctx, append(listen, secret), env)
 	if verified != nil || !strings.Contains(out.String(), "200 OK") || strings.Contains(errs.String(), "whsec_") {
-		t.Errorf("the message must be verified (%v) without a new secret; the command printed %q and %q", verified, out.String(), errs.String())
+		t.Errorf("the verification error is %v, and the command printed %q and %q; want a verified message and no new secret", verified, out.String(), errs.String())
 	}
 	for _, wrong := range []string{"secret", "whsec_", "whsec_?", "MDEyMw=="} {
 		if code := Run(t.Context(), append(listen, wrong), env); code != ExitUsage {
@@ -227,10 +227,10 @@ func TestWebhooksListen(t *testing.T) {
 		if asked == 1 {
 			page["data"] = []any{map[string]any{"id": "evt_1", "type": "video.ready", "object": "vid_1", "createdAt": 1790000000000, "actor": map[string]string{"type": "system", "id": "system", "name": "Linkreel"}, "data": map[string]string{"id": "vid_1"}}}
 			if r.URL.Query().Get("wait") == "" || r.URL.Query().Get("type") != "video.ready" || r.URL.Query().Has("after") {
-				t.Errorf("the request has the query %s, want a wait for video.ready without after", r.URL.RawQuery)
+				t.Errorf("the request has the query %s, want wait and type=video.ready, but not after", r.URL.RawQuery)
 			}
 		} else if got := r.URL.Query().Get("after"); got != "place" {
-			t.Errorf("the next request reads after %q, want place", got)
+			t.Errorf("the next request has the cursor after=%q, want place", got)
 		}
 		_ = json.NewEncoder(w).Encode(page)
 	}))
@@ -270,6 +270,6 @@ func TestALostPlaceInTheFeedIsToldWithWhereToReadOn(t *testing.T) {
 	t.Parallel()
 	lost := &client.APIError{Status: 410, Code: "CURSOR_AHEAD", Message: "Restored from a backup.", RestartAfter: "AAAAAAAAAAOD78FP"}
 	if text := explain(lost); !strings.HasSuffix(text, "; read on with --after AAAAAAAAAAOD78FP") {
-		t.Errorf("%q does not contain the cursor from which to continue", text)
+		t.Errorf("%q does not contain the cursor from which to resume", text)
 	}
 }

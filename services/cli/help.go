@@ -13,8 +13,8 @@ import (
 // version is set for a release with -ldflags "-X …/services/cli.version=1.2.3".
 var version string
 
-// Version returns the release's version. If it is not set, Version returns the module's version, or
-// else the revision from which the program was built.
+// Version returns the release's version. If it is not set, Version returns the module's version or,
+// failing that, the revision from which the program was built.
 func Version() string {
 	if version != "" {
 		return version

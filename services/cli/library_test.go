@@ -15,10 +15,11 @@ import (
 	"time"
 )
 
-// scripted responds by method and path, and records the requests.
+// scripted is a service that returns the answers set for each method and path, and records the
+// requests.
 type scripted struct {
 	mu      sync.Mutex
-	answers map[string]string // by "GET /path"; the headers of a list of pages are in next
+	answers map[string]string // response bodies by "GET /path"
 	next    map[string]string // Link header by request URI
 	asked   []string          // "GET /path?query body"
 }
@@ -142,7 +143,7 @@ func TestLibraryCommandsAskForWhatTheyAreTold(t *testing.T) {
 	}
 }
 
-// The list of videos follows its Link header, but it sends the key to no other host.
+// `videos list` follows the Link header, but never sends the key to another host.
 func TestVideosAreListedToTheEnd(t *testing.T) {
 	t.Parallel()
 	s := &scripted{
@@ -157,8 +158,8 @@ func TestVideosAreListedToTheEnd(t *testing.T) {
 	}
 }
 
-// Each field of a service's export must be in the request. Messages list the fields that links do
-// not keep.
+// Every field of another service's export that a link can keep must be in the request. Messages list
+// the other fields.
 func TestImportsKeepWhatTheSourceHas(t *testing.T) {
 	t.Parallel()
 	const day = 1767225600000 // 2026-01-01
@@ -218,7 +219,7 @@ func deployed() *scripted {
 	return &scripted{answers: map[string]string{
 		"GET /api/v1/domains":  `{"data":[{"id":"dom_1","hostname":"go.example.com","status":"verified"}]}`,
 		"POST /api/v1/domains": `{"id":"dom_2","hostname":"new.example.com","status":"pending","records":[{"type":"TXT","name":"_linkreel.new.example.com","value":"v"}]}`,
-		// A deployment that does not know the filters returns every link.
+		// A deployment that does not support the filters returns every link.
 		"GET /api/v1/links":         `{"data":[{"_id":"lnk_9","id":"lnk_9","slug":"other"},{"_id":"lnk_1","id":"lnk_1","slug":"Same"},{"_id":"lnk_2","id":"lnk_2","slug":"moved","domainId":"dom_1"}],"hasMore":false,"nextCursor":null}`,
 		"GET /api/v1/links/lnk_1":   `{"id":"lnk_1","slug":"same","destinationUrl":"https://e.example/same","title":"Same","tags":["a","b"]}`,
 		"GET /api/v1/links/lnk_2":   `{"id":"lnk_2","slug":"moved","destinationUrl":"https://e.example/old","title":"kept","tags":[],"domainId":"dom_1"}`,
@@ -263,8 +264,8 @@ func TestApplyRefusesAFileItCannotTrust(t *testing.T) {
 		"an unknown field":    "links: [{slug: a, url: 'https://e.example', titel: x}]",
 		"no slug":             "links: [{url: 'https://e.example'}]",
 		"the same link twice": "links: [{slug: a, url: 'https://e.example'}, {slug: A, url: 'https://e.example'}]",
-		"a relative end":      "links: [{slug: a, url: 'https://e.example', expiresAt: 7d}]",
-		"no YAML":             "links: [",
+		"a relative expiry":   "links: [{slug: a, url: 'https://e.example', expiresAt: 7d}]",
+		"not YAML":            "links: [",
 		"no host name":        "domains: [{homeUrl: 'https://e.example'}]",
 		"the same host twice": "domains: [{hostname: a.example}, {hostname: A.example}]",
 	} {
@@ -273,7 +274,7 @@ func TestApplyRefusesAFileItCannotTrust(t *testing.T) {
 			t.Errorf("%s: apply returned %+v with the requests %q, want exit code 2 and none", name, got, s.asked)
 		}
 	}
-	s := deployed() // a link that cannot be created does not stop the others
+	s := deployed() // a link that cannot be created does not prevent the others from being applied
 	if got := s.run(t, "links: [{slug: a, domain: none.example, url: 'https://e.example'}, {slug: fresh, url: 'https://e.example/fresh'}]", "apply", "-f", "-"); got.code != ExitPartly || len(s.writes()) != 1 {
 		t.Errorf("apply returned %+v with the writes %q, want exit code 6 and one write", got, s.writes())
 	}
@@ -310,14 +311,14 @@ func TestApplySetsThePagesOfDomains(t *testing.T) {
 	if got := s.run(t, wantedPages, "apply", "-f", "-", "--dry-run"); got.code != 0 || len(s.writes()) > 0 || got.out != diff || !strings.Contains(got.err, "1 created, 1 changed") {
 		t.Errorf("the dry run returned %+v with the writes %q, want none", got, s.writes())
 	}
-	s = have() // a rejected page does not stop the others
+	s = have() // a rejected page does not prevent the others from being applied
 	delete(s.answers, "PATCH /api/v1/domains/dom_1")
 	if got := s.run(t, wantedPages, "apply", "-f", "-"); got.code != ExitPartly || len(s.writes()) != 3 || !strings.Contains(got.err, "1 created, 0 changed, 0 unchanged, 1 failed") {
 		t.Errorf("with a rejected page, apply returned %+v with the writes %q, want exit code 6 and 3 writes", got, s.writes())
 	}
 }
 
-// `links create` prints an address, so the other commands accept it.
+// `links create` prints an address, so the other commands accept an address.
 func TestCommandsNameALinkByItsAddressOrSlug(t *testing.T) {
 	t.Parallel()
 	const (

@@ -131,8 +131,8 @@ func linksUpdate(a *app, fs *flag.FlagSet) action {
 	}, complete)
 }
 
-// linksDelete sends one request for each hundred links. It deletes a single link with its own
-// request. On plans without bulk requests, it deletes the links one by one.
+// linksDelete sends one bulk request per hundred links. For a single link, it sends a plain DELETE.
+// On plans without bulk requests, it deletes the links one by one.
 func linksDelete(a *app, _ *flag.FlagSet) action {
 	single := a.each("deleted", func(ctx context.Context, c *client.Client, id string) error { return c.DeleteLink(ctx, id) })
 	return func(ctx context.Context, names []string) error {
@@ -146,7 +146,7 @@ func linksDelete(a *app, _ *flag.FlagSet) action {
 		err = a.many(ids, "deleted", func(c *client.Client, ids []string) ([]client.BulkChange, error) {
 			return c.DeleteLinks(ctx, ids)
 		})
-		if client.HasCode(err, "PLAN_REQUIRED", "NOT_FOUND", "METHOD_NOT_ALLOWED") { // the plan or the release has no bulk requests
+		if client.HasCode(err, "PLAN_REQUIRED", "NOT_FOUND", "METHOD_NOT_ALLOWED") { // the plan or the release does not include bulk requests
 			return single(ctx, ids)
 		}
 		return err
@@ -180,8 +180,8 @@ func linksChange(a *app, fs *flag.FlagSet) action {
 	}
 }
 
-// asksLink is like asks for a command with a link as its argument: its ID, short address or slug.
-// do gets the ID.
+// asksLink is like asks, for a command that takes a link by its ID, short address or slug. do
+// receives the ID.
 func (a *app) asksLink(do func(ctx context.Context, c *client.Client, id string) error, must ...func() error) action {
 	return a.asks("ID", func(ctx context.Context, c *client.Client, name string) error {
 		id, err := linkID(ctx, c, name, searchLinks)
@@ -194,8 +194,8 @@ func (a *app) asksLink(do func(ctx context.Context, c *client.Client, id string)
 
 const searchLinks = "`linkreel links list --search` finds links."
 
-// linkIDs finds the IDs of links that are given by IDs, short addresses or slugs, and returns each
-// link once. If a link does not exist, linkIDs fails before anything is changed.
+// linkIDs finds the IDs of links that are given by ID, short address or slug, and returns each ID
+// once. If a link does not exist, linkIDs fails before anything is changed.
 func (a *app) linkIDs(ctx context.Context, names []string) ([]string, error) {
 	if len(names) == 0 {
 		return nil, nil
@@ -222,7 +222,7 @@ func (a *app) linkIDs(ctx context.Context, names []string) ([]string, error) {
 	return ids, nil
 }
 
-// many makes one bulk call for each hundred IDs and prints the failed ones.
+// many makes one bulk call per hundred IDs and prints the IDs that failed.
 func (a *app) many(ids []string, done string, do func(*client.Client, []string) ([]client.BulkChange, error)) error {
 	c, err := a.connect()
 	if err != nil {

@@ -50,12 +50,12 @@ func mcpServe(a *app, fs *flag.FlagSet) action {
 	}
 }
 
-// keepOpen does not close standard output when a session ends.
+// keepOpen keeps standard output open when a session ends.
 type keepOpen struct{ io.Writer }
 
 func (keepOpen) Close() error { return nil }
 
-// lockedWriter keeps protocol messages and messages of onlyJSON from interleaving.
+// lockedWriter keeps protocol messages and the responses of onlyJSON from interleaving.
 type lockedWriter struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -67,8 +67,8 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// onlyJSON passes on only lines that are JSON. It responds to other lines with -32700, as JSON-RPC
-// requires. The protocol's own reader would end the session.
+// onlyJSON passes on lines that are JSON and responds to other lines with -32700, as JSON-RPC
+// requires. Without it, the library's reader would end the session.
 func onlyJSON(in io.Reader, out io.Writer) io.Reader {
 	r, w := io.Pipe()
 	go func() {
@@ -133,7 +133,7 @@ Errors start with a code: VALIDATION_ERROR names the wrong fields, SLUG_TAKEN as
 PLAN_REQUIRED and INSUFFICIENT_SCOPE need another plan or key.
 The shareUrl of a video works at once; its page shows progress until the video is ready.`
 
-// These hints tell the assistant what a tool may do, for its own rules about asking the user first.
+// These hints tell the assistant what a tool may do, so it can decide whether to ask the user first.
 var (
 	reads   = &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: new(bool)}
 	adds    = &mcp.ToolAnnotations{DestructiveHint: new(bool)}
@@ -160,7 +160,7 @@ func addTool[In, Out any](s *mcp.Server, hints *mcp.ToolAnnotations, name, descr
 	do func(context.Context, *mcp.CallToolRequest, In) (Out, error), tune ...func(map[string]*jsonschema.Schema)) {
 	schema, err := jsonschema.For[In](nil)
 	if err != nil {
-		panic(err) // the types are ours, and a test registers every tool
+		panic(err) // only a broken type fails here, and a test registers every tool
 	}
 	notNull(schema)
 	for _, f := range tune {
@@ -206,7 +206,7 @@ func among(name string, values ...any) func(map[string]*jsonschema.Schema) {
 	}
 }
 
-// inPart is the error of a tool that works on several records. before describes which of them it
+// inPart is the error of a tool that changes several records. before says which of them may have been
 // changed.
 type inPart struct {
 	before string

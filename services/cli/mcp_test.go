@@ -46,7 +46,7 @@ func toolNames(t *testing.T, k *clitest.Talk) (names []string) {
 			t.Fatal(err)
 		}
 		if tool.Description == "" || tool.InputSchema == nil || tool.OutputSchema == nil || tool.Annotations == nil {
-			t.Errorf("the tool %s must have a description, both schemas and annotations", tool.Name)
+			t.Errorf("the tool %s lacks a description, a schema or annotations", tool.Name)
 		}
 		names = append(names, tool.Name)
 	}
@@ -154,8 +154,8 @@ func TestAssistantSpeaksTheOlderProtocolOnStandardOutputAlone(t *testing.T) {
 	}
 }
 
-// A search takes one request, and the links in its result contain everything that an assistant tells
-// the user.
+// A search takes one request, and the links in its result contain everything that an assistant needs
+// to tell the user.
 func TestAssistantSearchIsOneRequest(t *testing.T) {
 	t.Parallel()
 	s := &scripted{answers: map[string]string{
@@ -260,7 +260,7 @@ func TestAnUploadWhoseVideoCannotBeReadIsNotToldAsFailed(t *testing.T) {
 		k := inMemory(t, srv.URL, func(tl *tools) { tl.folder = folder })
 		got := clitest.Good[videoOut](k, "upload_video", clitest.Args{"path": "clip.mp4", "waitSeconds": seconds})
 		if !sent || got.ShareURL != "https://h.example/v/abc" || !strings.Contains(got.Next, "INSUFFICIENT_SCOPE") {
-			t.Errorf("with waitSeconds %d, the file was sent: %v, and the result is %+v; want it sent, with the share address and a note about INSUFFICIENT_SCOPE", seconds, sent, got)
+			t.Errorf("with waitSeconds %d, the file was sent: %v, and the result is %+v; want true, the share address and a note about INSUFFICIENT_SCOPE", seconds, sent, got)
 		}
 	}
 }
@@ -479,6 +479,6 @@ this is not JSON {
 		continue
 	}
 	if code := <-ended; !refused || !answered || code != ExitOK {
-		t.Errorf("error for the invalid line: %v, response to the ping: %v, exit code %d; want true, true and 0", refused, answered, code)
+		t.Errorf("got an error for the invalid line: %v, a response to the ping: %v, and the exit code %d; want true, true and 0", refused, answered, code)
 	}
 }

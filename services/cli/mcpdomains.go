@@ -14,14 +14,14 @@ func (t *tools) readAccount(s *mcp.Server) {
 		t.getAccount)
 	addTool(s, reads, "list_tags", "List the tags of the account's links and videos in alphabetical order.", t.listTags, within("limit", 1, 100))
 	addTool(s, reads, "list_domains", "List the account's custom domains, whether they are verified, the DNS records to set if they are not, "+
-		"and where visits lead that no link serves.", t.listDomains)
+		"and where visits without a matching link are redirected.", t.listDomains)
 }
 
 func (t *tools) writeDomains(s *mcp.Server) {
 	addTool(s, adds, "add_domain", "Add a custom host name for short links and return the DNS records to set.", t.addDomain)
 	addTool(s, changes, "verify_domain", "Check now whether a domain's DNS records are set.", t.verifyDomain)
-	addTool(s, changes, "update_domain", "Set where visits to a domain lead that no link serves: those of its start page, of unknown "+
-		"addresses and of links that have ended.", t.updateDomain, among("clear", "homeUrl", "notFoundUrl", "expiredUrl"))
+	addTool(s, changes, "update_domain", "Set where a domain redirects visits that no link serves: visits to its start page, to unknown "+
+		"addresses and to links that have ended.", t.updateDomain, among("clear", "homeUrl", "notFoundUrl", "expiredUrl"))
 }
 
 // domainID finds the ID of a domain that is given by its ID or host name. It returns "default" and
@@ -49,7 +49,7 @@ type accountOut struct {
 	Plan            string               `json:"plan"`
 	DefaultDomainID string               `json:"defaultDomainId,omitempty" jsonschema:"domain of new links; absent if it is the default host"`
 	Usage           client.AccountUsage  `json:"usage" jsonschema:"what the account has"`
-	Limits          client.AccountLimits `json:"limits" jsonschema:"what the account may have; null is no limit"`
+	Limits          client.AccountLimits `json:"limits" jsonschema:"what the account may have; null means no limit"`
 }
 
 func (t *tools) getAccount(ctx context.Context, _ *mcp.CallToolRequest, _ nothingIn) (out accountOut, err error) {
@@ -93,7 +93,7 @@ func (t *tools) listTags(ctx context.Context, _ *mcp.CallToolRequest, in listTag
 type domainOut struct {
 	ID          string             `json:"id"`
 	Hostname    string             `json:"hostname"`
-	Status      string             `json:"status" jsonschema:"a link can be made on a domain that is verified"`
+	Status      string             `json:"status" jsonschema:"links can be created only on a verified domain"`
 	Reason      string             `json:"reason,omitempty" jsonschema:"why the last check failed"`
 	Records     []client.DNSRecord `json:"records,omitempty" jsonschema:"DNS records to set while the domain is not verified"`
 	HomeURL     string             `json:"homeUrl,omitempty"`
@@ -157,10 +157,10 @@ func (t *tools) verifyDomain(ctx context.Context, _ *mcp.CallToolRequest, in dom
 
 type updateDomainIn struct {
 	domainIn
-	HomeURL     string   `json:"homeUrl,omitempty" jsonschema:"web address where visits of the start page / lead"`
-	NotFoundURL string   `json:"notFoundUrl,omitempty" jsonschema:"web address where visits of addresses without a link lead"`
-	ExpiredURL  string   `json:"expiredUrl,omitempty" jsonschema:"web address where visits of links that have ended lead, unless the link has its own"`
-	Clear       []string `json:"clear,omitempty" jsonschema:"fields to clear; a field that is neither given nor listed here stays as it is"`
+	HomeURL     string   `json:"homeUrl,omitempty" jsonschema:"web address to which visits to the start page / are redirected"`
+	NotFoundURL string   `json:"notFoundUrl,omitempty" jsonschema:"web address to which visits to addresses without a link are redirected"`
+	ExpiredURL  string   `json:"expiredUrl,omitempty" jsonschema:"web address to which visits to links that have ended are redirected, unless the link has its own"`
+	Clear       []string `json:"clear,omitempty" jsonschema:"fields to clear; a field that is neither given nor listed here does not change"`
 }
 
 func (t *tools) updateDomain(ctx context.Context, _ *mcp.CallToolRequest, in updateDomainIn) (out domainOut, err error) {

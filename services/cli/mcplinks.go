@@ -15,10 +15,10 @@ import (
 )
 
 func (t *tools) readLinks(s *mcp.Server) {
-	addTool(s, reads, "find_links", "List the account's short links, newest first, or search them. A link must match everything that is given. Archived links are included unless archived says otherwise.",
+	addTool(s, reads, "find_links", "List the account's short links, newest first, or search them. A link must match all given fields. Archived links are included unless archived says otherwise.",
 		t.findLinks, within("limit", 1, 100), among("archived", "false", "true", "all"))
 	addTool(s, reads, "get_link", "Show one short link: its short address, destination, clicks, expiry, tags and rules.", t.getLink)
-	addTool(s, reads, "explain_link", "Say where a visit to a link would lead and why. The visit is not counted. A value that you omit is "+
+	addTool(s, reads, "explain_link", "Show where a visit to a link would be redirected, and why. The visit is not counted. A value that you omit is "+
 		"unknown, so conditions on it are not met.", t.explainLink, within("percent", 0, 99),
 		among("device", devices...), among("system", systems...))
 	addTool(s, reads, "check_slug", "Say whether a slug is available. Does not reserve it.", t.checkSlug)
@@ -31,9 +31,9 @@ func (t *tools) writeLinks(s *mcp.Server) {
 		"it handles visits. The slug and domain cannot be changed.", t.updateLink, routingSchema,
 		among("clear", "title", "tags", "externalId", "expires", "ogTitle", "ogDescription", "ogImage", "starts", "expiredUrl", "password",
 			"maxClicks", "rules"))
-	addTool(s, changes, "update_links", "Make the same change to up to 100 short links: tags, archived or expiry. Needs plan business.",
+	addTool(s, changes, "update_links", "Make the same change to up to 100 short links: tags, archived or expiry. Requires the business plan.",
 		t.updateLinks, among("clear", "tags", "expires"))
-	addTool(s, changes, "delete_link", "Delete a short link for good. Visitors get 404 at once. To hide a link from lists, archive it instead.",
+	addTool(s, changes, "delete_link", "Permanently delete a short link. Visitors get 404 immediately. To hide a link from lists, archive it instead.",
 		t.deleteLink)
 }
 
@@ -81,7 +81,7 @@ type linkOut struct {
 	ID             string   `json:"id"`
 	ShortURL       string   `json:"shortUrl" jsonschema:"the address to share"`
 	Slug           string   `json:"slug"`
-	DestinationURL string   `json:"destinationUrl" jsonschema:"where visits lead that no rule matches"`
+	DestinationURL string   `json:"destinationUrl" jsonschema:"where visits that match no rule are redirected"`
 	Title          string   `json:"title,omitempty"`
 	Clicks         int64    `json:"clicks" jsonschema:"all clicks so far"`
 	Status         string   `json:"status" jsonschema:"active, scheduled (before its start), expired, exhausted (maxClicks is reached) or taken_down (by the operator)"`
@@ -101,7 +101,7 @@ type createLinkIn struct {
 	Slug          string   `json:"slug,omitempty" jsonschema:"last part of the short address, such as spring-sale; generated if omitted"`
 	Title         string   `json:"title,omitempty" jsonschema:"private label"`
 	Domain        string   `json:"domain,omitempty" jsonschema:"host name or id of a verified custom domain, or default for the default host; the account's default domain if omitted"`
-	Tags          []string `json:"tags,omitempty" jsonschema:"tags for finding the link; up to 20 of 1 to 50 characters without comma"`
+	Tags          []string `json:"tags,omitempty" jsonschema:"tags for finding the link; up to 20, each of 1 to 50 characters, without commas"`
 	ExternalID    string   `json:"externalId,omitempty" jsonschema:"id of the link in another system; unique in the account"`
 	Archived      bool     `json:"archived,omitempty" jsonschema:"true hides the link from lists; it keeps redirecting"`
 	Expires       string   `json:"expires,omitempty" jsonschema:"when the link expires: a time from now such as 7d or 12h, or a date such as 2027-01-31T12:00:00Z; never if omitted"`
@@ -158,7 +158,7 @@ func linkToAssistant(l *client.Link) linkOut {
 	return out
 }
 
-// linkRow returns a link in the form of a list.
+// linkRow returns the fields of a link that lists contain.
 func linkRow(l *client.LinkSummary) linkOut {
 	return linkOut{
 		ID: l.ID, ShortURL: l.ShortURL, Slug: l.Slug, DestinationURL: l.DestinationURL, Title: l.Title, Clicks: l.Clicks, Status: l.Status,
@@ -208,11 +208,11 @@ type updateLinkIn struct {
 	Title         string   `json:"title,omitempty" jsonschema:"new private label"`
 	ExternalID    string   `json:"externalId,omitempty" jsonschema:"id of the link in another system; unique in the account"`
 	Archived      *bool    `json:"archived,omitempty" jsonschema:"true hides the link from lists, and it keeps redirecting; false shows it again"`
-	Expires       string   `json:"expires,omitempty" jsonschema:"new time at which the link expires: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z; list expires in clear for never"`
+	Expires       string   `json:"expires,omitempty" jsonschema:"new time at which the link expires: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z; to remove the expiry, list expires in clear"`
 	OGTitle       string   `json:"ogTitle,omitempty" jsonschema:"new title that social networks show"`
 	OGDescription string   `json:"ogDescription,omitempty" jsonschema:"new text that social networks show"`
 	OGImage       string   `json:"ogImage,omitempty" jsonschema:"address of a new picture that social networks show"`
-	Clear         []string `json:"clear,omitempty" jsonschema:"fields to clear; a field that is neither given nor listed here stays as it is"`
+	Clear         []string `json:"clear,omitempty" jsonschema:"fields to clear; a field that is neither given nor listed here does not change"`
 	routingIn
 }
 
@@ -294,8 +294,8 @@ type updateLinksIn struct {
 	IDs []string `json:"ids" jsonschema:"ids (lnk_…), short addresses or slugs of the links"`
 	tagsIn
 	Archived *bool    `json:"archived,omitempty" jsonschema:"true hides the links from lists, and they keep redirecting; false shows them again"`
-	Expires  string   `json:"expires,omitempty" jsonschema:"new time at which the links expire: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z; list expires in clear for never"`
-	Clear    []string `json:"clear,omitempty" jsonschema:"fields to clear; a field that is neither given nor listed here stays as it is"`
+	Expires  string   `json:"expires,omitempty" jsonschema:"new time at which the links expire: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z; to remove the expiry, list expires in clear"`
+	Clear    []string `json:"clear,omitempty" jsonschema:"fields to clear; a field that is neither given nor listed here does not change"`
 }
 
 type updateLinksOut struct {
@@ -352,7 +352,7 @@ func (t *tools) updateLinks(ctx context.Context, _ *mcp.CallToolRequest, in upda
 	case client.IsValidation(err), client.IsAuthentication(err), client.IsPermission(err):
 		return out, &inPart{"No link was changed:", err}
 	case err != nil:
-		return out, &inPart{"Some of the links may have been changed. Call this again: links that have the change already stay as they are. The error was:", err}
+		return out, &inPart{"Some of the links may have been changed. Call this again: links that already have the change are not affected. The error was:", err}
 	}
 	for i, r := range results {
 		if r.Error != nil {

@@ -18,20 +18,20 @@ var (
 
 // routingIn contains the settings with which an assistant can change how a link handles visits.
 type routingIn struct {
-	RedirectType int    `json:"redirectType,omitempty" jsonschema:"HTTP status of the redirect; a new link has 302; browsers remember a 301 or 308 for a minute, and repeated visits in that minute are not counted; 301 and 308 exclude password and maxClicks"`
-	ForwardQuery *bool  `json:"forwardQuery,omitempty" jsonschema:"true adds the visitor's query to the destination, false does not; a new link does not; parameters that the destination has itself stay, except utm_ ones"`
-	ForwardPath  *bool  `json:"forwardPath,omitempty" jsonschema:"true appends the path after the slug to the destination's path; with false, as a new link has it, a longer path is a 404"`
-	Starts       string `json:"starts,omitempty" jsonschema:"when the link starts; visits before get 404; a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z"`
-	ExpiredURL   string `json:"expiredUrl,omitempty" jsonschema:"where visits lead after the link has ended by expires or maxClicks; without it they get a page that says so, or go where the domain sends them"`
+	RedirectType int    `json:"redirectType,omitempty" jsonschema:"HTTP status of the redirect; a new link has 302; browsers remember a 301 or 308 for a minute, and repeated visits in that minute are not counted; 301 and 308 cannot be combined with password or maxClicks"`
+	ForwardQuery *bool  `json:"forwardQuery,omitempty" jsonschema:"true adds the visitor's query to the destination, false does not; a new link does not; parameters that the destination already has are kept, except utm_ ones"`
+	ForwardPath  *bool  `json:"forwardPath,omitempty" jsonschema:"true appends the path after the slug to the destination's path; with false, the default for a new link, a longer path is a 404"`
+	Starts       string `json:"starts,omitempty" jsonschema:"when the link starts; earlier visits get 404; a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z"`
+	ExpiredURL   string `json:"expiredUrl,omitempty" jsonschema:"where visits are redirected after the link has ended by expires or maxClicks; if omitted, visitors get the domain's page for ended links, or a page that says so"`
 	Password     string `json:"password,omitempty" jsonschema:"visitors must enter it; 1 to 256 characters; replaces an earlier one"`
-	MaxClicks    int    `json:"maxClicks,omitempty" jsonschema:"number of clicks after which the link ends; all clicks that it ever had count"`
-	Rules        []rule `json:"rules,omitempty" jsonschema:"up to 20; replaces all rules the link has, so repeat those that stay; a visit leads to the first rule with all conditions met, otherwise to url"`
+	MaxClicks    int    `json:"maxClicks,omitempty" jsonschema:"number of clicks after which the link ends; all its clicks so far count"`
+	Rules        []rule `json:"rules,omitempty" jsonschema:"up to 20; replaces all rules of the link, so repeat those to keep; a visit is redirected to the url of the first rule with all conditions met, otherwise to the link's url"`
 }
 
 type rule struct {
 	Name string   `json:"name" jsonschema:"name that the statistics show"`
 	When ruleWhen `json:"when" jsonschema:"at least one condition; all that are given must be met, and each is independent of the others: ios says nothing about device"`
-	URL  string   `json:"url" jsonschema:"where visits lead if the rule matches"`
+	URL  string   `json:"url" jsonschema:"where visits are redirected if the rule matches"`
 }
 
 type ruleWhen struct {
@@ -39,7 +39,7 @@ type ruleWhen struct {
 	Device   []string          `json:"device,omitempty" jsonschema:"desktop, phone or tablet; one of them must match"`
 	System   []string          `json:"system,omitempty" jsonschema:"windows, macos, linux, ios, android, chromeos or other; one of them must match; a phone or tablet of any kind needs device instead"`
 	Language []string          `json:"language,omitempty" jsonschema:"language tags such as de or pt-BR; one must be the language that the browser prefers; de also matches de-AT"`
-	Query    map[string]string `json:"query,omitempty" jsonschema:"parameters that the visit must have, with their values; * is any value"`
+	Query    map[string]string `json:"query,omitempty" jsonschema:"parameters that the visit must have, with their values; * means any value"`
 	From     string            `json:"from,omitempty" jsonschema:"visits from then on: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z"`
 	Until    string            `json:"until,omitempty" jsonschema:"visits before then: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z"`
 	Percent  int               `json:"percent,omitempty" jsonschema:"percentage, 1 to 99, of the visitors who meet the other conditions; a visitor always falls into the same share, and the shares of several rules do not overlap"`
@@ -157,7 +157,7 @@ type explainLinkIn struct {
 	Query    string `json:"query,omitempty" jsonschema:"the visit's whole query, such as a=1&b=2"`
 	Path     string `json:"path,omitempty" jsonschema:"the path after the slug, such as /a/b"`
 	At       string `json:"at,omitempty" jsonschema:"time of the visit: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z; now if omitted"`
-	Percent  *int   `json:"percent,omitempty" jsonschema:"the visitor's place, 0 to 99, for rules with a percentage; such rules are skipped if omitted"`
+	Percent  *int   `json:"percent,omitempty" jsonschema:"the visitor's percentile, 0 to 99, for rules with a percentage; if omitted, such rules are skipped"`
 }
 
 func (t *tools) explainLink(ctx context.Context, _ *mcp.CallToolRequest, in explainLinkIn) (*client.LinkExplained, error) {

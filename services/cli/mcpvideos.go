@@ -14,7 +14,7 @@ import (
 )
 
 func (t *tools) readVideos(s *mcp.Server) {
-	addTool(s, reads, "find_videos", "List the account's videos, newest first, or search them. A video must match everything that is given.",
+	addTool(s, reads, "find_videos", "List the account's videos, newest first, or search them. A video must match all given fields.",
 		t.findVideos, within("limit", 1, 100), among("status", "uploading", "processing", "ready", "failed"), among("privacy", privacies...))
 	addTool(s, reads, "get_video", "Show a video: status, progress, share link, views, captions, who may see it, or why it failed. Can wait "+
 		"until it is ready or has failed.", t.getVideo, within("waitSeconds", 0, 600))
@@ -24,12 +24,12 @@ func (t *tools) writeVideos(s *mcp.Server) {
 	addTool(s, changes, "update_video", "Change a video's title, description, tags or external id.", t.updateVideo,
 		among("clear", "title", "description", "tags", "externalId"))
 	addTool(s, changes, "set_video_access", "Change who may see a video: its privacy, password or expiry, whether visitors may download it, "+
-		"and which sites may embed it. What you omit stays as it is.", t.setVideoAccess, among("privacy", privacies...))
+		"and which sites may embed it. Settings that you omit do not change.", t.setVideoAccess, among("privacy", privacies...))
 	addTool(s, changes, "set_captions", "Set the captions of a video in one language from WebVTT text, or remove them.", t.setCaptions)
 	addTool(s, changes, "set_thumbnail", "Use the frame at a second of the video as its thumbnail, or restore the automatic one.", t.setThumbnail)
-	addTool(s, changes, "delete_video", "Delete a video for good, in any state.", t.deleteVideo)
+	addTool(s, changes, "delete_video", "Permanently delete a video in any state.", t.deleteVideo)
 	if t.folder == "" {
-		return // an assistant reads strangers' texts, so the user decides which files it may upload
+		return // an assistant may follow text from strangers, so the user decides which files it may upload
 	}
 	addTool(s, adds, "upload_video", "Upload a video file from the folder of videos on this machine and return its share link. Reports "+
 		"progress. To resume an upload, call it again with the same file.", t.uploadVideo,
@@ -130,8 +130,8 @@ func (out *videoOut) allow(a *client.VideoAccess) {
 }
 
 // changed reads a video after a change whose response did not contain the whole video. The change has
-// already been made, so a failed read is not an error of the tool. In that case, changed returns known,
-// which is what the tool knows without the read, with a note.
+// already been made, so a failed read is not an error of the tool. In that case, changed returns
+// known, the fields that the tool knows without reading the video, and adds a note.
 func (t *tools) changed(ctx context.Context, known videoOut) videoOut {
 	v, err := t.client.GetVideo(ctx, known.ID)
 	if err != nil {
@@ -192,7 +192,7 @@ type videoIn struct {
 
 type getVideoIn struct {
 	videoIn
-	WaitSeconds int `json:"waitSeconds,omitempty" jsonschema:"seconds to wait at most until the video is ready or failed; 0 or omitted returns at once"`
+	WaitSeconds int `json:"waitSeconds,omitempty" jsonschema:"maximum number of seconds to wait until the video is ready or has failed; if 0 or omitted, the tool returns immediately"`
 }
 
 func (t *tools) getVideo(ctx context.Context, req *mcp.CallToolRequest, in getVideoIn) (out videoOut, err error) {
@@ -223,7 +223,7 @@ type updateVideoIn struct {
 	Title       string   `json:"title,omitempty" jsonschema:"new title; viewers see it"`
 	Description string   `json:"description,omitempty" jsonschema:"new description; viewers see it"`
 	ExternalID  string   `json:"externalId,omitempty" jsonschema:"id of the video in another system; unique in the account"`
-	Clear       []string `json:"clear,omitempty" jsonschema:"fields to clear; a field that is neither given nor listed here stays as it is"`
+	Clear       []string `json:"clear,omitempty" jsonschema:"fields to clear; a field that is neither given nor listed here does not change"`
 }
 
 func (t *tools) updateVideo(ctx context.Context, _ *mcp.CallToolRequest, in updateVideoIn) (out videoOut, err error) {
@@ -266,9 +266,9 @@ func (t *tools) updateVideo(ctx context.Context, _ *mcp.CallToolRequest, in upda
 
 type setVideoAccessIn struct {
 	videoIn
-	Privacy       string   `json:"privacy,omitempty" jsonschema:"public: anyone, and search engines may list it; unlisted: anyone with the address, not listed; password: whoever enters the password; expiring: anyone with the address until expires; each replaces the former, with its password or expiry"`
-	Password      string   `json:"password,omitempty" jsonschema:"viewers must enter it; without privacy it makes the privacy password"`
-	Expires       string   `json:"expires,omitempty" jsonschema:"when the share link expires: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z; without privacy it makes the privacy expiring, and a password no longer applies"`
+	Privacy       string   `json:"privacy,omitempty" jsonschema:"public: anyone, and search engines may list it; unlisted: anyone with the address, not listed; password: whoever enters the password; expiring: anyone with the address until expires; each replaces the previous privacy and its password or expiry"`
+	Password      string   `json:"password,omitempty" jsonschema:"viewers must enter it; if privacy is omitted, it becomes password"`
+	Expires       string   `json:"expires,omitempty" jsonschema:"when the share link expires: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z; if privacy is omitted, it becomes expiring, and a password no longer applies"`
 	AllowDownload *bool    `json:"allowDownload,omitempty" jsonschema:"whether visitors may download the file"`
 	EmbedOrigins  []string `json:"embedOrigins,omitempty" jsonschema:"the only sites that may embed the video, such as https://www.example.com; replaces the earlier list"`
 	EmbedAnywhere bool     `json:"embedAnywhere,omitempty" jsonschema:"true allows every site to embed the video"`
@@ -369,12 +369,12 @@ func (t *tools) deleteVideo(ctx context.Context, _ *mcp.CallToolRequest, in vide
 type uploadVideoIn struct {
 	Path        string   `json:"path" jsonschema:"the video file on this machine; a bare name is a file in the folder of videos"`
 	Title       string   `json:"title,omitempty" jsonschema:"title of the video; the file's name if omitted"`
-	Tags        []string `json:"tags,omitempty" jsonschema:"tags for finding the video; up to 20 of 1 to 50 characters without comma"`
+	Tags        []string `json:"tags,omitempty" jsonschema:"tags for finding the video; up to 20, each of 1 to 50 characters, without commas"`
 	ExternalID  string   `json:"externalId,omitempty" jsonschema:"id of the video in another system; unique in the account"`
 	Privacy     string   `json:"privacy,omitempty" jsonschema:"public: anyone, and search engines may list it; unlisted: anyone with the address, not listed; password: whoever enters the password; expiring: anyone with the address until expires; public if omitted"`
-	Password    string   `json:"password,omitempty" jsonschema:"viewers must enter it; without privacy it makes the privacy password"`
-	Expires     string   `json:"expires,omitempty" jsonschema:"when the share link expires: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z; without privacy it makes the privacy expiring; not with a password"`
-	WaitSeconds *int     `json:"waitSeconds,omitempty" jsonschema:"seconds to wait at most after the upload until the video is ready; 45 if omitted"`
+	Password    string   `json:"password,omitempty" jsonschema:"viewers must enter it; if privacy is omitted, it becomes password"`
+	Expires     string   `json:"expires,omitempty" jsonschema:"when the share link expires: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z; if privacy is omitted, it becomes expiring; cannot be combined with a password"`
+	WaitSeconds *int     `json:"waitSeconds,omitempty" jsonschema:"maximum number of seconds to wait after the upload until the video is ready; 45 if omitted"`
 }
 
 func (t *tools) uploadVideo(ctx context.Context, req *mcp.CallToolRequest, in uploadVideoIn) (out videoOut, err error) {
@@ -425,8 +425,8 @@ func (t *tools) allowed(path string) (string, error) {
 	return path, nil
 }
 
-// teller is a watcher that sends progress notifications if the caller requested them. The upload is
-// 0 to 100, and the preparation is 100 to 200.
+// teller is a watcher that sends progress notifications if the caller requested them. The upload
+// counts from 0 to 100, and the preparation from 100 to 200.
 type teller struct {
 	t    *tools
 	tell func(progress float64, message string)

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// nearest returns the word of known that the user probably meant by word. It returns "" if none is
-// near. A near word differs in at most two letters, and in fewer if it is short.
+// nearest returns the word in known that the user probably meant by word, or "" if none is close. A
+// close word differs in at most two letters, or in fewer if it is short.
 func nearest(word string, known []string) string {
 	if len(word) > 64 { // too long for a mistyped command
 		return ""
@@ -53,7 +53,7 @@ func (p program) unknown(words []string) error {
 	for _, row := range p.rows() {
 		names = append(names, row[0])
 	}
-	// Arguments may follow, so use the fewest words that are near a command.
+	// Arguments may follow, so use the fewest words that are close to a command.
 	for n := range words {
 		given := strings.Join(words[:n+1], " ")
 		if near := nearest(given, names); near != "" {
@@ -93,8 +93,8 @@ func unknownFlag(err error, c command, fs *flag.FlagSet) error {
 	return usagef("there is no flag --%s; see linkreel %s --help", name, c.name)
 }
 
-// leading takes the flags of every command from the start of args. `linkreel --json links list` is
-// the same as `linkreel links list --json`.
+// leading splits off the flags at the start of args that every command accepts. `linkreel --json
+// links list` is the same as `linkreel links list --json`.
 func leading(args []string) (flags, rest []string) {
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
 	new(app).globals(fs)

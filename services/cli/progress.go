@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// bar shows the progress of a long operation in one line, which it overwrites. Without a terminal,
-// it shows nothing.
+// bar shows the progress of a long operation on one line, which it overwrites. Without a terminal, it
+// shows nothing.
 type bar struct {
 	a     *app
 	name  string
@@ -48,7 +48,7 @@ func (b *bar) set(n int64) {
 	}
 }
 
-// start sets the number of bytes that were done before this run.
+// start sets the number of bytes that an earlier run has already transferred.
 func (b *bar) start(n int64) { b.lastN, b.now = n, n }
 
 func (b *bar) paint() {
@@ -73,7 +73,7 @@ func (b *bar) paint() {
 	b.shown = true
 }
 
-// clear makes room for another line.
+// clear erases the bar, so that another line can be printed.
 func (b *bar) clear() {
 	if b.shown {
 		fmt.Fprint(b.a.env.Err, "\r\x1b[2K")
@@ -81,7 +81,7 @@ func (b *bar) clear() {
 	}
 }
 
-// end leaves the last state of the bar on the screen.
+// end stops the bar and leaves its last state on the screen.
 func (b *bar) end() {
 	if b.shown {
 		fmt.Fprintln(b.a.env.Err)

@@ -24,7 +24,7 @@ func rulesText(rules []client.LinkRule) string {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(rules) // texts, numbers and times can always be encoded
+	_ = enc.Encode(rules) // strings, numbers and times can always be encoded
 	return strings.TrimSpace(b.String())
 }
 
@@ -139,7 +139,7 @@ func routingFacts(l *client.Link) []string {
 	out := []string{"redirect type", kind, "forwards query", yes[l.ForwardQuery], "forwards path", yes[l.ForwardPath],
 		"starts", when(l.StartsAt), "after the end", text(l.ExpiredURL), "password", yes[l.HasPassword], "click limit", most}
 	for _, r := range l.Rules {
-		conditions, _ := json.Marshal(r.When) // texts, numbers and times can always be encoded
+		conditions, _ := json.Marshal(r.When) // strings, numbers and times can always be encoded
 		out = append(out, "rule", fmt.Sprintf("%s: %s → %s", r.Name, conditions, r.URL))
 	}
 	return out
@@ -191,7 +191,8 @@ type exportedLink struct {
 	Rules []client.LinkRule `json:"rules,omitempty"`
 }
 
-// withRules returns a link in the form of an export. found is false if the link no longer exists.
+// withRules returns a link as an export contains it, with its rules. found is false if the link no
+// longer exists.
 func withRules(ctx context.Context, c *client.Client, l client.LinkSummary) (out exportedLink, found bool, err error) {
 	out.LinkSummary = l
 	if !l.HasRules {

@@ -69,8 +69,8 @@ func TestExplainAndAvailable(t *testing.T) {
 	}
 }
 
-// Both export formats must be imported without changes. A list has no rules, so only a link with
-// rules needs another request.
+// Importing an export in either format must restore the same links. A list omits the rules, so only a
+// link with rules needs another request.
 func TestAnExportIsImportedWithWhatLinksDecide(t *testing.T) {
 	t.Parallel()
 	const common = `"slug":"abc","destinationUrl":"https://e.example/","shortUrl":"http://old.example/abc","createdAt":1767225600000,"status":"active","tags":[],"archived":false,`
@@ -87,7 +87,7 @@ func TestAnExportIsImportedWithWhatLinksDecide(t *testing.T) {
 		s.asked = nil
 		table := s.run(t, "", "links", "export", "--format", format)
 		if table.code != 0 || slices.Contains(s.asked, "GET /api/v1/links/lnk_2") {
-			t.Fatalf("the export as %s returned %+v with the requests %q", format, table, s.asked)
+			t.Fatalf("the export as %s returned %+v with the requests %q, want exit code 0 and no request for lnk_2", format, table, s.asked)
 		}
 		s.asked = nil
 		got := s.run(t, "", "links", "import", file(t, "links."+format, table.out))
@@ -97,7 +97,7 @@ func TestAnExportIsImportedWithWhatLinksDecide(t *testing.T) {
 		var sent struct{ URLs []json.RawMessage }
 		_, body, _ := strings.Cut(s.asked[len(s.asked)-1], "/bulk ")
 		if err := json.Unmarshal([]byte(body), &sent); err != nil || len(sent.URLs) != 2 {
-			t.Fatalf("the import of %s sent %[3]s, want 2 links (%[2]v)", format, err, body)
+			t.Fatalf("the import of %s sent %[3]s, want 2 links (error %[2]v)", format, err, body)
 		}
 		for i, want := range []string{
 			`"forwardQuery":true,"forwardPath":true,"startsAt":1767225600456,"expiredUrl":"https://e.example/over","maxClicks":7,"rules":` + ruleText +
@@ -164,23 +164,23 @@ func TestApplyKnowsWhatALinkDecides(t *testing.T) {
 	sent := strings.NewReplacer("%", "at", "phone", "mobile", "de-AT", "de-at").Replace(rule)
 	if got, wrote := run(`"redirectType":301,"rules":[]`, decidingFile); got.code != 0 || len(wrote) != 1 || wrote[0] != `PATCH /api/v1/links/lnk_1 {`+
 		`"redirectType":302,"forwardQuery":true,"startsAt":1800000000000,"expiredUrl":"https://e.example/over","password":"secret","maxClicks":7,"rules":`+sent+`}` {
-		t.Errorf("applying new values returned %+v with the writes %q", got, wrote)
+		t.Errorf("applying new values returned %+v with the writes %q, want one PATCH with every new value", got, wrote)
 	} else if strings.Contains(got.out, "secret") {
 		t.Errorf("the output contains the password: %s", got.out)
 	}
 	const none = "links: [{slug: same, url: 'https://e.example/same', startsAt: never, expiredUrl: '', password: '', maxClicks: 0, rules: []}]"
 	if got, wrote := run(shown, none); got.code != 0 || len(wrote) != 1 || wrote[0] != `PATCH /api/v1/links/lnk_1 {"startsAt":null,"expiredUrl":null,"password":null,"maxClicks":null,"rules":[]}` {
-		t.Errorf("removing all values returned %+v with the writes %q", got, wrote)
+		t.Errorf("removing all values returned %+v with the writes %q, want one PATCH that clears every value", got, wrote)
 	}
 	for name, rules := range map[string]string{"an unknown condition": "{browser: [x]}", "a relative time": "{from: 7d}"} {
 		if got, wrote := run(shown, "links: [{slug: same, url: 'https://e.example/same', rules: [{name: a, when: "+rules+", url: 'https://e.example/'}]}]"); got.code != ExitUsage || len(wrote) > 0 {
-			t.Errorf("%s returned %+v with the writes %q, want exit code 2 and none", name, got, wrote)
+			t.Errorf("%s returned %+v with the writes %q, want exit code 2 and no writes", name, got, wrote)
 		}
 	}
 	fresh, wrote := run(shown, strings.ReplaceAll(strings.ReplaceAll(decidingFile, "slug: same", "slug: fresh"), "redirectType: 302\n    ", ""))
 	if fresh.code != 0 || len(wrote) != 1 || wrote[0] != `POST /api/v1/links {"url":"https://e.example/same","slug":"fresh","domainId":"default","forwardQuery":true,"startsAt":1800000000000,`+
 		`"expiredUrl":"https://e.example/over","password":"secret","maxClicks":7,"rules":`+sent+`}` {
-		t.Errorf("a new link returned %+v with the writes %q", fresh, wrote)
+		t.Errorf("applying a new link returned %+v with the writes %q, want one POST with every value", fresh, wrote)
 	}
 }
 
@@ -200,7 +200,7 @@ func TestAnAssistantSetsAndSeesWhatALinkDecides(t *testing.T) {
 	got := clitest.Good[linkOut](k, "create_link", all)
 	if got.RedirectType != 308 || !got.ForwardQuery || got.StartsAt != "2027-01-15T08:00:00Z" || !got.HasPassword || got.MaxClicks != 7 || len(got.Rules) != 1 ||
 		got.Rules[0].When.From != "2027-01-15T08:00:00Z" || got.Rules[0].When.Percent != 50 {
-		t.Errorf("create_link returned %+v", got)
+		t.Errorf("create_link returned %+v, want every routing setting", got)
 	}
 	delete(all, "url")
 	all["id"], all["forwardQuery"] = "lnk_3", false
@@ -243,6 +243,6 @@ func TestADomainsPages(t *testing.T) {
 		t.Errorf("the requests are %q, want %q", s.asked, want)
 	}
 	if got := s.run(t, "", "domains", "update", "dom_1"); got.code != ExitUsage || len(s.asked) != 1 {
-		t.Errorf("an update without changes returned %+v with the requests %q, want exit code 2", got, s.asked)
+		t.Errorf("an update without changes returned %+v with the requests %q, want exit code 2 and no new request", got, s.asked)
 	}
 }

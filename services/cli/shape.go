@@ -15,8 +15,8 @@ import (
 // action runs a command with its arguments.
 type action = func(ctx context.Context, args []string) error
 
-// asks returns the action of a command. The command has one argument, which what describes, or no
-// argument if what is "". The action runs the checks in must and then calls do with dial's client.
+// asks returns the action of a command with one argument, described by what, or with none if what is
+// "". The action runs the checks in must and then calls do with the client that dial returns.
 func asks[C any](dial func() (C, error), what string, do func(context.Context, C, string) error, must []func() error) action {
 	return func(ctx context.Context, args []string) error {
 		word, err := "", none(args)
@@ -81,7 +81,7 @@ func (a *app) each(done string, do func(context.Context, *client.Client, string)
 	return each(a, a.connect, done, do)
 }
 
-// every calls do for each name and prints the failed ones.
+// every calls do for each name and prints the names that failed.
 func (a *app) every(ctx context.Context, names []string, do func(name string) error) error {
 	var last error
 	failed := 0
@@ -102,7 +102,7 @@ func (a *app) every(ctx context.Context, names []string, do func(name string) er
 	return last
 }
 
-// did reports a successful operation on the record with an ID.
+// did reports a successful operation on the record with the given ID.
 func (a *app) did(done, id string) error {
 	return a.print(map[string]any{"id": id, done: true}, func(io.Writer) { a.note("%s %s", done, clean(id)) })
 }
@@ -129,7 +129,7 @@ func (a *app) table(head ...string) *table {
 	return t
 }
 
-// show prints up to most records, or all records if most is 0.
+// show prints records. most limits their number, and 0 means all.
 func show[T any](t *table, records iter.Seq2[T, error], most int, cells func(T) []string) error {
 	n := 0
 	for record, err := range records {

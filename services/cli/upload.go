@@ -33,7 +33,7 @@ type uploader struct {
 
 // watcher is notified of the progress of an upload.
 type watcher interface {
-	resumed(id string)        // the upload continues one that an earlier run started
+	resumed(id string)        // the upload resumes one that an earlier run started
 	sent(n, total int64)      // n of total bytes are stored
 	prepared(v *client.Video) // the state of the video while the service prepares it
 }
@@ -49,8 +49,9 @@ type begun struct {
 	Seal    string `json:"seal,omitempty"` // a hash of the password and the expiry; see seal
 }
 
-// seal lets a later run detect a different password or expiry. Otherwise a video could keep the
-// protection of a stopped run. Its HMAC key is the API key, which is as secret as the file.
+// seal lets a later run detect a different password or expiry. Otherwise a resumed video could keep
+// the protection that was set in the stopped run. Its HMAC key is the API key, which is as secret as
+// the file.
 func (u *uploader) seal(key string) string {
 	h := hmac.New(sha256.New, []byte(key))
 	fmt.Fprintf(h, "%q %q", u.in.Password, u.expires)
@@ -66,7 +67,7 @@ func (u *uploader) bring(ctx context.Context, file string, patience time.Duratio
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // opened only for reading
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -157,7 +158,7 @@ func (u *uploader) record(ctx context.Context, file, memory string, w watcher) (
 	var m begun
 	b, err := os.ReadFile(memory)
 	if err == nil && !u.again {
-		_ = json.Unmarshal(b, &m) // start again if it is unreadable
+		_ = json.Unmarshal(b, &m) // if the state is unreadable, start over
 	}
 	if m.Seal != u.seal(m.Key) {
 		m = begun{}

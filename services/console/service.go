@@ -2,9 +2,9 @@
 // calls the public API with the person's session as the key and renders the responses as
 // HTML. It stores nothing, so replacing a pod signs nobody out.
 //
-// The console calls the API through the Go client (libs/clients/go). internal/web has the pages,
-// internal/text has all English texts, and libs/design has the visual design. libs/signin
-// defines the calls to auth for sign-in. web/*.ts has the few functions that need JavaScript.
+// The console calls the API through the Go client (libs/clients/go). internal/web contains the pages,
+// internal/text all English texts, and libs/design the visual design. libs/signin defines the calls
+// to auth for sign-in. web/*.ts contains the few functions that need JavaScript.
 //
 // To add a page, write a handler and its template in internal/web (copy links.go and
 // templates/links.html), add its sentences to internal/text, and add a row to the table in
@@ -39,7 +39,7 @@ type Config struct {
 	// "/api/v1/links=http://links:8080,/=http://auth:8080". The longest matching path wins.
 	// If there are no routes, all calls go to BaseURL.
 	APIRoutes map[string]string `env:"LINKREEL_API_ROUTES" envKeyValSeparator:"="`
-	// StorageURL is the start of the videos' signed URLs. Use the same value as for the videos
+	// StorageURL is the beginning of the videos' signed URLs. Use the same value as for the videos
 	// service.
 	StorageURL string `env:"LINKREEL_STORAGE_PUBLIC_URL" envDefault:"https://storage.googleapis.com"`
 	// AuthURL is auth's internal address. InternalToken is the secret shared by the console
@@ -48,8 +48,8 @@ type Config struct {
 	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
 	// TrustedProxies are the networks from which X-Forwarded-For is trusted.
 	TrustedProxies []netip.Prefix `env:"LINKREEL_TRUSTED_PROXIES"`
-	// TrustedProxyHops is how many addresses the proxies append to X-Forwarded-For. If it is
-	// set, TrustedProxies is ignored. Google's load balancers append two.
+	// TrustedProxyHops is the number of addresses that the proxies append to X-Forwarded-For. If it
+	// is set, TrustedProxies is ignored. Google's load balancers append two.
 	TrustedProxyHops int `env:"LINKREEL_TRUSTED_PROXY_HOPS"`
 
 	// Now is the clock; nil means the system's clock.

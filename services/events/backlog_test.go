@@ -14,8 +14,8 @@ import (
 	"github.com/linkreel/linkreel/services/events"
 )
 
-// A hanging receiver has hundreds of deliveries that were deferred once and are now due. One later
-// delivery of another webhook must still be sent.
+// A hanging receiver has hundreds of deliveries that were deferred once and are now due. A
+// later delivery of another webhook must still be sent.
 func TestABacklogHidesNobodyFromSweeps(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -48,8 +48,8 @@ func TestABacklogHidesNobodyFromSweeps(t *testing.T) {
 	eventually(t, "the other webhook gets its message", func() bool { return len(answers.messages()) > 0 })
 }
 
-// A stopping replica waits for its slow attempts. Other replicas settle the changes in the
-// meantime. They immediately send the events that the stopping replica settled last.
+// A stopping replica waits for its slow attempts. In the meantime, other replicas settle the
+// changes, and immediately send the events that the stopping replica settled last.
 func TestAStoppingReplicaLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -85,7 +85,7 @@ func TestAStoppingReplicaLeavesNothingBehind(t *testing.T) {
 	eventually(t, "every message has arrived", func() bool { return len(ids(answers.messages())) == changes })
 }
 
-// The number of open replays of a webhook is limited. When a replay has ended, another one can
+// The number of open replays of a webhook is limited. Once a replay has ended, another one can
 // start.
 func TestReplaysAreBounded(t *testing.T) {
 	t.Parallel()
@@ -93,7 +93,7 @@ func TestReplaysAreBounded(t *testing.T) {
 	r := w.start(func(c *events.Config) { c.SweepEvery = time.Hour; c.CallTimeout = time.Minute })
 	key := w.key("acc_a", identity.Creator)
 	// A replay wakes the webhook, and each message that its receiver accepts makes room for
-	// replays. The receiver therefore accepts no message yet.
+	// replays, so the receiver must not accept any messages yet.
 	takes := make(chan struct{})
 	h := r.hook(key, newReceiver(t, func(_ int, _ http.ResponseWriter, r *http.Request) {
 		select {
@@ -133,18 +133,18 @@ func TestReplaysAreBounded(t *testing.T) {
 	if a := replay(); a.status != 429 || a.code() != "RATE_LIMITED" || a.header.Get("Retry-After") == "" {
 		t.Errorf("the eleventh replay returned %d, want 429 RATE_LIMITED with Retry-After: %s", a.status, a.body)
 	}
-	// The sweep wakes the webhook, and its receiver now accepts all messages.
+	// Now the receiver accepts all messages, and the sweep wakes the webhook.
 	close(takes)
 	w.start()
 	w.forward(2 * time.Hour)
 	eventually(t, "another replay is accepted", func() bool { return replay().status == 202 })
 }
 
-// More events are waiting than one commit can give places. The first event after the commit has the
+// More events are waiting than one commit can place. The first event after the commit has the
 // same millisecond as the last event in it.
 func TestOrderHoldsAcrossCommitsOfPlaces(t *testing.T) {
 	t.Parallel()
-	for name, distinct := range map[string]int{"a millisecond at the end": 150, "the same millisecond for all": 0} {
+	for name, distinct := range map[string]int{"same millisecond at the boundary": 150, "same millisecond for all events": 0} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
@@ -168,7 +168,7 @@ func TestOrderHoldsAcrossCommitsOfPlaces(t *testing.T) {
 				cursor = *p.NextCursor
 				for _, e := range p.Data {
 					if e.Object != fmt.Sprint("lnk_", next) {
-						t.Fatalf("the feed has %s, want lnk_%d next", e.Object, next)
+						t.Fatalf("got the event of %s, want that of lnk_%d next", e.Object, next)
 					}
 					next++
 				}
@@ -178,8 +178,8 @@ func TestOrderHoldsAcrossCommitsOfPlaces(t *testing.T) {
 	}
 }
 
-// Events at their first attempts remain in the outbox. After them, the outbox has more events of
-// one millisecond than one commit can give places.
+// Events in their first attempts remain in the outbox. After them, the outbox has more events
+// of the same millisecond than one commit can place.
 func TestAFirstTryHoldsUpNoPlaces(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

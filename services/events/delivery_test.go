@@ -24,7 +24,7 @@ import (
 	"github.com/linkreel/linkreel/services/events"
 )
 
-// verified checks a message with the library of Standard Webhooks.
+// verified checks a message with the Standard Webhooks library.
 func verified(t testing.TB, secret string, m message) error {
 	t.Helper()
 	wh, err := standard.NewWebhook(secret)
@@ -34,8 +34,8 @@ func verified(t testing.TB, secret string, m message) error {
 	return wh.Verify(m.body, m.header)
 }
 
-// verifiedLater is like verified, but for a message with the time of a clock that the test has
-// moved.
+// verifiedLater is like verified, but ignores the timestamp, for tests that have moved the
+// clock.
 func verifiedLater(t testing.TB, secret string, m message) error {
 	t.Helper()
 	wh, err := standard.NewWebhook(secret)
@@ -69,25 +69,25 @@ func TestDelivery(t *testing.T) {
 		return kinds(all) == "link.created video.ready webhook.created" && kinds(videos) == "video.ready"
 	})
 	m := videos.messages()[0]
-	t.Run("the signature of Standard Webhooks", func(t *testing.T) {
+	t.Run("the Standard Webhooks signature", func(t *testing.T) {
 		if err := verified(t, v.Secret, m); err != nil {
 			t.Error(err)
 		}
 		if verified(t, h.Secret, m) == nil {
-			t.Error("another webhook's secret verifies the message")
+			t.Error("another webhook's secret verifies the message, want an error")
 		}
 	})
-	t.Run("the JavaScript library of Standard Webhooks", func(t *testing.T) {
+	t.Run("the Standard Webhooks library for JavaScript", func(t *testing.T) {
 		if got := verifiedInJavaScript(t, v.Secret, m); got != "verified" {
 			t.Error(got)
 		}
 		if got := verifiedInJavaScript(t, h.Secret, m); got == "verified" {
-			t.Error("another webhook's secret verifies the message")
+			t.Error("another webhook's secret verifies the message, want an error")
 		}
 		changed := m
 		changed.body = append(slices.Clone(m.body), ' ')
 		if got := verifiedInJavaScript(t, v.Secret, changed); got == "verified" {
-			t.Error("the secret verifies a changed body")
+			t.Error("the secret verifies a changed body, want an error")
 		}
 	})
 	t.Run("the event's id, type, time and data", func(t *testing.T) {
@@ -200,7 +200,7 @@ func TestDelivery(t *testing.T) {
 	})
 }
 
-// verifiedInJavaScript checks a message with the library from npm, of which testdata has a copy.
+// verifiedInJavaScript checks a message with a copy of the npm library in testdata.
 func verifiedInJavaScript(t *testing.T, secret string, m message) string {
 	t.Helper()
 	headers := map[string]string{}
@@ -220,13 +220,13 @@ func verifiedInJavaScript(t *testing.T, secret string, m message) string {
 	return strings.TrimSpace(string(out))
 }
 
-// TestReceivers tests receivers that behave incorrectly.
+// TestReceivers tests receivers that misbehave.
 func TestReceivers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	r := w.start()
 	key := w.key("acc_a", identity.Creator)
-	away := newReceiver(t, nil) // the target of redirects
+	away := newReceiver(t, nil) // where the redirects point
 	released := make(chan struct{})
 	t.Cleanup(func() { close(released) })
 	for name, c := range map[string]struct {
@@ -249,14 +249,14 @@ func TestReceivers(t *testing.T) {
 			conn, _, _ := w.(http.Hijacker).Hijack()
 			_ = conn.Close()
 		}, 0, "closed the connection", false},
-		"answers ten megabytes": {func(_ int, w http.ResponseWriter, _ *http.Request) {
+		"responds with ten megabytes": {func(_ int, w http.ResponseWriter, _ *http.Request) {
 			for range 160 {
 				if _, err := w.Write(bytes.Repeat([]byte("x"), 64<<10)); err != nil {
 					return
 				}
 			}
 		}, 200, "", true},
-		"drips": {func(_ int, w http.ResponseWriter, r *http.Request) {
+		"responds byte by byte": {func(_ int, w http.ResponseWriter, r *http.Request) {
 			for range 10_000 {
 				if _, err := w.Write([]byte("x")); err != nil {
 					return
@@ -269,7 +269,7 @@ func TestReceivers(t *testing.T) {
 				}
 			}
 		}, 200, "", true},
-		"answers with invalid text": {func(_ int, w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("a\x00\xff\x1bb")) }, 200, "", true},
+		"responds with invalid text": {func(_ int, w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("a\x00\xff\x1bb")) }, 200, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -286,7 +286,7 @@ func TestReceivers(t *testing.T) {
 				t.Errorf("the attempt is %+v, want the status %d", a, c.status)
 			}
 			if c.ok != (d.Data[0].Status == "delivered") || c.ok != (a.Error == nil) || a.Error != nil && !strings.Contains(*a.Error, c.text) {
-				t.Errorf("the delivery is %+v with the error %v", d.Data[0], deref(a.Error))
+				t.Errorf("the delivery is %+v with the error %v, want the status and error in the table", d.Data[0], deref(a.Error))
 			}
 			if len(a.Response) > 1024 || strings.ContainsAny(a.Response, "\x00\x1b") {
 				t.Errorf("the stored response has %d bytes, want at most 1024 printable ones: %q", len(a.Response), a.Response)
@@ -319,7 +319,7 @@ func TestFailedDeliveriesAreTriedAgain(t *testing.T) {
 	r := w.start()
 	key := w.key("acc_a", identity.Creator)
 
-	t.Run("after the receiver's Retry-After", func(t *testing.T) {
+	t.Run("after the pause in Retry-After", func(t *testing.T) {
 		rec := newReceiver(t, func(n int, w http.ResponseWriter, _ *http.Request) {
 			if n == 1 {
 				w.Header().Set("Retry-After", "7")
@@ -331,17 +331,17 @@ func TestFailedDeliveriesAreTriedAgain(t *testing.T) {
 		eventually(t, "the message is delivered", func() bool { return len(rec.messages()) == 2 })
 		d := r.deliveries(key, h.ID, "").Data[0]
 		if gap := d.Attempts[0].At + 7_000; len(d.Attempts) == 2 && d.Attempts[1].At < gap {
-			t.Errorf("the second attempt was %d ms too early", gap-d.Attempts[1].At)
+			t.Errorf("the second attempt was %d ms too early, want it after the pause in Retry-After", gap-d.Attempts[1].At)
 		}
 	})
-	t.Run("ten attempts by the schedule", func(t *testing.T) {
+	t.Run("ten attempts on schedule", func(t *testing.T) {
 		rec := newReceiver(t, status(503))
 		h := r.hook(key, rec.URL, "key.rolled")
 		r.want(202, key, "POST", "/api/v1/webhooks/"+h.ID+"/test", nil)
 		want := []time.Duration{5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour}
 		for n := range 10 {
 			var d deliveryPage
-			eventually(t, fmt.Sprint("try ", n+1), func() bool {
+			eventually(t, fmt.Sprint("attempt ", n+1), func() bool {
 				d = r.deliveries(key, h.ID, "")
 				return len(d.Data) > 0 && len(d.Data[0].Attempts) == n+1
 			})
@@ -359,7 +359,7 @@ func TestFailedDeliveriesAreTriedAgain(t *testing.T) {
 		}
 		for _, m := range rec.messages() {
 			if m.id() != rec.messages()[0].id() {
-				t.Error("a retry has another ID than the first attempt")
+				t.Error("a retry has a different ID than the first attempt, want the same ID")
 			}
 		}
 	})
@@ -407,7 +407,7 @@ func TestTheOperatorSeesWhatFailsAndWhy(t *testing.T) {
 	first, next := list("", 1)
 	second, end := list(next, 1)
 	if got := slices.Concat(first, second); !slices.Equal(got, want) || end != "" {
-		t.Errorf("the pages list %v, then %q; want %v", got, end, want)
+		t.Errorf("got the pages %v and next = %q, want %v and no next page", got, end, want)
 	}
 	healthy.Store(true)
 	w.forward(time.Minute)
@@ -417,7 +417,7 @@ func TestTheOperatorSeesWhatFailsAndWhy(t *testing.T) {
 	})
 	r.want(200, other, "PATCH", "/api/v1/webhooks/"+nobody.ID, map[string]any{"enabled": false})
 	if lines, _ := list("", 100); len(lines) > 0 {
-		t.Errorf("a disabled webhook is listed: %v", lines)
+		t.Errorf("the list is %v, want no disabled webhook in it", lines)
 	}
 }
 
@@ -463,7 +463,7 @@ func TestWebhooksAreDisabled(t *testing.T) {
 		fails := func() {
 			n := len(r.deliveries(key, h.ID, "").Data)
 			w.change("acc_a", libevents.VideoReady, "vid_1", map[string]any{})
-			// An outcome gets the time at which it is stored, so move the clock only after that.
+			// An outcome is dated when it is stored, so wait for that before moving the clock.
 			eventually(t, "the outcome is recorded", func() bool {
 				recorded, all := 0, r.deliveries(key, h.ID, "").Data
 				for _, d := range all {
@@ -472,7 +472,7 @@ func TestWebhooksAreDisabled(t *testing.T) {
 					}
 					recorded += len(d.Attempts)
 				}
-				return len(all) > n && recorded >= len(rec.messages()) // an attempt that reached no receiver is stored too
+				return len(all) > n && recorded >= len(rec.messages()) // attempts that reach no receiver are stored too
 			})
 		}
 		fails()
@@ -503,7 +503,7 @@ func TestWebhooksAreDisabled(t *testing.T) {
 		var now hook
 		r.want(200, key, "GET", "/api/v1/webhooks/"+h.ID, nil).into(t, &now)
 		if !now.Enabled {
-			t.Fatal("the webhook is disabled although its receiver accepted a message within the five days")
+			t.Fatal("the webhook was disabled after a success within five days, want it enabled")
 		}
 		w.forward(5*24*time.Hour + time.Minute)
 		// The next attempt fails and disables the webhook. It may be the first attempt for this
@@ -513,20 +513,20 @@ func TestWebhooksAreDisabled(t *testing.T) {
 		healthy.Store(true)
 		r.want(200, key, "PATCH", "/api/v1/webhooks/"+h.ID, map[string]any{"enabled": true}).into(t, &now)
 		if !now.Enabled || now.DisabledReason != nil {
-			t.Errorf("after enabling it again, the webhook is %+v", now)
+			t.Errorf("after re-enabling, the webhook is %+v, want it enabled without a reason", now)
 		}
 		fails()
 	})
 	eventually(t, "the other webhook gets both events", func() bool { return len(watch.messages()) >= 2 })
 }
 
-// TestHangingReceiversDelayNobodyElse changes records in every account at a constant rate. In some
-// accounts all receivers hang, and in the others a few of them hang. With LINKREEL_FULL there are
-// 1,100 webhooks, and 200 of their receivers hang.
+// TestHangingReceiversDelayNobodyElse changes records in every account at a constant rate. In
+// some accounts, all receivers hang, and in the others, only a few. With LINKREEL_FULL, there
+// are 1,100 webhooks, and 200 of their receivers hang.
 func TestHangingReceiversDelayNobodyElse(t *testing.T) {
 	t.Parallel()
 	lost, mixed, answering, rounds, pace := 3, 12, 4, 6, 200*time.Millisecond
-	hanging, limit := 1, 12*time.Second // for a machine that runs other tests; a hanging call takes 15 s
+	hanging, limit := 1, 12*time.Second // generous, because other tests run on the machine; a hanging call takes 15 s
 	if os.Getenv("LINKREEL_FULL") != "" {
 		lost, mixed, answering, rounds, pace = 5, 50, 18, 20, 4*time.Second
 		hanging, limit = 2, 2*time.Second
@@ -592,11 +592,11 @@ func TestHangingReceiversDelayNobodyElse(t *testing.T) {
 		t.Error("no call hung, want at least one")
 	}
 	if p95 > limit {
-		t.Errorf("the p95 is %v, want at most %v", p95, limit)
+		t.Errorf("p95 = %v, want at most %v", p95, limit)
 	}
 }
 
-// TestKills kills working replicas, which then cannot hand back their deliveries.
+// TestKills kills replicas while they work, so that they cannot release their deliveries.
 func TestKills(t *testing.T) {
 	t.Parallel()
 	kills, changes, patience := 3, 60, 30*time.Second
@@ -640,7 +640,7 @@ func TestKills(t *testing.T) {
 			var d struct{ N int }
 			_ = json.Unmarshal(e.Data, &d)
 			if before, ok := last[e.Object]; ok && d.N != before+7 {
-				t.Fatalf("%s: the change %d follows %d, want %d", e.Object, d.N, before, before+7)
+				t.Fatalf("%s: change %d follows change %d, want change %d", e.Object, d.N, before, before+7)
 			}
 			last[e.Object] = d.N
 			seen++
@@ -655,7 +655,7 @@ func TestKills(t *testing.T) {
 	}
 }
 
-// TestWithoutRedis checks that deliveries work without Redis, only more slowly.
+// TestWithoutRedis checks that deliveries work, although more slowly, without Redis.
 func TestWithoutRedis(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -701,7 +701,7 @@ func TestAnUnreachableHostIsSaidSo(t *testing.T) {
 	})
 	a := r.deliveries(key, h.ID, "").Data[0].Attempts[0]
 	if !strings.Contains(deref(a.Error), "not public") || a.Status != nil || dialled.Load() != 0 {
-		t.Errorf("the attempt is %+v with the error %q and %d connections, want none and the reason", a, deref(a.Error), dialled.Load())
+		t.Errorf("the attempt is %+v with the error %q and %d connections, want an error about the address and no connection", a, deref(a.Error), dialled.Load())
 	}
 }
 
@@ -726,7 +726,7 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 			"lane": i, "dueAt": long, "deferred": i%2 == 0, "attempts": "not a list",
 		})
 	}
-	// No replica is notified of this delivery. In its lane it follows an unreadable one.
+	// No replica is notified of this delivery. In its lane, it comes after an unreadable one.
 	put("webhookDeliveries", "whd_waits", map[string]any{
 		"accountId": "acc_a", "webhookId": clean.ID, "createdAt": long, "expireAt": w.now().Add(time.Hour), "status": "pending",
 		"lane": 7, "dueAt": long.Add(time.Minute), "eventId": "evt_1", "eventType": "webhook.test", "payload": `{"n":1}`, "eventAt": long,
@@ -740,8 +740,8 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 	eventually(t, "the delivery after it is sent", got(`{"n":1}`))
 	eventually(t, "the unreadable deliveries are deferred", func() bool { return len(w.due(t)) == 0 })
 
-	t.Run("other deliveries of their webhook", func(t *testing.T) {
-		for i := range lanes { // all become due again before the new delivery
+	t.Run("other deliveries of the same webhook", func(t *testing.T) {
+		for i := range lanes { // make all of them due again before the new delivery
 			if _, err := w.db.Collection("webhookDeliveries").Doc(fmt.Sprint("whd_broken", i)).Update(t.Context(), []gcp.Update{{Path: "dueAt", Value: long}}); err != nil {
 				t.Fatal(err)
 			}
@@ -765,8 +765,8 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// TestEventsThatGetNoPlace tests two kinds of events that get no place. They must not block other
-// events.
+// TestEventsThatGetNoPlace tests two kinds of events that cannot get a place. They must not
+// block other events.
 func TestEventsThatGetNoPlace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -778,7 +778,7 @@ func TestEventsThatGetNoPlace(t *testing.T) {
 		}
 	}
 	long := w.now().Add(-time.Hour)
-	t.Run("an unreadable event and others of its account", func(t *testing.T) {
+	t.Run("unreadable events do not block the same account", func(t *testing.T) {
 		key := w.key("acc_a", identity.Creator)
 		for i := range 3 {
 			put("events", fmt.Sprint("evt_broken", i), map[string]any{
@@ -788,7 +788,7 @@ func TestEventsThatGetNoPlace(t *testing.T) {
 		w.change("acc_a", libevents.LinkCreated, "lnk_1", map[string]any{"id": "lnk_1"})
 		eventually(t, "the feed has the event after it", func() bool { return strings.Contains(r.feed(key, "").objects(), "lnk_1") })
 	})
-	t.Run("stuck events and those of another account", func(t *testing.T) {
+	t.Run("stuck events do not block another account", func(t *testing.T) {
 		key := w.key("acc_b", identity.Creator)
 		const stuck = "acc_a_stuck" // sweeps read accounts in the order of their IDs
 		put("feeds", stuck, map[string]any{"head": "not a number"})

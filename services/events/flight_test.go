@@ -35,13 +35,14 @@ func TestAFirstTryCostsOneWrite(t *testing.T) {
 				})
 			}
 			if got := w.Firestore.Stats().Writes; got != int64(3+n) {
-				t.Errorf("%d webhooks, change %d: %d writes, want %d", n, i, got, 3+n)
+				t.Errorf("with %d webhooks, change %d took %d writes, want %d", n, i, got, 3+n)
 			}
 		}
 	}
 }
 
-// The test kills a replica after the receiver has got the message but before the outcome is stored.
+// This test kills a replica after the receiver has got the message but before the outcome is
+// stored.
 func TestAKilledReplicaLosesNoFirstTry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -9,6 +9,7 @@ import (
 //go:embed firestore.indexes.json
 var indexes []byte
 
-// Indexes returns the composite indexes, exemptions and TTL fields for the service's documents, in
-// the format of the Firebase tools. The indexes of the events are in libs/events.
+// Indexes returns the composite indexes, exemptions and TTL fields for the service's documents,
+// in the format of the Firebase tools. The indexes for the events themselves are in
+// libs/events.
 func Indexes() []byte { return store.New(nil, nil, nil, nil, nil, 0).Indexes(indexes) }

@@ -6,6 +6,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // access lines of all requests would hide a failure
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // the access log would hide failures
 	m.Run()
 }

@@ -42,13 +42,13 @@ func TestWebhooksWaitAfterARestoreUntilTheyAreResumed(t *testing.T) {
 	w.change("acc_a", libevents.LinkCreated, "lnk_2", map[string]any{})
 	eventually(t, "the event gets a place", func() bool { return r.feed(key, "limit=1").objects() == "lnk_2" })
 	r.want(202, key, "POST", "/api/v1/webhooks/"+h.ID+"/test", nil)
-	w.forward(8 * time.Hour) // later than every time at which a delivery becomes due without its lane
+	w.forward(8 * time.Hour) // later than any time at which a deferred delivery becomes due
 	w.change("acc_a", libevents.LinkCreated, "lnk_3", map[string]any{})
 	eventually(t, "the next event gets a place", func() bool { return r.feed(key, "limit=1").objects() == "lnk_3" })
 	var shown struct{ Enabled, Paused bool }
 	r.want(200, key, "GET", "/api/v1/webhooks/"+h.ID, nil).into(t, &shown)
 	if !shown.Enabled || !shown.Paused {
-		t.Errorf("the owner gets %+v, want an enabled webhook that is paused", shown)
+		t.Errorf("the API returned %+v, want an enabled webhook that is paused", shown)
 	}
 	r.stop() // waits for running attempts
 	if n := len(rec.messages()); n != 1 {
@@ -63,7 +63,7 @@ func TestWebhooksWaitAfterARestoreUntilTheyAreResumed(t *testing.T) {
 		}
 	}
 	if waiting != 3 {
-		t.Errorf("%d deliveries are waiting, want 3: the two events and the test", waiting)
+		t.Errorf("got %d waiting deliveries, want 3: two events and the test message", waiting)
 	}
 	if _, err := restored.Resume(t.Context(), w.db, record.ID, restored.Pauses{Webhooks: true}); err != nil {
 		t.Fatal(err)
@@ -145,12 +145,12 @@ func TestACursorOfALostTimeIsAhead(t *testing.T) {
 	kept = snap.Data()
 	lostID, lost := grow(r, "lnk_lost")
 
-	r = again(r, false) // a restore that was not recorded, such as Google's
+	r = again(r, false) // a restore that was not recorded, such as one by Google
 	if restart := ahead(r, "after="+lost); at(r, restart) != "" || at(r, second) != "" {
-		t.Errorf("the events after %s are %q, want none, because places up to the backup do not change", restart, at(r, restart))
+		t.Errorf("the events after %s are %q, want none: places up to the backup are still valid", restart, at(r, restart))
 	}
 	ahead(r, "cursor="+lost)
-	r.want(400, key, "GET", "/api/v1/events?after="+lostID, nil) // no record shows that there was a restore
+	r.want(400, key, "GET", "/api/v1/events?after="+lostID, nil) // there is no record of the restore
 
 	r = again(r, true)
 	ahead(r, "after="+lost)
@@ -159,9 +159,9 @@ func TestACursorOfALostTimeIsAhead(t *testing.T) {
 	}
 	_, third := grow(r, "lnk_3") // this event gets the place of the lost event
 	_, fourth := grow(r, "lnk_4")
-	for name, query := range map[string]string{"its cursor": "after=" + lost, "its id": "after=" + lostID, "a wait": "wait=1&after=" + lost} {
+	for name, query := range map[string]string{"cursor of the lost event": "after=" + lost, "id of the lost event": "after=" + lostID, "wait after its cursor": "wait=1&after=" + lost} {
 		if restart := ahead(r, query); at(r, restart) != "lnk_3 lnk_4" {
-			t.Errorf("%s: the events after the restart are %q, want all new ones", name, at(r, restart))
+			t.Errorf("%s: the events after restartAfter are %q, want lnk_3 lnk_4", name, at(r, restart))
 		}
 	}
 	for after, want := range map[string]string{first: "lnk_2 lnk_3 lnk_4", second: "lnk_3 lnk_4", third: "lnk_4", fourth: ""} {
@@ -174,24 +174,24 @@ func TestACursorOfALostTimeIsAhead(t *testing.T) {
 	r = again(r, true)
 	_, other := grow(r, "lnk_5")
 	if restart := ahead(r, "after="+third); at(r, restart) != "lnk_1 lnk_2 lnk_5" {
-		t.Errorf("the events after the restart are %q, want the whole feed", at(r, restart))
+		t.Errorf("the events after restartAfter are %q, want the whole feed", at(r, restart))
 	}
 	ahead(r, "after="+lost)
-	// A restore of a later backup knows it.
+	// A restore of a later backup knows the earlier restore.
 	r.stop()
 	w.restore()
 	r = w.start()
 	grow(r, "lnk_6")
 	if at(r, second) != "lnk_5 lnk_6" || at(r, other) != "lnk_6" {
-		t.Errorf("after the second restore, the events after the two cursors are %q and %q", at(r, second), at(r, other))
+		t.Errorf("after the restore of the later backup, the events after the two cursors are %q and %q, want lnk_5 lnk_6 and lnk_6", at(r, second), at(r, other))
 	}
 	ahead(r, "after="+lost)
 	w.forward(libevents.Kept + time.Hour)
 	r.want(400, key, "GET", "/api/v1/events?after="+lostID, nil) // the event would have expired by now
 }
 
-// The service must also wait if the database is restored while it runs. It must notice this before
-// its next check of the record, which would be a minute later.
+// The service must also wait if the database is restored while it runs. It must notice this
+// even before it next checks the record, which may be a minute later.
 func TestAServiceThatRunsDuringARestoreWaitsToo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -201,13 +201,14 @@ func TestAServiceThatRunsDuringARestoreWaitsToo(t *testing.T) {
 	r := w.start()
 	h := r.hook(key, rec.URL, "link.created")
 	w.change("acc_a", libevents.LinkCreated, "lnk_1", map[string]any{})
-	eventually(t, "a delivery before the restore", func() bool { return len(rec.messages()) == 1 })
+	eventually(t, "an event is delivered before the restore", func() bool { return len(rec.messages()) == 1 })
 	w.restore()
 	w.Firestore.Faults().Add(firestore.Fault{Code: codes.Unavailable})
-	// The service notices an outage when calls have failed for a second, at least five of them.
+	// The service notices an outage once at least five calls have failed, over at least a
+	// second.
 	var failing time.Time
 	failed := 0
-	eventually(t, "calls that have failed for long enough", func() bool {
+	eventually(t, "calls have failed for long enough", func() bool {
 		began := time.Now()
 		if r.call(key, "GET", "/api/v1/webhooks/"+h.ID, nil).status != 503 {
 			failed = 0
@@ -225,11 +226,11 @@ func TestAServiceThatRunsDuringARestoreWaitsToo(t *testing.T) {
 		var shown struct{ Paused bool }
 		return a.status == 200 && json.Unmarshal(a.body, &shown) == nil && shown.Paused
 	})
-	eventually(t, "a place for the event", func() bool {
+	eventually(t, "the event is in the feed", func() bool {
 		a := r.call(key, "GET", "/api/v1/events?limit=1", nil)
 		return a.status == 200 && strings.Contains(string(a.body), "lnk_2")
 	})
-	r.stop() // the attempts that have started end before this returns
+	r.stop() // waits for running attempts
 	if n := len(rec.messages()); n != 1 {
 		t.Errorf("the receiver got %d messages during the pause, want none", n-1)
 	}

@@ -1,5 +1,5 @@
-// Package events is the service that reports changes: in each account's feed of events, and through
-// webhooks. It is the only service that calls addresses that users choose.
+// Package events is the service that reports changes in each account's event feed and through
+// webhooks. No other service calls addresses that users choose.
 package events
 
 import (
@@ -31,8 +31,9 @@ type Config struct {
 	backing.Public
 	backing.Auth
 
-	// WebhookSecretKey seals webhooks' secrets. It contains one or more keys of 32 random
-	// characters or more, separated by commas. The first key seals, and every key can decrypt.
+	// WebhookSecretKey seals webhooks' secrets. It contains one or more keys, separated by
+	// commas, of at least 32 random characters each. The first key seals, and all keys can
+	// decrypt.
 	WebhookSecretKey string `env:"LINKREEL_WEBHOOK_SECRET_KEY,notEmpty"`
 	// WebhookAllowHTTP lets webhooks use plain http.
 	WebhookAllowHTTP bool `env:"LINKREEL_WEBHOOK_ALLOW_HTTP"`
@@ -41,34 +42,35 @@ type Config struct {
 	// WebhookResolver is the host:port of the DNS server for the names of receivers. If it is
 	// empty, the service uses the system's resolver.
 	WebhookResolver string `env:"LINKREEL_WEBHOOK_RESOLVER"`
-	// EgressProxy is the http:// address of a proxy (CONNECT) for webhooks. If it is empty, the
+	// EgressProxy is the http:// address of a CONNECT proxy for webhooks. If it is empty, the
 	// service calls receivers directly.
 	EgressProxy string `env:"LINKREEL_EGRESS_PROXY"`
 
-	// WebhookLanes is the number of ranges of the index of due deliveries, up to 256; 0 means 32.
-	// Each range can take about 250 deliveries per second with a failed first attempt.
+	// WebhookLanes is the number of ranges in the index of due deliveries, up to 256. 0 means
+	// 32. Each range can take about 250 deliveries per second that fail their first attempt.
 	WebhookLanes int `env:"LINKREEL_WEBHOOK_LANES" envDefault:"32"`
 
-	// SweepEvery is the interval at which the service looks for events and deliveries with a lost
-	// wake-up.
+	// SweepEvery is the interval at which the service looks for events and deliveries that lost
+	// their wake-up.
 	SweepEvery time.Duration `env:"LINKREEL_EVENTS_SWEEP" envDefault:"10s"`
 
-	// OwnPorts are the ports on which Linkreel listens on this machine, if it runs as one process.
-	// Webhooks never reach them. In a cluster, the NetworkPolicy keeps this service from calling
-	// the ports of other pods.
+	// OwnPorts are the ports on which Linkreel listens on this machine, if it runs as a single
+	// process. Webhooks never reach them. In a cluster, the NetworkPolicy keeps this service
+	// from calling the ports of other pods.
 	OwnPorts []uint16 `env:"-"`
-	// Roots are the root certificates for receivers. If it is nil, the service uses the system's.
+	// Roots are the root certificates for receivers. If Roots is nil, the service uses the
+	// system's.
 	Roots *x509.CertPool `env:"-"`
-	// CallTimeout replaces the limit of 15 seconds for a receiver's response. Tests use a shorter
-	// one.
+	// CallTimeout replaces the limit of 15 seconds for a receiver's response, so that tests can
+	// use a shorter one.
 	CallTimeout time.Duration `env:"-"`
 }
 
 // sealPurpose distinguishes the seals of webhooks' secrets from those of other services.
 const sealPurpose = "linkreel webhook secret 1"
 
-// KeyIDs returns the IDs of the keys in a value of LINKREEL_WEBHOOK_SECRET_KEY. Backups use them to
-// identify keys.
+// KeyIDs returns the IDs of the keys in webhookSecretKey, a value of
+// LINKREEL_WEBHOOK_SECRET_KEY. Backups use them to identify keys.
 func KeyIDs(webhookSecretKey string) ([]string, error) {
 	keys, err := seal.New(sealPurpose, webhookSecretKey)
 	if err != nil {
@@ -77,7 +79,8 @@ func KeyIDs(webhookSecretKey string) ([]string, error) {
 	return keys.IDs(), nil
 }
 
-// New returns the service. It connects lazily, so it starts while Firestore, Redis or auth is down.
+// New returns the service. It connects lazily, so the service starts even while Firestore,
+// Redis or auth is down.
 func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	svc := &boot.Service{Name: "events"}
 	defer svc.Abandon(ctx, &err)
@@ -138,14 +141,14 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		r, _ := restore.Last()
 		return r.WebhooksPaused()
 	}})
-	// Each attempt reads the account's state together with the webhook. After a new state is
-	// stored, no replica therefore starts an attempt under the old one.
+	// Each attempt reads the account's state together with the webhook. Once a new state is
+	// stored, no replica starts an attempt under the old one.
 	accounts := keeper.New(keeper.Options{
 		Standings: store.Standings(stores.DB), Now: cfg.Now, Turns: stores.Turns(), Erase: kept.EraseSome, Remains: kept.Remains, Resume: engine.Resume,
 		Changed: func(ctx context.Context, account string, s tenant.State) (err error) {
 			if s == tenant.Active {
 				// The keeper's loop does the same seconds later, in case this replica is killed
-				// before.
+				// first.
 				_, err = engine.Resume(ctx, account)
 			}
 			return err
@@ -163,7 +166,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		boot.Loop{Name: "webhooks", Run: engine.Run},
 		boot.Loop{Name: "accounts", Run: accounts.Run},
 		boot.Every(6*cfg.SweepEvery, "webhook secrets", kept.Rotation().Round, nil))
-	// End held requests before the listener waits for open ones.
+	// End held requests before the listener waits for open requests.
 	svc.Stopping = []func(){reader.Stop}
 	return svc, nil
 }

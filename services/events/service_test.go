@@ -30,7 +30,7 @@ func TestTheFeed(t *testing.T) {
 	w.change("acc_a", libevents.LinkDeleted, "lnk_2", map[string]any{"id": "lnk_2"})
 	w.change("acc_b", libevents.VideoReady, "vid_1", map[string]any{"id": "vid_1"})
 
-	t.Run("newest first, with all previous changes", func(t *testing.T) {
+	t.Run("all changes, newest first", func(t *testing.T) {
 		p := r.feed(key, "")
 		if got, want := p.objects(), "lnk_2 lnk_4 lnk_3 lnk_2 lnk_1 lnk_0"; got != want {
 			t.Errorf("the feed is %q, want %q", got, want)
@@ -50,7 +50,7 @@ func TestTheFeed(t *testing.T) {
 		p := r.feed(key, "limit=2")
 		q := r.feed(key, "limit=10&cursor="+*p.NextCursor)
 		if got := p.objects() + " | " + q.objects(); got != "lnk_2 lnk_4 | lnk_3 lnk_2 lnk_1 lnk_0" {
-			t.Errorf("the pages are %q", got)
+			t.Errorf("the pages are %q, want all events once", got)
 		}
 		for query, want := range map[string]string{
 			"type=link.deleted": "lnk_2", "object=lnk_2": "lnk_2 lnk_2", "object=lnk_2&type=link.created": "lnk_2",
@@ -76,7 +76,7 @@ func TestTheFeed(t *testing.T) {
 			cursor = *p.NextCursor
 		}
 		if s := strings.Join(got, " "); s != "lnk_0 lnk_1 lnk_2 lnk_3 lnk_4 lnk_2" {
-			t.Errorf("the walk returned %q", s)
+			t.Errorf("reading forwards returned %q, want all events in order", s)
 		}
 		if p := r.feed(key, "after="+r.feed(key, "").Data[2].ID); p.objects() != "lnk_4 lnk_2" {
 			t.Errorf("after an event's ID, the feed is %q, want lnk_4 lnk_2", p.objects())
@@ -108,14 +108,14 @@ func TestTheFeed(t *testing.T) {
 			t.Errorf("after thirty days, the feed is %q, want no events", p.objects())
 		}
 	})
-	t.Run("after expired pages that the database has not deleted", func(t *testing.T) {
+	t.Run("expired pages that the database has not deleted yet", func(t *testing.T) {
 		doc := w.db.Collection("feeds").Doc("acc_a")
 		snap, err := doc.Get(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		recent := snap.Data()["recent"].([]any)
-		for i := range 5 { // more than one page of two
+		for i := range 5 { // more than fit on a page of two
 			recent[i].(map[string]any)["at"] = time.Now().Add(-libevents.Kept - time.Hour)
 		}
 		if _, err := doc.Update(t.Context(), []gcp.Update{{Path: "recent", Value: recent}}); err != nil {
@@ -128,13 +128,13 @@ func TestTheFeed(t *testing.T) {
 			t.Errorf("from the end, the feed is %q with hasMore %v, want lnk_2 and false", p.objects(), p.HasMore)
 		}
 		if p := r.feed(key, "after=&limit=2&type=video.ready"); len(p.Data) != 0 || p.HasMore {
-			t.Errorf("with a type without events, the feed is %q with hasMore %v, want no events and false", p.objects(), p.HasMore)
+			t.Errorf("for a type without events, the feed is %q with hasMore %v, want no events and false", p.objects(), p.HasMore)
 		}
 	})
 }
 
-// An event is first in its account's document, and later in a page with many others. Readers of the
-// feed must not notice the difference.
+// An event is stored in its account's feed document at first, and later in a page with many
+// others. Readers of the feed must not notice the difference.
 func TestALongFeedReadsAsAShortOne(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -148,7 +148,7 @@ func TestALongFeedReadsAsAShortOne(t *testing.T) {
 			r.feed(key, "limit=1")
 		}
 	}
-	// walk reads everything that a query finds, page by page.
+	// walk reads all results of a query, page by page.
 	walk := func(query, cursor string) (objects, ids []string) {
 		t.Helper()
 		place := ""
@@ -196,11 +196,11 @@ func TestALongFeedReadsAsAShortOne(t *testing.T) {
 		}
 	}
 	if waiting, err := w.db.Collection(outbox.Collection).Documents(t.Context()).GetAll(); err != nil || len(waiting) != 0 {
-		t.Errorf("%d events are still in the outbox, want 0; the error is %v", len(waiting), err)
+		t.Errorf("%d events are still in the outbox (error %v), want 0", len(waiting), err)
 	}
 	pages, err := w.db.Collection("feedPages").Documents(t.Context()).GetAll()
 	if err != nil || len(pages) < 2 || len(pages) > 7 {
-		t.Errorf("the feed has %d pages, want 2 to 7; the error is %v", len(pages), err)
+		t.Errorf("the feed has %d pages (error %v), want 2 to 7", len(pages), err)
 	}
 
 	t.Run("after expired pages", func(t *testing.T) {
@@ -224,8 +224,8 @@ func TestALongFeedReadsAsAShortOne(t *testing.T) {
 	})
 }
 
-// Giving places needs one write for many events, and two reads besides those of the events. Another
-// test counts the writes of the outbox.
+// Placing many events takes one write, and two reads in addition to reading the events. Another
+// test counts the writes to the outbox.
 func TestWhatPlacesCost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -246,14 +246,14 @@ func TestWhatPlacesCost(t *testing.T) {
 			t.Fatalf("after %d changes, the page is %+v, want one event", step.changes, p)
 		}
 		got := w.Firestore.Stats()
-		got.Writes -= int64(step.changes)                         // each event leaves the outbox
-		if got.Writes > step.writes || got.Reads > step.reads+4 { // the response also reads the newest page or a few
-			t.Errorf("%d changes needed %d writes and %d reads, want at most %d and about %d", step.changes, got.Writes, got.Reads, step.writes, step.reads)
+		got.Writes -= int64(step.changes)                         // one write removes each event from the outbox
+		if got.Writes > step.writes || got.Reads > step.reads+4 { // building the response also reads a few of the newest pages
+			t.Errorf("%d changes took %d writes and %d reads, want at most %d writes and about %d reads", step.changes, got.Writes, got.Reads, step.writes, step.reads)
 		}
 	}
 }
 
-// every returns the lines that contain at least one of the words.
+// every returns all lines that contain at least one of the words.
 func every(lines []string, words ...string) (out []string) {
 	for _, line := range lines {
 		if slices.ContainsFunc(words, func(word string) bool { return strings.Contains(line, word) }) {
@@ -266,7 +266,7 @@ func every(lines []string, words ...string) (out []string) {
 func TestAHeldRequestEndsWithTheNextEvent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	// One replica detects the change, and the other holds the request.
+	// Hold a request at each replica: one of them places the event and must inform the other.
 	r, second := w.start(), w.start()
 	key := w.key("acc_a", identity.Free)
 	w.change("acc_a", libevents.LinkCreated, "lnk_0", map[string]any{})
@@ -285,7 +285,7 @@ func TestAHeldRequestEndsWithTheNextEvent(t *testing.T) {
 			t.Errorf("%s: the request was held for %v, want at most 10 s", name, took)
 		}
 	}
-	t.Run("a wait without a cursor", func(t *testing.T) {
+	t.Run("a wait without a cursor ends with the next event", func(t *testing.T) {
 		answered := make(chan feedPage, 1)
 		go func() { answered <- r.feed(key, "wait=20") }()
 		for {
@@ -300,13 +300,13 @@ func TestAHeldRequestEndsWithTheNextEvent(t *testing.T) {
 			}
 		}
 	})
-	t.Run("the end of the wait", func(t *testing.T) {
+	t.Run("a wait without events times out", func(t *testing.T) {
 		p := r.feed(key, "wait=1")
 		if len(p.Data) != 0 || p.NextCursor == nil {
 			t.Errorf("the response is %+v, want no event and a cursor", p)
 		}
 	})
-	t.Run("a stop of the service", func(t *testing.T) {
+	t.Run("a stopping service ends the wait", func(t *testing.T) {
 		answered := make(chan feedPage, 1)
 		go func() { answered <- second.feed(key, "wait=25") }()
 		time.Sleep(200 * time.Millisecond)
@@ -316,7 +316,7 @@ func TestAHeldRequestEndsWithTheNextEvent(t *testing.T) {
 			t.Errorf("the response is %+v after %v, want no event within 10 s", p, time.Since(at))
 		}
 	})
-	t.Run("the limit of one account", func(t *testing.T) {
+	t.Run("an account may hold twenty requests", func(t *testing.T) {
 		var wg sync.WaitGroup
 		refused := make(chan answer, 30)
 		for range 25 {
@@ -394,12 +394,12 @@ func TestWebhooks(t *testing.T) {
 	key, other := w.key("acc_a", identity.Creator), w.key("acc_b", identity.Creator)
 	rec := newReceiver(t, nil)
 
-	t.Run("create, read, change and delete, each with its event", func(t *testing.T) {
+	t.Run("each operation and its event", func(t *testing.T) {
 		a := r.want(201, key, "POST", "/api/v1/webhooks", map[string]any{"url": rec.URL + "/x", "events": []string{"link.created", "link.created"}, "description": "One"})
 		var h hook
 		a.into(t, &h)
 		if !strings.HasPrefix(h.ID, "whk_") || !strings.HasPrefix(h.Secret, "whsec_") || !h.Enabled || h.Description != "One" || len(h.Events) != 1 || a.header.Get("Location") != "/api/v1/webhooks/"+h.ID {
-			t.Errorf("the created webhook is %+v with the headers %v", h, a.header)
+			t.Errorf("the created webhook is %+v with the headers %v, want an enabled webhook with its ID, secret and Location", h, a.header)
 		}
 		for _, path := range []string{"/api/v1/webhooks", "/api/v1/webhooks/" + h.ID} {
 			if b := r.want(200, key, "GET", path, nil); strings.Contains(string(b.body), "whsec_") || !strings.Contains(string(b.body), h.ID) {
@@ -420,14 +420,14 @@ func TestWebhooks(t *testing.T) {
 		for _, e := range p.Data {
 			types = append(types, e.Type)
 			if strings.Contains(string(e.Data), "whsec") || strings.Contains(string(e.Data), "sealed") {
-				t.Errorf("the event contains a secret: %s", e.Data)
+				t.Errorf("the event is %s, want no secret in it", e.Data)
 			}
 			if e.Actor.ID != "key_acc_a" {
 				t.Errorf("the event's actor is %+v, want key_acc_a", e.Actor)
 			}
 		}
 		if got := strings.Join(types, " "); got != "webhook.deleted webhook.updated webhook.created" {
-			t.Errorf("the events are %q", got)
+			t.Errorf("the events are %q, want webhook.deleted webhook.updated webhook.created", got)
 		}
 	})
 	t.Run("invalid webhooks", func(t *testing.T) {
@@ -467,7 +467,7 @@ func TestWebhooks(t *testing.T) {
 			t.Error(a.code())
 		}
 	})
-	t.Run("at most twenty, even with concurrent creates", func(t *testing.T) {
+	t.Run("at most twenty despite concurrent creates", func(t *testing.T) {
 		busy := w.key("acc_busy", identity.Creator)
 		var wg sync.WaitGroup
 		var mu sync.Mutex
@@ -515,10 +515,10 @@ func TestSecretsAreSealed(t *testing.T) {
 	h := r.hook(key, rec.URL)
 	snaps, err := w.db.Collection("webhooks").Documents(t.Context()).GetAll()
 	if err != nil || len(snaps) != 1 {
-		t.Fatalf("the database has %d webhooks, want 1; the error is %v", len(snaps), err)
+		t.Fatalf("the database has %d webhooks (error %v), want 1", len(snaps), err)
 	}
 	if text := fmt.Sprint(snaps[0].Data()); strings.Contains(text, h.Secret) || strings.Contains(text, "whsec_") {
-		t.Errorf("the document contains the secret: %s", text)
+		t.Errorf("the document is %s, want no secret in it", text)
 	}
 	t.Run("an old key that only decrypts", func(t *testing.T) {
 		rotated := w.start(func(c *events.Config) { c.WebhookSecretKey = strings.Repeat("n", 40) + ", " + c.WebhookSecretKey })
@@ -537,7 +537,7 @@ func TestSecretsAreSealed(t *testing.T) {
 	})
 }
 
-// TestAWebhookWhoseSecretDoesNotOpen tests the case that an operator removes a key too early.
+// TestAWebhookWhoseSecretDoesNotOpen tests what happens if an operator removes a key too early.
 func TestAWebhookWhoseSecretDoesNotOpen(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -559,14 +559,14 @@ func TestAWebhookWhoseSecretDoesNotOpen(t *testing.T) {
 		r.want(200, key, "PATCH", path, map[string]any{"description": "mine"})
 		var text strings.Builder
 		if err := r.holder.Export(t.Context(), "acc_a", &text); err != nil || !strings.Contains(text.String(), h.ID) {
-			t.Errorf("the export is %q, %v; want the webhook", text.String(), err)
+			t.Errorf("the export is %q (error %v), want the webhook in it", text.String(), err)
 		}
 	})
 	t.Run("ten failed attempts with a reason", func(t *testing.T) {
 		r.want(202, key, "POST", path+"/test", nil)
 		for n := range 10 {
 			var d deliveryPage
-			eventually(t, fmt.Sprint("try ", n+1), func() bool {
+			eventually(t, fmt.Sprint("attempt ", n+1), func() bool {
 				d = r.deliveries(key, h.ID, "")
 				return len(d.Data) == 1 && len(d.Data[0].Attempts) == n+1
 			})
@@ -584,7 +584,7 @@ func TestAWebhookWhoseSecretDoesNotOpen(t *testing.T) {
 		// The receiver was not at fault, so the webhook must remain enabled.
 		var now hook
 		if r.want(200, key, "GET", path, nil).into(t, &now); !now.Enabled || len(rec.messages()) != 0 {
-			t.Errorf("the webhook is %+v and got %d messages, want it enabled with 0", now, len(rec.messages()))
+			t.Errorf("the webhook is %+v and got %d messages, want it enabled and 0 messages", now, len(rec.messages()))
 		}
 	})
 	t.Run("a roll with an overlap", func(t *testing.T) {
@@ -613,8 +613,8 @@ func TestAWebhookWhoseSecretDoesNotOpen(t *testing.T) {
 	})
 }
 
-// The test rotates the key as operations.md describes it. The sweep seals again what the old key
-// has sealed. Afterwards the old key is no longer needed.
+// This test rotates the key as operations.md describes. The sweep reseals all secrets that the
+// old key sealed. Afterwards, the old key is no longer needed.
 func TestTheWebhookSecretKeyIsRotated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -659,14 +659,14 @@ func TestTheWebhookSecretKeyIsRotated(t *testing.T) {
 	both := w.start(keys(next + "," + w.cfg.WebhookSecretKey))
 	eventually(t, "the new key seals all secrets", func() bool { return sealedBy(id(next)) })
 	if p := both.feed(key, "type=webhook.updated"); len(p.Data) != 1 {
-		t.Errorf("the feed has %d webhook.updated events, want only the one of the roll", len(p.Data))
+		t.Errorf("the feed has %d webhook.updated events, want only that of the roll", len(p.Data))
 	}
-	// A replica still seals with the old key. Later rounds must also find that secret.
+	// Another replica still seals with the old key. Later rounds must find that secret too.
 	former := w.start(keys(w.cfg.WebhookSecretKey))
 	late := former.hook(key, rec.URL, "link.created")
 	eventually(t, "the new key also seals the latest secret", func() bool { return sealedBy(id(next)) })
 	both.stop()
-	former.stop() // it can no longer sign and must not claim the deliveries
+	former.stop() // it can no longer decrypt the secrets and must not claim the deliveries below
 
 	alone := w.start(keys(next))
 	for _, h := range append(hooks, late) {
@@ -674,7 +674,7 @@ func TestTheWebhookSecretKeyIsRotated(t *testing.T) {
 		alone.want(202, key, "POST", "/api/v1/webhooks/"+h.ID+"/test", nil)
 		eventually(t, "the event is delivered", func() bool { return len(rec.messages()) > n })
 		if err := verified(t, h.Secret, rec.messages()[n]); err != nil {
-			t.Errorf("the message of the webhook %s is not verified: %v", h.ID, err)
+			t.Errorf("verifying the message to webhook %s returned %v, want nil", h.ID, err)
 		}
 	}
 }

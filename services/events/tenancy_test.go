@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant/keeper/keepertest"
 )
 
-// state sends the replica a decision of auth about an account.
+// state sends the replica one of auth's decisions about an account.
 func (r *replica) state(account string, s tenant.State, version int64) {
 	r.t.Helper()
 	if err := r.holder.SetState(r.t.Context(), account, tenant.Standing{State: s, Version: version}); err != nil {
@@ -45,7 +45,7 @@ func TestASuspendedAccountIsSentNothingUntilItIsLifted(t *testing.T) {
 		p := r.deliveries(key, h.ID, "limit=100")
 		return len(p.Data) == 51 && len(w.due(t)) == 0
 	})
-	r.state("acc_a", tenant.Active, 1) // an older decision that arrives late
+	r.state("acc_a", tenant.Active, 1) // an older decision arrives late
 	// The deliveries are due again, but the account is still suspended.
 	w.forward(7 * time.Hour)
 	eventually(t, "all deliveries are deferred again", func() bool { return len(w.due(t)) == 0 })
@@ -54,7 +54,7 @@ func TestASuspendedAccountIsSentNothingUntilItIsLifted(t *testing.T) {
 	}
 	for _, d := range r.deliveries(key, h.ID, "limit=100").Data {
 		if len(d.Attempts) > 0 && d.Status == "pending" {
-			t.Errorf("pending delivery %s has the attempts %v, want none", d.ID, d.Attempts)
+			t.Errorf("the pending delivery %s has the attempts %v, want none", d.ID, d.Attempts)
 		}
 	}
 
@@ -62,8 +62,8 @@ func TestASuspendedAccountIsSentNothingUntilItIsLifted(t *testing.T) {
 	eventually(t, "the waiting events arrive", func() bool { return len(ids(mine.messages())) == 51 })
 }
 
-// The replica that stores the end of a suspension dies before it sends anything. Another replica must
-// send the waiting deliveries, long before they would otherwise become due.
+// The replica that stores the end of a suspension dies before sending anything. Another replica
+// must send the waiting deliveries long before they would otherwise become due.
 func TestALiftWhoseReplicaIsKilledIsMadeGood(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -92,7 +92,7 @@ func TestALiftWhoseReplicaIsKilledIsMadeGood(t *testing.T) {
 	})
 }
 
-// Notice of the end of a suspension may arrive before notice of the suspension itself.
+// The end of a suspension may be reported before the suspension itself.
 func TestALateSuspensionIsIgnoredAfterItsLift(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -105,7 +105,7 @@ func TestALateSuspensionIsIgnoredAfterItsLift(t *testing.T) {
 	eventually(t, "the event arrives", func() bool { return len(mine.messages()) == 1 })
 }
 
-// due returns the deliveries that are due now.
+// due returns the deliveries that are due within five minutes.
 func (w *world) due(t *testing.T) []string {
 	t.Helper()
 	snaps, err := w.db.Collection("webhookDeliveries").Documents(t.Context()).GetAll()
@@ -137,7 +137,7 @@ func TestErasureLeavesNothingButTheTombstone(t *testing.T) {
 	hangs := newReceiver(t, status(500))
 	h := r.hook(key, hangs.URL)
 	r.hook(otherKey, hangs.URL)
-	for i := range 900 { // more than two commits can delete
+	for i := range 900 { // more than two commits can erase
 		w.change("acc_a", libevents.LinkCreated, fmt.Sprint("lnk_", i), map[string]any{"id": i})
 	}
 	w.change("acc_b", libevents.LinkCreated, "lnk_b", map[string]any{"id": "lnk_b"})
@@ -164,12 +164,13 @@ func TestErasureLeavesNothingButTheTombstone(t *testing.T) {
 		return done
 	}
 	eventually(t, "no data of the account remains", erased)
-	// Meanwhile, the links service erases its records, and an in-flight request commits an event.
+	// While the links service erases its own records, an in-flight request commits another
+	// event.
 	w.change("acc_a", libevents.DomainDeleted, "dom_1", map[string]any{"id": "dom_1"})
 	if erased() {
-		t.Error("Erased returned true, want false while a late event exists")
+		t.Error("Erased returned true after a late event, want false")
 	}
-	r.state("acc_a", tenant.Deleting, 3) // auth repeats the call
+	r.state("acc_a", tenant.Deleting, 3) // as auth does, repeat the call
 	eventually(t, "no data of the account remains after the late event", erased)
 	if got := w.documents(t, "acc_a"); len(got) != 1 || !strings.HasPrefix(got[0], "eventAccounts/acc_a ") {
 		t.Errorf("after the erasure, the documents are %q, want only the tombstone", got)
@@ -177,12 +178,12 @@ func TestErasureLeavesNothingButTheTombstone(t *testing.T) {
 	if got := w.documents(t, "acc_b"); len(got) != len(before) {
 		t.Errorf("the other account has %d documents after the erasure, want %d", len(got), len(before))
 	}
-	if n := len(hangs.messages()); n > called+1+8 { // one call for acc_b, and the calls that were in flight
+	if n := len(hangs.messages()); n > called+1+8 { // one call for acc_b, and at most eight that were in flight
 		t.Errorf("%d calls were made after the erasure started, want at most 9", n-called)
 	}
 }
 
-// The events of a link with long texts are 30 kB each, and deleted data counts toward the limit of
+// Each event of a link with long texts is 30 kB, and deleted data counts towards the limit of
 // 10 MiB per commit.
 func TestErasureOfLongEvents(t *testing.T) {
 	t.Parallel()
@@ -224,7 +225,7 @@ func TestExport(t *testing.T) {
 	key := w.key("acc_a", identity.Creator)
 	h := r.hook(key, "https://receiver.example/hook", "link.created")
 	w.key("acc_b", identity.Creator)
-	for i := range 250 { // more than fit on a page
+	for i := range 250 { // more than an export reads at a time
 		w.change("acc_a", libevents.LinkCreated, fmt.Sprint("lnk_", i), map[string]any{"id": i})
 	}
 	w.change("acc_b", libevents.LinkCreated, "lnk_b", map[string]any{"id": "lnk_b"})
@@ -233,7 +234,7 @@ func TestExport(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(text.String(), h.Secret) || strings.Contains(text.String(), "lnk_b") {
-		t.Error("the export contains a secret or another account's event")
+		t.Error("the export contains a secret or another account's event, want neither")
 	}
 	var webhooks int
 	var objects []string

@@ -36,8 +36,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// world contains what the service's replicas share: a database, a Redis, an auth, and a clock that
-// tests can move.
+// world holds what the service's replicas share: a database, Redis, a fake auth, and a clock
+// that tests can move.
 type world struct {
 	t testing.TB
 	*cloudtest.Cloud
@@ -52,8 +52,8 @@ func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{
 		Cloud: cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{outbox.Indexes, events.Indexes(), idempotency.Indexes}, Complete: true,
-			// Only operators and restores change the first ones, and every replica executes replays
-			// one after another.
+			// Only operators and restores change the first four, and every replica executes
+			// replays one after another.
 			Rare: []string{"eventAccounts.lookAt", "installation.dataAt", "installation.restoredAt", "installation.webhooksResumedAt", "webhookReplays.dueAt"}}),
 		t: t, keys: authtest.Start(t), offset: &atomic.Int64{},
 	}
@@ -67,7 +67,7 @@ func newWorld(t testing.TB) *world {
 		SweepEvery: 200 * time.Millisecond, CallTimeout: 2 * time.Second,
 	}
 	w.db = firestoredb.Use(w.Client(t), 10*time.Second)
-	if _, err := w.db.Identity(t.Context()); err != nil { // the first service does the same
+	if _, err := w.db.Identity(t.Context()); err != nil { // as the first service to start does
 		t.Fatal(err)
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: w.cfg.Redis.URL})
@@ -82,7 +82,7 @@ func newWorld(t testing.TB) *world {
 func (w *world) now() time.Time          { return time.Now().Add(time.Duration(w.offset.Load())) }
 func (w *world) forward(d time.Duration) { w.offset.Add(int64(d)) }
 
-// change commits a change of an account's record, as another service would.
+// change commits a change to a record of the account, as another service would.
 func (w *world) change(account string, t libevents.Type, object string, data any) {
 	w.t.Helper()
 	if err := w.try(account, t, object, data); err != nil {
@@ -122,8 +122,8 @@ type replica struct {
 	stop   func()
 }
 
-// meet makes the service's first calls to its database, as [boot.Warm] does, so no test counts
-// them. If the database is down, the service makes them later.
+// meet makes the service's first calls to its database, as [boot.Warm] does, so that tests do
+// not count them. If the database is down, the service makes these calls later.
 func meet(t testing.TB, svc *boot.Service) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -173,7 +173,7 @@ func (w *world) start(edit ...func(*events.Config)) *replica {
 			_ = l.Close()
 			holder.Close()
 			_ = inside.Shutdown()
-			_ = internal.Close() // it may not be serving yet
+			_ = internal.Close() // needed if it is not being served yet
 			cancel()
 			running.Wait()
 			_ = boot.CloseAll(context.Background(), svc)
@@ -204,7 +204,7 @@ func (a answer) code() string {
 	return e.Error.Code
 }
 
-// call sends a request and checks the exchange against the API document.
+// call sends a request and checks the response against the API document.
 func (r *replica) call(key, method, path string, body any, header ...string) answer {
 	r.t.Helper()
 	var reader io.Reader
@@ -272,8 +272,8 @@ func checkExchange(method, path string, res *http.Response, body []byte) error {
 	return nil
 }
 
-// complete adds the fields that the links and videos of these tests omit. The feed returns data
-// unchanged, and tests write only the fields that they compare.
+// complete adds the fields that these tests leave out of links and videos. The feed returns
+// data unchanged, and the tests write only the fields that they compare.
 func complete(page any) {
 	list, _ := page.(map[string]any)["data"].([]any)
 	for _, e := range list {
@@ -285,7 +285,7 @@ func complete(page any) {
 	}
 }
 
-// examples are the link and the video of the contract's examples.
+// examples returns the link and the video from the contract's examples.
 var examples = sync.OnceValue(func() map[string]map[string]any {
 	type get struct {
 		Responses map[string]struct {
@@ -396,7 +396,7 @@ func (r *replica) deliveries(key, id, query string) deliveryPage {
 	return p
 }
 
-// message is a message that a receiver got.
+// message is a message as a receiver got it.
 type message struct {
 	header http.Header
 	body   []byte
@@ -410,7 +410,7 @@ func (m message) kind() string {
 	return b.Type
 }
 
-// receiver records messages.
+// receiver is a server that records messages.
 type receiver struct {
 	*httptest.Server
 	mu  sync.Mutex
@@ -448,8 +448,8 @@ func status(code int) func(int, http.ResponseWriter, *http.Request) {
 	return func(_ int, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 }
 
-// eventually waits until ok returns true. It waits longer than a minute, because a loop may repeat
-// failed work only after a minute on a busy machine.
+// eventually waits until ok returns true. It waits longer than a minute, because on a busy
+// machine, a loop may retry failed work only after a minute.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	within(t, 2*time.Minute, what, ok)

@@ -24,7 +24,7 @@ func TestASlugIsAvailableIfACreateCanTakeIt(t *testing.T) {
 			t.Fatal(got)
 		}
 	}
-	domain := a.api(ours, "POST", "/api/v1/domains", map[string]any{"hostname": "go.example.com"}).str("id") // the check concerns only the slug, so a pending domain is enough
+	domain := a.api(ours, "POST", "/api/v1/domains", map[string]any{"hostname": "go.example.com"}).str("id") // only the slug is checked, so a pending domain is enough
 	say := func(when, query string, reason any) {
 		t.Helper()
 		got := b.api(asks, "GET", "/api/v1/links/available?"+query, nil)
@@ -66,7 +66,7 @@ func TestAnAccountFindsThirtyTakenSlugsInAMinute(t *testing.T) {
 			t.Fatalf("taken slug %d: %v, want the reason taken", i, got)
 		}
 	}
-	for _, slug := range []string{"taken", "free"} { // the answers are equal, so they do not reveal which slugs are taken
+	for _, slug := range []string{"taken", "free"} { // the responses are identical, so they do not reveal which slugs are taken
 		got := ask(b, key, slug)
 		want(t, slug, got, 429, "RATE_LIMITED")
 		if wait, err := time.ParseDuration(got.header.Get("Retry-After") + "s"); err != nil || wait <= 0 || wait > time.Minute {
@@ -77,6 +77,6 @@ func TestAnAccountFindsThirtyTakenSlugsInAMinute(t *testing.T) {
 		t.Errorf("reserved slug, which needs no lookup: %v, want the reason reserved", got)
 	}
 	if got := ask(b, other, "taken"); got.status != 200 {
-		t.Errorf("request of another account: %v, want 200", got)
+		t.Errorf("request from another account: %v, want 200", got)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// KeyIDs returns the IDs of the keys in a value of LINKREEL_CERTIFICATE_KEY. Backups identify keys
-// by these IDs.
+// KeyIDs returns the IDs of the keys in a LINKREEL_CERTIFICATE_KEY value. Backups identify keys by
+// these IDs.
 func KeyIDs(certificateKey string) ([]string, error) {
 	keys, err := seal.New(certificate.SealPurpose, certificateKey)
 	if err != nil {

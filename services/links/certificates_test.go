@@ -93,7 +93,7 @@ func (e *edge) lead(targets ...string) {
 	e.targets = targets
 }
 
-// authority runs Pebble, Let's Encrypt's ACME server for testing clients.
+// authority runs Pebble, the ACME server that Let's Encrypt provides for testing clients.
 type authority struct {
 	url, file string
 	roots     *x509.CertPool
@@ -117,8 +117,8 @@ func (a *authority) registered() (urls []any) {
 	return urls
 }
 
-// newAuthority starts Pebble. life is how long certificates are valid, in seconds. Connections
-// for the challenges listed in dead ("http", "tls") are closed without an answer.
+// newAuthority starts Pebble. Certificates are valid for life seconds. Connections for the
+// challenges listed in dead ("http", "tls") are closed without an answer.
 func newAuthority(t testing.TB, life uint64, dead ...string) *authority {
 	t.Helper()
 	a := &authority{plain: newEdge(t), tls: newEdge(t), dns: serveAddresses(t)}
@@ -143,8 +143,8 @@ func newAuthority(t testing.TB, life uint64, dead ...string) *authority {
 		a.front.Store(&handler)
 	}
 	a.begin(t)
-	// Pebble stores a new account first and completes it after that. A second request with the
-	// same key, as by another replica, would read the account in between.
+	// Pebble stores a new account before completing it. A concurrent request with the same key,
+	// such as one from another replica, would read the incomplete account.
 	var registering sync.Mutex
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a.broken.Load() {
@@ -180,7 +180,7 @@ func newAuthority(t testing.TB, life uint64, dead ...string) *authority {
 	return a
 }
 
-// serveAddresses starts the authority's name server. It answers 127.0.0.1 for every name.
+// serveAddresses starts the authority's name server. It resolves every name to 127.0.0.1.
 func serveAddresses(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -202,7 +202,7 @@ func serveAddresses(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// town is a world with an ACME authority and replicas behind edges.
+// town is a world with an ACME authority and with replicas behind edges.
 type town struct {
 	*world
 	*authority
@@ -220,8 +220,8 @@ func newTown(t *testing.T, a *authority) *town {
 	return &town{world: c, authority: a, zone: z, key: c.keys.Key(t, "acc_a", identity.Creator)}
 }
 
-// add starts a replica with open plain and TLS listeners. It returns the replica and the
-// address of the TLS listener.
+// add starts a replica with a plain listener and a TLS listener. It returns the replica and the
+// address of its TLS listener.
 func (w *town) add(t testing.TB, edit ...func(*links.Config)) (*replica, string) {
 	t.Helper()
 	r := w.replica(t, append([]func(*links.Config){func(cfg *links.Config) {
@@ -269,7 +269,7 @@ func (w *town) domain(t testing.TB, r *replica, host string) (path string) {
 	return path
 }
 
-// shown returns the state of the certificate from the domain's API record.
+// shown returns the certificate's state as the API reports it for the domain.
 func (w *town) shown(r *replica, path string) (status string, expires time.Time, problem string) {
 	c, _ := r.api(w.key, "GET", path, nil).json["certificate"].(map[string]any)
 	status, _ = c["status"].(string)
@@ -335,16 +335,16 @@ func TestTenVisitsAtOnceOrderOneCertificateForAllReplicas(t *testing.T) {
 		t.Errorf("status %q until %v, error %q; want issued for 90 days, no error", status, expires, problem)
 	}
 	if c, err := w.hello(one, "stranger.ten.example.com"); err == nil {
-		t.Errorf("handshake for an unverified host got a certificate of %v", c.DNSNames)
+		t.Errorf("handshake for an unverified host got a certificate of %v, want none", c.DNSNames)
 	}
 	if c, err := w.hello(one, ""); err == nil {
-		t.Errorf("handshake without a server name got a certificate of %v", c.DNSNames)
+		t.Errorf("handshake without a server name got a certificate of %v, want none", c.DNSNames)
 	}
 	if n := w.orders.Load(); n != 1 {
 		t.Errorf("got %d orders after handshakes of unknown hosts, want 1", n)
 	}
 
-	// A visit over TLS is counted. Its headers are not trusted, because they do not come from a
+	// Visits over TLS are counted. Their headers are not trusted, because they do not come from a
 	// proxy.
 	made := r.create(w.key, map[string]any{"url": "https://example.com/x", "slug": "x", "domainId": strings.TrimPrefix(path, "/api/v1/domains/")})
 	client := &http.Client{
@@ -372,7 +372,7 @@ func TestTenVisitsAtOnceOrderOneCertificateForAllReplicas(t *testing.T) {
 	}
 	c, err := w.hello(one, "ten.example.com")
 	if err == nil {
-		t.Errorf("handshake for a deleted domain got a certificate of %v", c.DNSNames)
+		t.Errorf("handshake for a deleted domain got a certificate of %v, want none", c.DNSNames)
 	}
 }
 
@@ -444,7 +444,7 @@ func TestAllReplicasHaveOneAccountAtTheAuthority(t *testing.T) {
 	if n := len(w.registered()); n != 1 {
 		t.Errorf("got %d accounts, want 1", n)
 	}
-	// When the authority has lost the account, the service must register it again.
+	// If the authority has lost the account, the service must register it again.
 	w.begin(t)
 	w.domain(t, r, "three.account.example.com")
 	if _, err := w.hello(one, "three.account.example.com"); err != nil {
@@ -464,7 +464,7 @@ func TestAFailingAuthorityLeavesOthersAlone(t *testing.T) {
 	}
 	w.broken.Store(true)
 	if c, err := w.hello(secure, "new.failing.example.com"); err == nil {
-		t.Errorf("handshake while the authority fails got a certificate of %v", c.DNSNames)
+		t.Errorf("handshake while the authority fails got a certificate of %v, want none", c.DNSNames)
 	}
 	eventually(t, "the record shows the error", func() bool {
 		status, _, problem := w.shown(r, path)
@@ -473,7 +473,7 @@ func TestAFailingAuthorityLeavesOthersAlone(t *testing.T) {
 	// The next visit must fail at once, without another request to the authority.
 	asked := w.refused.Load()
 	if c, err := w.hello(secure, "new.failing.example.com"); err == nil {
-		t.Errorf("second handshake got a certificate of %v", c.DNSNames)
+		t.Errorf("second handshake got a certificate of %v, want none", c.DNSNames)
 	}
 	if n := w.refused.Load() - asked; n != 0 {
 		t.Errorf("the second handshake sent %d requests to the authority, want 0", n)
@@ -483,7 +483,7 @@ func TestAFailingAuthorityLeavesOthersAlone(t *testing.T) {
 	}
 	link := r.create(w.key, map[string]any{"url": "https://example.com/y", "slug": "y", "domainId": strings.TrimPrefix(path, "/api/v1/domains/")})
 	if v := r.visit("/y", "Host", "new.failing.example.com"); v.status != 302 {
-		t.Errorf("visit of %s over HTTP: %v, want 302", link.str("shortUrl"), v)
+		t.Errorf("visit to %s over HTTP: %v, want 302", link.str("shortUrl"), v)
 	}
 	w.broken.Store(false)
 	w.forward(2 * time.Minute)
@@ -509,7 +509,7 @@ func TestCertificatesAreRenewedBeforeTheirEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.forward(50 * 24 * time.Hour)
-	time.Sleep(250 * time.Millisecond) // time for two sweeps, which must order nothing
+	time.Sleep(250 * time.Millisecond) // leave time for two sweeps, which must order nothing
 	if n := w.orders.Load(); n != 1 {
 		t.Fatalf("got %d orders before the renewal is due, want 1", n)
 	}
@@ -527,8 +527,8 @@ func TestCertificatesAreRenewedBeforeTheirEnd(t *testing.T) {
 	}
 }
 
-// A replica is killed while its order is in flight. After that it reaches neither the database nor
-// the authority.
+// A replica is killed while its order is in flight. It can then reach neither the database nor the
+// authority.
 func TestAnOrderOfAKilledReplicaIsContinued(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
@@ -555,8 +555,7 @@ func TestAnOrderOfAKilledReplicaIsContinued(t *testing.T) {
 	if err != nil {
 		t.Fatalf("handshake with the other replica: %v", err)
 	}
-	// The killed replica now receives a certificate for its order. It must not store this
-	// certificate.
+	// The killed replica now receives the certificate for its order. It must not store it.
 	close(hold)
 	line.lead(w.Endpoint)
 	<-gone
@@ -606,11 +605,11 @@ func TestFiftyDomainsGetCertificatesAtTheirFirstVisit(t *testing.T) {
 	}
 }
 
-// The authority issues short-lived certificates, and the test waits in real time.
+// The authority issues short-lived certificates, and the test runs in real time.
 func TestShortLivedCertificatesNeverRunOut(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("LINKREEL_FULL") == "" {
-		t.Log("skipped, because other tests move the clock instead of waiting; set LINKREEL_FULL=1 to wait")
+		t.Log("skipped: other tests advance the clock instead; set LINKREEL_FULL=1 to wait in real time")
 		return
 	}
 	w := newTown(t, newAuthority(t, 30))
@@ -651,8 +650,8 @@ func (e *edge) kill() {
 	}
 }
 
-// This test rotates the sealing key in the steps of operations.md. The sweep reseals everything
-// that the old key sealed. Then the old key can be removed.
+// This test rotates the sealing key by following the steps in operations.md. Once the sweep has
+// resealed everything that the old key sealed, the old key can be removed.
 func TestTheSealingKeyIsRotatedWithoutNewOrders(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
@@ -679,7 +678,7 @@ func TestTheSealingKeyIsRotatedWithoutNewOrders(t *testing.T) {
 		cfg.Flush, cfg.CertificateKey = false, "a key that has never sealed any certificate"
 	}); true {
 		if _, err := w.hello(stranger, "rotated.example.com"); err == nil {
-			t.Error("a replica without the key served the certificate")
+			t.Error("a replica without the key served the certificate, want an error")
 		}
 	}
 	if n := w.orders.Load(); n != 1 {
@@ -711,14 +710,14 @@ func TestOneAccountsOrdersLeaveOthersTheirs(t *testing.T) {
 	}
 	// If Redis does not answer in time, only half of the budget is available.
 	if n := w.orders.Load(); n < 2 || n > 3 {
-		t.Errorf("got %d orders, want 2 or 3: one for the other account, at most two (a fifth of ten) for the greedy account", n)
+		t.Errorf("got %d orders, want 2 or 3: one for the other account, and at most two (a fifth of ten) for the greedy account", n)
 	}
 	w.key = w.keys.Key(t, "acc_c", identity.Creator)
 	w.domain(t, r, "new.share.example.com")
 	if _, err := w.hello(secure, "new.share.example.com"); err != nil {
 		t.Errorf("first handshake for a third account: %v", err)
 	}
-	w.forward(62 * 24 * time.Hour) // Redis uses the real clock, so the budget of its hour is still spent
+	w.forward(62 * 24 * time.Hour) // Redis uses the real clock, so this hour's budget is still used up
 	eventually(t, "the other account's certificate is renewed", func() bool {
 		c, err := w.hello(secure, "old.share.example.com")
 		return err == nil && serial(c) != serial(first)
@@ -733,7 +732,7 @@ func TestAnOutageOfTheAuthoritySpendsNoOrders(t *testing.T) {
 	w.domain(t, r, "b.outage.example.com")
 	w.broken.Store(true)
 	if c, err := w.hello(secure, "a.outage.example.com"); err == nil {
-		t.Fatalf("handshake while the authority fails got a certificate of %v", c.DNSNames)
+		t.Fatalf("handshake while the authority fails got a certificate of %v, want none", c.DNSNames)
 	}
 	w.broken.Store(false)
 	if _, err := w.hello(secure, "b.outage.example.com"); err != nil {
@@ -741,8 +740,8 @@ func TestAnOutageOfTheAuthoritySpendsNoOrders(t *testing.T) {
 	}
 }
 
-// Once the authority has started to validate a name, the name's owner may have caused the failure.
-// The order therefore counts.
+// After the authority has started to validate a name, a failure may be the name owner's fault, so
+// the order counts.
 func TestAnOrderThatFailsInTheMiddleCounts(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
@@ -757,7 +756,7 @@ func TestAnOrderThatFailsInTheMiddleCounts(t *testing.T) {
 	w.broken.Store(true)
 	close(hold)
 	if err := <-gone; err == nil {
-		t.Fatal("the handshake succeeded although the authority failed")
+		t.Fatal("the handshake succeeded although the authority failed; want an error")
 	}
 	w.broken.Store(false)
 	if c, err := w.hello(secure, "b.middle.example.com"); err == nil {
@@ -776,7 +775,7 @@ func TestADeletedDomainKeepsItsPause(t *testing.T) {
 	for i := range 3 {
 		path := w.domain(t, r, host)
 		if c, err := w.hello(secure, host); err == nil {
-			t.Fatalf("handshake for a name that cannot be validated got a certificate of %v", c.DNSNames)
+			t.Fatalf("handshake for a name that cannot be validated got a certificate of %v, want none", c.DNSNames)
 		}
 		if status, _, problem := w.shown(r, path); status != "failed" || !strings.Contains(problem, "could not validate") {
 			t.Errorf("round %d: status %q, error %q; want failed, could not validate", i, status, problem)
@@ -800,7 +799,7 @@ func TestADeletedDomainKeepsItsPause(t *testing.T) {
 		return snaps[0]
 	}
 	if !kept().Exists() {
-		t.Error("the record with the pause was deleted")
+		t.Error("the record with the pause was deleted, want it kept")
 	}
 	w.forward(16 * time.Minute)
 	eventually(t, "the sweep removes the expired pause", func() bool { return !kept().Exists() })
@@ -809,8 +808,8 @@ func TestADeletedDomainKeepsItsPause(t *testing.T) {
 	}
 }
 
-// An account that takes over a name waits no longer than after a first failure, however long the
-// previous account's pause was.
+// An account that takes over a name waits only for the pause after a first failure, even if the
+// previous account's pause was longer.
 func TestAnotherAccountInheritsAShortPause(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
@@ -819,7 +818,7 @@ func TestAnotherAccountInheritsAShortPause(t *testing.T) {
 	path := w.domain(t, r, host)
 	w.broken.Store(true)
 	if c, err := w.hello(secure, host); err == nil {
-		t.Fatalf("handshake while the authority fails got a certificate of %v", c.DNSNames)
+		t.Fatalf("handshake while the authority fails got a certificate of %v, want none", c.DNSNames)
 	}
 	w.broken.Store(false)
 	// Change the record as if renewals had failed for days.
@@ -896,7 +895,7 @@ func TestASuspendedAccountGetsNoNewCertificates(t *testing.T) {
 	}
 	set(tenant.Suspended, 1)
 	if c, err := w.hello(secure, "new.suspended.example.com"); err == nil {
-		t.Errorf("handshake for a suspended account got a certificate of %v", c.DNSNames)
+		t.Errorf("handshake for a suspended account got a certificate of %v, want none", c.DNSNames)
 	}
 	if n := w.orders.Load(); n != 1 {
 		t.Errorf("got %d orders, want 1", n)
@@ -914,7 +913,7 @@ func TestASuspendedAccountGetsNoNewCertificates(t *testing.T) {
 	}
 }
 
-// Certificates that cannot be resealed must not block the certificates after them.
+// Certificates that cannot be resealed must not block later certificates.
 func TestTheRotationPassesOverDamagedCertificates(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
@@ -954,9 +953,8 @@ func TestTheRotationPassesOverDamagedCertificates(t *testing.T) {
 	eventually(t, "the certificate is resealed", func() bool { return keyID(host) != old })
 }
 
-// In the same bucket, more records than one sweep reads are due earlier than the certificate. All
-// of these records are unreadable or have lost their key. The sweep must still renew the
-// certificate.
+// The certificate's bucket holds more records with an earlier due time than one sweep reads. All of
+// them are unreadable or have lost their key. The sweep must still renew the certificate.
 func TestRecordsThatCannotBeReadHideNoCertificateFromTheSweep(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))

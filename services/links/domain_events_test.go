@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/services/links"
 )
 
-// TestADomainsProofIsToldOf checks the events of a domain that is verified, lapses after its record
-// has been missing for seven days, and is verified again.
+// TestADomainsProofIsToldOf checks the events for a domain that is verified, lapses after its
+// record has been missing for seven days, and is verified again.
 func TestADomainsProofIsToldOf(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -55,8 +55,8 @@ func TestADomainsProofIsToldOf(t *testing.T) {
 	}
 }
 
-// TestWhatAChangeWrites counts the documents that a change writes. According to
-// docs/performance.md, a change writes the link, the slug if the redirect changes, and one event.
+// TestWhatAChangeWrites counts the documents that a change writes: the link, the slug if the
+// redirect changes, and one event, as docs/performance.md promises.
 func TestWhatAChangeWrites(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -76,7 +76,7 @@ func TestWhatAChangeWrites(t *testing.T) {
 		{"repeated create", "POST", "/api/v1/links", `{"url":"https://example.com/"}`, 201, 0},
 		{"edit of the title", "PATCH", path, `{"title":"x"}`, 200, 2},
 		{"edit of the destination", "PATCH", path, `{"url":"https://example.com/elsewhere"}`, 200, 3},
-		{"bulk of 100", "POST", "/api/v1/links/bulk", `{"urls":[` + items + `]}`, 201, 300},
+		{"bulk create of 100 links", "POST", "/api/v1/links/bulk", `{"urls":[` + items + `]}`, 201, 300},
 		{"bulk edit", "PATCH", "/api/v1/links/bulk", `{"ids":["` + made.str("id") + `","` + second + `"],"set":{"archived":true}}`, 200, 4},
 		{"delete", "DELETE", path, "", 204, 3},
 		{"claim of a domain", "POST", "/api/v1/domains", `{"hostname":"one.example.com"}`, 201, 2},
@@ -107,8 +107,8 @@ func TestWhatAChangeWrites(t *testing.T) {
 	}
 }
 
-// TestALinkTakesAtMost7500Bytes calculates the size of a link, its slug and their index entries by
-// the rules in Firestore's documentation.
+// TestALinkTakesAtMost7500Bytes calculates the size of a link, its slug and their index entries
+// according to Firestore's documentation.
 func TestALinkTakesAtMost7500Bytes(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/services/links"
 )
 
-// zone is a name server on loopback. Tests set its TXT records.
+// zone is a name server on loopback with TXT records that tests set.
 type zone struct {
 	mu   sync.Mutex
 	txt  map[string][]string
@@ -112,7 +112,7 @@ func TestADomainFromClaimToDelete(t *testing.T) {
 	z.mu.Unlock()
 	z.set("_linkreel.go.example.com", "v=spf1 -all", record["value"].(string))
 	if v := other.visit("/api", "Host", "go.example.com"); v.status != 404 {
-		t.Errorf("visit of an unverified domain: %v, want 404", v)
+		t.Errorf("visit to an unverified domain: %v, want 404", v)
 	}
 	if a := r.api(key, "POST", path+"/verify", nil); a.status != 200 || a.str("status") != "verified" || a.json["verifiedAt"] == nil || a.json["reason"] != nil {
 		t.Fatalf("verify: %v, want verified without a reason", a)
@@ -134,8 +134,8 @@ func TestADomainFromClaimToDelete(t *testing.T) {
 	r.create(key, map[string]any{"url": "https://example.com/over", "slug": "over", "title": "T", "expiresAt": 1000, "tags": []string{"a"}, "externalId": "e", "archived": true})
 	listed := r.api(key, "GET", "/api/v1/links", nil).json["data"].([]any)
 	for i, short := range []string{shortBase + "/over", "http://go.example.com/api"} {
-		// A list item has all fields of a link except its preview and its rules, so callers need
-		// not request each link.
+		// List items omit only the preview and the rules, so callers do not have to fetch each
+		// link.
 		item := listed[i].(map[string]any)
 		one := r.api(key, "GET", "/api/v1/links/"+item["_id"].(string), nil).json
 		for _, more := range []string{"ogTitle", "ogDescription", "ogImage", "updatedAt", "takenDown", "rules"} {
@@ -151,7 +151,7 @@ func TestADomainFromClaimToDelete(t *testing.T) {
 		}
 	}
 	if v := other.visit("/api"); v.status != 404 {
-		t.Errorf("visit of the domain's slug on the default host: %v, want 404", v)
+		t.Errorf("visit to the domain's slug on the default host: %v, want 404", v)
 	}
 	if v := other.visit("/robots.txt", "Host", "go.example.com"); v.status != 200 {
 		t.Errorf("robots.txt on the domain: %v, want 200", v)

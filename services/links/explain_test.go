@@ -13,7 +13,7 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-var agentsOf = map[string][2]string{ // user agent to the device and system that explain reports
+var agentsOf = map[string][2]string{ // user agents, mapped to the device and system that explain reports
 	windows: {"desktop", "windows"},
 	iphone:  {"phone", "ios"},
 	"Mozilla/5.0 (Linux; Android 14; SM-X700) AppleWebKit/537.36 Chrome/120 Safari/537.36":              {"tablet", "android"},
@@ -65,7 +65,7 @@ func (g guesser) link(now int64) map[string]any {
 }
 
 // Explain and redirects share one decision function. This test checks that the code around it
-// agrees too: headers, parsing, caches and stores.
+// (headers, parsing, caches, stores) gives the same results too.
 func TestExplainSaysWhatAVisitGets(t *testing.T) {
 	t.Parallel()
 	visits := 10
@@ -113,17 +113,17 @@ func TestExplainSaysWhatAVisitGets(t *testing.T) {
 					t.Fatalf("explain: %v, want 200", e)
 				}
 				if told = append(told, fmt.Sprint(e.json["status"], " ", e.str("location"))); percent < 0 && !strings.Contains(e.str("why"), "no percent") {
-					break // no rule has a percentage, so there is only one answer
+					break // no rule has a percentage, so only one response is possible
 				}
 			}
 			if !slices.Contains(told, fmt.Sprint(got.status, " ", got.header.Get("Location"))) {
-				t.Errorf("visit of %s with %q = %d %q, but explain = %v", at, header, got.status, got.header.Get("Location"), slices.Compact(told))
+				t.Errorf("visit to %s with %q = %d %q, but explain = %v; want the same", at, header, got.status, got.header.Get("Location"), slices.Compact(told))
 			}
 		}
 	}
 	for _, status := range []int{301, 302, 404, 410} {
 		if outcomes[status] == 0 {
-			t.Errorf("no visit got %d; outcomes: %v", status, outcomes)
+			t.Errorf("no visit got %d, want at least one; outcomes: %v", status, outcomes)
 		}
 	}
 }

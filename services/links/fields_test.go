@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/services/links"
 )
 
-// decides lists the record fields that control the response to a visitor of the link.
+// decides lists the record fields that determine the response to a visitor.
 var decides = []string{"redirectType", "forwardQuery", "forwardPath", "startsAt", "expiresAt", "expiredUrl", "hasPassword", "maxClicks", "hasRules", "rules", "status"}
 
 // script is a golden transcript of calls.
@@ -24,7 +24,7 @@ type script struct {
 	strings.Builder
 	r        *replica
 	key      string
-	replaces []string // pairs of a text that differs in each run and its replacement
+	replaces []string // pairs: a text that differs in each run, and its replacement
 }
 
 func (s *script) note(format string, values ...any) {
@@ -36,11 +36,11 @@ func text(value any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(value) // maps of plain values can always be encoded
+	_ = e.Encode(value) // encoding a map of plain values never fails
 	return strings.TrimSpace(b.String())
 }
 
-// only returns the fields in which a record differs from a plain link.
+// only returns the fields of a record that differ from those of a plain link.
 func only(record map[string]any, plain map[string]any) string {
 	shown := map[string]any{}
 	for _, field := range decides {
@@ -105,7 +105,7 @@ func (s *script) exported(slug string) map[string]any {
 			return line.Data
 		}
 	}
-	s.r.t.Fatalf("the export has no link %s", slug)
+	s.r.t.Fatalf("the export has no link %s, want it exported", slug)
 	return nil
 }
 
@@ -116,7 +116,7 @@ func (c *world) script(t *testing.T) *script {
 	return &script{r: r, key: c.keys.Key(t, "acc_a", identity.Business)}
 }
 
-// Each case sets one field to one value on every route that accepts it. The transcript shows the
+// Each case sets one field to one value on every route that accepts it. The transcript records the
 // value in every response that contains it.
 func TestEachFieldIsTheSameOnEveryRoute(t *testing.T) {
 	t.Parallel()
@@ -293,7 +293,7 @@ func TestEachWrongValueHasASentence(t *testing.T) {
 	golden(t, "wrong.txt", s.String())
 }
 
-// Fields that exclude each other are checked on the record that would result from the change.
+// Mutually exclusive fields are checked on the record that would result from the change.
 func TestFieldsThatExcludeEachOther(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)

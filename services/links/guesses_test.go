@@ -22,7 +22,7 @@ func (c *world) proxied(t *testing.T) *replica {
 	return c.replica(t, func(cfg *links.Config) { cfg.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/32")} })
 }
 
-// guess sends a password from an IP address and returns the status.
+// guess submits a password from an IP address and returns the status.
 func (r *replica) guess(slug, password, ip string) int {
 	r.t.Helper()
 	a := r.give("/"+slug, password, "X-Forwarded-For", ip)
@@ -56,7 +56,7 @@ func TestRightPasswordsUseUpNoBudget(t *testing.T) {
 	}
 }
 
-// A network has one budget for all links. It therefore cannot try one password on many links.
+// A network has one budget for all links, so it cannot try one password on many links.
 func TestANetworkHasOneBudgetForAllLinks(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -71,7 +71,7 @@ func TestANetworkHasOneBudgetForAllLinks(t *testing.T) {
 		}
 	}
 	if got := a.guess("l5", "right", "2001:db8:5:6:ffff::1"); got != 429 {
-		t.Errorf("correct password of the sixth link from the same network: status %d, want 429", got)
+		t.Errorf("correct password for the sixth link from the same network: status %d, want 429", got)
 	}
 	if got := a.guess("l5", "right", "2001:db8:5:7::1"); got != 303 {
 		t.Errorf("correct password from another network: status %d, want 303", got)
@@ -101,7 +101,7 @@ func TestThousandsOfNetworksShareOneLinksBudget(t *testing.T) {
 		attack(i, fmt.Sprintf("10.1.%d.%d", i%256, i/256+1))
 		attack(i, fmt.Sprintf("2001:db8:1:%x::1", i))
 	}
-	const fromTwoRanges = unlock.SharedGuesses + 60 + 1 // of the reserve, a /16 gets 60 guesses and a /48 gets one
+	const fromTwoRanges = unlock.SharedGuesses + 60 + 1 // from the reserve, a /16 gets 60 guesses and a /48 gets one
 	if !about(guessed, fromTwoRanges) {
 		t.Errorf("a /16 and a /48 got %d guesses, want about %d", guessed, fromTwoRanges)
 	}
@@ -113,30 +113,30 @@ func TestThousandsOfNetworksShareOneLinksBudget(t *testing.T) {
 			t.Errorf("correct password from a network without guesses: status %d, want 303", got)
 		}
 	}
-	// A visitor's first mistake is taken from the reserve. The next attempt must wait, because the
-	// shared budget is used up.
+	// A visitor's first wrong guess is charged to the reserve. The next attempt must wait, because
+	// the shared budget is used up.
 	if wrong, right := a.guess("one", "mistyped", "192.0.99.7"), a.guess("one", "right", "192.0.99.7"); wrong != 403 || right != 429 {
-		t.Errorf("mistake, then correct password, after the shared budget is used up: status %d, %d; want 403, 429", wrong, right)
+		t.Errorf("wrong, then correct password after the shared budget is used up: status %d, %d; want 403, 429", wrong, right)
 	}
 	for _, slug := range []string{"two", "theirs"} {
 		if got := a.guess(slug, "right", "10.1.7.9"); got != 303 {
-			t.Errorf("correct password of link %s from the attacker's range: status %d, want 303", slug, got)
+			t.Errorf("correct password for link %s from the attacker's range: status %d, want 303", slug, got)
 		}
 	}
 	for i := range 12 * 60 {
 		attack(i, fmt.Sprintf("10.%d.%d.1", 2+i/60, i%60))
 	}
-	if most := unlock.SharedGuesses + unlock.FirstGuesses; !about(guessed+1, most) { // plus the visitor's mistake
+	if most := unlock.SharedGuesses + unlock.FirstGuesses; !about(guessed+1, most) { // plus the visitor's wrong guess
 		t.Errorf("all networks together got %d guesses, want about %d", guessed+1, most)
 	}
 }
 
-// about tolerates slow Redis answers on a busy machine. Each replica then decides some guesses by
-// its own counts, with half the limit.
+// about allows for slow Redis responses on a busy machine: each replica then decides some guesses
+// by its own counts, with half the limit.
 func about(got, want int) bool { return got >= want*9/10 && got <= want*3/2 }
 
-// The links of one account are flooded with passwords that must be hashed. Visitors of another
-// account's link may have to wait, but must not be rejected.
+// One account's links are flooded with passwords that must be hashed. Visitors to another account's
+// link may have to wait but must not be rejected.
 func TestAFloodOfGuessesAtOneAccountDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -164,7 +164,7 @@ func TestAFloodOfGuessesAtOneAccountDelaysNoOther(t *testing.T) {
 				case 429:
 					refused.Add(1)
 				default:
-					t.Errorf("guess of the flood: status %d, want 403 or 429", got)
+					t.Errorf("guess in the flood: status %d, want 403 or 429", got)
 				}
 			}
 		})
@@ -173,11 +173,11 @@ func TestAFloodOfGuessesAtOneAccountDelaysNoOther(t *testing.T) {
 	for i := range 24 {
 		r, ip := []*replica{a, b}[i%2], fmt.Sprintf("172.16.%d.1", i)
 		if got := r.guess("calm", "right", ip); got != 303 {
-			t.Errorf("correct password of another account's link during the flood: status %d, want 303", got)
+			t.Errorf("correct password for another account's link during the flood: status %d, want 303", got)
 		}
 		if i%8 == 0 {
 			if got := r.guess("calm", "wrong", fmt.Sprintf("172.17.%d.1", i)); got != 403 {
-				t.Errorf("wrong password of another account's link during the flood: status %d, want 403", got)
+				t.Errorf("wrong password for another account's link during the flood: status %d, want 403", got)
 			}
 		}
 	}

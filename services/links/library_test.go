@@ -125,7 +125,7 @@ func TestLinksAreFoundAgain(t *testing.T) {
 	}
 	r.create(key, map[string]any{"url": "https://a.example", "externalId": "x-1"}) // the ID is free again
 	if v := r.visit("/two"); v.status != 302 {
-		t.Errorf("visit of an archived link: %v, want 302", v)
+		t.Errorf("visit to an archived link: %v, want 302", v)
 	}
 	r.api(key, "DELETE", path, nil)
 	if got := r.found(key, "q=winter"); len(got) != 0 {
@@ -167,7 +167,7 @@ func TestBulkChangeAndDelete(t *testing.T) {
 		t.Errorf("first link = %v, want tags Keep and New, archived, expired", l)
 	}
 	if v := other.visit("/a"); v.status != 410 {
-		t.Errorf("visit at another replica: %v, want 410", v)
+		t.Errorf("visit through another replica: %v, want 410", v)
 	}
 	if diff := cmp.Diff([]string{"b", "a"}, r.found(key, "tag=new&archived=true")); diff != "" {
 		t.Error(diff)
@@ -178,14 +178,14 @@ func TestBulkChangeAndDelete(t *testing.T) {
 	if v := other.visit("/a"); v.status != 302 {
 		t.Errorf("visit after the expiry was removed: %v, want 302", v)
 	}
-	// Links that already have the requested state are not written. A client can therefore repeat a
+	// Links that already have the requested state are not written, so a client can safely repeat a
 	// change.
 	before := r.api(key, "GET", "/api/v1/links/"+a, nil).text
 	if got := patch(map[string]any{"ids": []string{a}, "set": map[string]any{"removeTags": []string{"new"}, "archived": false, "expiresAt": nil}}); got.status != 200 {
 		t.Errorf("repeated edit: %v, want 200", got)
 	}
 	if after := r.api(key, "GET", "/api/v1/links/"+a, nil).text; after != before {
-		t.Errorf("the repeated edit changed the link from\n%s\nto\n%s", before, after)
+		t.Errorf("the repeated edit changed the link, want no change; from\n%s\nto\n%s", before, after)
 	}
 	for name, body := range map[string]string{
 		"without IDs": `{"ids":[],"set":{}}`, "unsupported field": `{"ids":["a"],"set":{"archived":true,"title":"x"}}`, "without set": `{"ids":["a"]}`, "tags and addTags": `{"ids":["a"],"set":{"tags":["a"],"addTags":["b"]}}`, "invalid tag": `{"ids":["a"],"set":{"addTags":["a,b"]}}`,
@@ -200,7 +200,7 @@ func TestBulkChangeAndDelete(t *testing.T) {
 		t.Errorf("bulk delete: %v, want 207 (-want +got):\n%s", gone, diff)
 	}
 	if v := other.visit("/a"); v.status != 404 {
-		t.Errorf("visit of a deleted link: %v, want 404", v)
+		t.Errorf("visit to a deleted link: %v, want 404", v)
 	}
 	if again := r.api(key, "POST", "/api/v1/links/bulk-delete", map[string]any{"ids": []string{a, foreign}}, "Idempotency-Key", "d1"); again.text != gone.text {
 		t.Errorf("repeated delete: %v, want the first response %s", again, gone.text)
@@ -255,7 +255,7 @@ func TestTagsAreListedInAlphabeticalOrder(t *testing.T) {
 	}
 }
 
-// oracle answers searches by scanning all links. It has its own rules for splitting words.
+// oracle answers searches by scanning all links. It implements word splitting independently.
 type oracle struct {
 	mu    sync.Mutex
 	links []oracleLink // oldest first
@@ -324,7 +324,7 @@ func TestSearchAgreesWithAnOracle(t *testing.T) {
 		var links []oracleLink
 		for range n {
 			made++
-			common := "even" // no link has both of these common words
+			common := "even" // no link contains both of these common words
 			if made%2 == 1 {
 				common = "odd"
 			}
@@ -352,10 +352,10 @@ func TestSearchAgreesWithAnOracle(t *testing.T) {
 	}
 	var took []time.Duration
 	var reads []int64 // one for each query
-	apart := int64(0) // most documents read by a query for both common words
+	apart := int64(0) // largest number of documents read by a query for both common words
 	for i := range queries {
 		if i%10 == 9 {
-			create(1 + rng.IntN(3)) // the next query must find these links
+			create(1 + rng.IntN(3)) // the next query must already find these links
 		}
 		words := pick(rng.IntN(4))
 		for n, w := range words {
@@ -392,13 +392,13 @@ func TestSearchAgreesWithAnOracle(t *testing.T) {
 	slices.Sort(took)
 	slices.Sort(reads)
 	p50, p95, most := reads[len(reads)/2], reads[len(reads)*95/100], reads[len(reads)-1]
-	t.Logf("%d links, %d queries: p50 %v, p95 %v, max %v; reads p50 %d, p95 %d, max %d, max %d for two words that no link combines", made, queries, took[len(took)/2], took[len(took)*95/100], took[len(took)-1], p50, p95, most, apart)
+	t.Logf("%d links, %d queries: p50 %v, p95 %v, max %v; reads p50 %d, p95 %d, max %d, max %d for two words that no link contains together", made, queries, took[len(took)/2], took[len(took)*95/100], took[len(took)-1], p50, p95, most, apart)
 	if p95 > 50+5*20 || most > 2000 {
 		t.Errorf("a query for 20 links reads p95 %d, max %d documents; want at most 150 and 2000", p95, most)
 	}
 }
 
-// TestABulkAnswerStaysSmall sends up to a megabyte of invalid fields in many forms.
+// TestABulkAnswerStaysSmall sends up to a megabyte of fields that are invalid in various ways.
 func TestABulkAnswerStaysSmall(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -439,7 +439,7 @@ func TestABulkAnswerStaysSmall(t *testing.T) {
 			truthful(t, a)
 		})
 	}
-	// Values of ordinary length are returned unshortened.
+	// Values of ordinary length are returned in full.
 	var body strings.Builder
 	for i := range 100 {
 		fmt.Fprintf(&body, `{"url":"nonsense-%d-%s"},`, i, strings.Repeat("x", 100))
@@ -448,13 +448,13 @@ func TestABulkAnswerStaysSmall(t *testing.T) {
 	for i, item := range a.json["results"].([]any) {
 		e := item.(map[string]any)["error"].(map[string]any)
 		if want := fmt.Sprintf("nonsense-%d-%s", i, strings.Repeat("x", 100)); e["url"] != want || len(e["details"].([]any)) != 1 {
-			t.Errorf("item %d = %v, want the URL unshortened and one detail", i, e)
+			t.Errorf("item %d = %v, want the full URL and one detail", i, e)
 			break
 		}
 	}
 }
 
-// truthful checks that each error message agrees with the number of listed details.
+// truthful checks that each error message states the right number of details.
 func truthful(t *testing.T, a answer) {
 	t.Helper()
 	all, _ := a.json["results"].([]any)
@@ -490,8 +490,8 @@ func longURL(i int) string {
 	return b.String()
 }
 
-// The links of a body of maximum size can be created, edited, deleted and erased, even if that
-// takes several commits.
+// Links from a request body of maximum size can be created, edited, deleted and erased, even if
+// that takes several commits.
 func TestBulkTakesAHundredLongAddresses(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -499,9 +499,9 @@ func TestBulkTakesAHundredLongAddresses(t *testing.T) {
 	key := c.keys.Key(t, "acc_a", identity.Business)
 	links := 100
 	if testing.Short() {
-		links = 30 // with the race detector, a full commit exceeds the time limit of a request
+		links = 30 // under the race detector, a full commit takes longer than a request may
 	}
-	// ask retries requests that time out on a busy machine, as a client does.
+	// Like a client, ask retries requests that time out on a busy machine.
 	ask := func(want int, method, path string, body map[string]any, idempotencyKey string) (a answer) {
 		t.Helper()
 		tries := 1
@@ -555,7 +555,7 @@ func TestBulkTakesAHundredLongAddresses(t *testing.T) {
 	deleting()
 	c.forward(time.Minute)
 	eventually(t, "erased", func() bool {
-		deleting() // auth repeats this call, and each call makes the purge due
+		deleting() // auth repeats this call, and each repeat makes the purge due now
 		done, err := auth.Erased(t.Context(), "acc_a")
 		return done && err == nil
 	})

@@ -12,7 +12,7 @@ import (
 	"github.com/linkreel/linkreel/services/links"
 )
 
-// mapped is an account with domains. Its visitors follow redirects across all of them.
+// mapped is an account with domains. Visits follow redirects across all of them.
 type mapped struct {
 	script
 	zone     *zone
@@ -37,7 +37,7 @@ func (m *mapped) verify(id string) {
 	}
 }
 
-// tries calls the API and adds the answer to the transcript.
+// tries calls the API and adds the response to the transcript.
 func (m *mapped) tries(what, method, path string, body map[string]any) answer {
 	m.r.t.Helper()
 	a := m.r.api(m.key, method, path, body)
@@ -50,7 +50,7 @@ func (m *mapped) tries(what, method, path string, body map[string]any) answer {
 }
 
 // follow visits an address and follows redirects to our hosts. It reports a loop after 20
-// redirects, the limit of browsers.
+// redirects, where browsers give up.
 func (m *mapped) follow(address string) {
 	m.r.t.Helper()
 	chain := []string{address}
@@ -71,7 +71,7 @@ func (m *mapped) follow(address string) {
 		}
 		chain = append(chain, to)
 	}
-	m.r.t.Errorf("redirect loop: %s", strings.Join(chain[:6], " → "))
+	m.r.t.Errorf("redirect loop, want a final destination: %s", strings.Join(chain[:6], " → "))
 }
 
 func newMapped(t *testing.T, c *world, edit ...func(*links.Config)) *mapped {
@@ -163,7 +163,7 @@ func TestADomainVerifiedLaterMakesNoLoop(t *testing.T) {
 	golden(t, "later.txt", m.String())
 }
 
-// Visits of blocked destinations and of links that are taken down are not redirected.
+// Visits to links with blocked destinations and to links that are taken down are not redirected.
 func TestBlockedTargetsAreDeadEnds(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -213,7 +213,7 @@ func TestBlockedTargetsAreDeadEnds(t *testing.T) {
 	m.note("\n# after")
 	all()
 	if _, after, _ := strings.Cut(m.String(), "# after"); strings.Contains(after, "→ "+bad) {
-		t.Error("a visit was redirected to the blocked host")
+		t.Error("a visit was redirected to the blocked host, want none")
 	}
 	golden(t, "blocked.txt", m.String())
 }

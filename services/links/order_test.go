@@ -39,8 +39,8 @@ func golden(t *testing.T, name, text string) {
 	}
 }
 
-// blocking returns a setting of the service that enables a list of blocked hosts, and a function
-// that replaces the list.
+// blocking returns a service option that enables a list of blocked hosts, and a function that
+// replaces the list.
 func blocking(t *testing.T) (edit func(*links.Config), block func(hosts ...string)) {
 	t.Helper()
 	list := filepath.Join(t.TempDir(), "blocked")
@@ -57,7 +57,7 @@ func blocking(t *testing.T) (edit func(*links.Config), block func(hosts ...strin
 // state is a possible state of a link.
 type state struct {
 	name string
-	set  map[string]any // fields that put a link into this state, if any
+	set  map[string]any // the fields that put a link into this state, if any
 }
 
 // inOrder lists the states by precedence, highest first.
@@ -82,7 +82,7 @@ func inOrder(now time.Time) []state {
 type stated struct {
 	names     []string
 	slug, id  string
-	refused   string // why a link cannot be in both states
+	refused   string // reason why a link cannot be in both states
 	pathAfter string
 }
 
@@ -106,7 +106,7 @@ func (r *replica) intoStates(key string, states ...state) *stated {
 	}
 	s.id = r.create(key, map[string]any{"url": "https://example.com/", "slug": s.slug, "maxClicks": patch["maxClicks"]}).str("id")
 	if s.has("exhausted") && r.visits("/"+s.slug, 1) != 1 {
-		r.t.Fatal("the visit that uses up the click limit was not redirected")
+		r.t.Fatal("visit that uses up the click limit: not redirected, want a redirect")
 	}
 	if a := r.api(key, "PATCH", "/api/v1/links/"+s.id, patch); a.status != 200 {
 		s.refused = a.json["error"].(map[string]any)["details"].([]any)[0].(map[string]any)["message"].(string)
@@ -114,7 +114,7 @@ func (r *replica) intoStates(key string, states ...state) *stated {
 	return s
 }
 
-// shows reports whether the second of two states can change an answer even though the first takes
+// shows reports whether the second of two states can affect a response even though the first takes
 // precedence.
 func (s *stated) shows(answer int) bool {
 	over := s.names[0] == "ended" || s.names[0] == "exhausted"
@@ -125,8 +125,8 @@ func (s *stated) shows(answer int) bool {
 
 var heading = regexp.MustCompile(`<h1>([^<]*)</h1>`)
 
-// told summarizes the response to a visitor: the status, and the destination or the heading of the
-// page.
+// told summarizes the response to a visitor: the status, followed by the destination or the page's
+// heading.
 func told(a answer) string {
 	what := a.header.Get("Location")
 	if m := heading.FindStringSubmatch(a.text); what == "" && m != nil {
@@ -135,7 +135,7 @@ func told(a answer) string {
 	return strings.TrimSpace(fmt.Sprint(a.status, " ", what))
 }
 
-// answersOf returns the responses to a visit, to a request of the preview page, to the password and
+// answersOf returns the responses to a visit, to a request for the preview page, to the password and
 // to explain.
 func (r *replica) answersOf(key string, s *stated) []string {
 	r.t.Helper()
@@ -152,8 +152,8 @@ func (r *replica) answersOf(key string, s *stated) []string {
 	return append(out, strings.TrimSpace(fmt.Sprint("explain  ", e.json["status"], " ", e.str("location")))+": "+e.str("why"))
 }
 
-// If a link is in two states, the state with the higher precedence decides the response to a visit,
-// the preview page and explain. This test checks that over HTTP.
+// If a link is in two states, the one with the higher precedence determines the response to a
+// visit, the preview page and explain. This test checks that over HTTP.
 func TestTheEarlierOfTwoStatesDecides(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)

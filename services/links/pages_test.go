@@ -195,7 +195,7 @@ func TestADomainCountsVisitsThatNoLinkServes(t *testing.T) {
 		return r.visit(path, append([]string{"Host", "go.example.com", "User-Agent", windows}, header...)...)
 	}
 	for range 3 {
-		on(a, "/") // visits to a pending domain are not counted
+		on(a, "/") // visits to a pending domain do not count
 	}
 	record := made.json["records"].([]any)[0].(map[string]any)
 	z.set(record["name"].(string), record["value"].(string))
@@ -225,7 +225,7 @@ func TestADomainCountsVisitsThatNoLinkServes(t *testing.T) {
 			on(r, path, "Sec-Purpose", "prefetch")
 			r.do("redirect", "HEAD", shortBase+path, nil, "Host", "go.example.com", "User-Agent", windows)
 			r.do("redirect", "POST", shortBase+path, "password=x", "Host", "go.example.com", "Content-Type", "application/x-www-form-urlencoded")
-			r.visit(path) // the default host has no domain record to count for
+			r.visit(path) // the default host has no domain record for counts
 		}
 	}
 	visits(a)
@@ -251,7 +251,7 @@ func TestADomainCountsVisitsThatNoLinkServes(t *testing.T) {
 		want(t, query, stats(query), 400, "VALIDATION_ERROR")
 	}
 	want(t, "stats of another account's domain", a.api(stranger, "GET", path+"/stats", nil), 404, "DOMAIN_NOT_FOUND")
-	// An edit of the domain must not overwrite its counts, and a count must not overwrite an edit.
+	// Editing the domain must not overwrite its counts, and counting must not overwrite an edit.
 	on(b, "/")
 	if got := a.api(key, "PATCH", path, map[string]any{"homeUrl": nil}); got.status != 200 {
 		t.Fatal(got)
@@ -304,7 +304,7 @@ func TestADomainCountsNoVisitThatIsRefused(t *testing.T) {
 		}
 	}
 	if missed == 0 || refused == 0 {
-		t.Fatalf("%d misses, %d refused visits; want some of each", missed, refused)
+		t.Fatalf("got %d misses and %d refused visits, want some of each", missed, refused)
 	}
 	on("/") // counted after all the others
 	var got answer
@@ -329,7 +329,7 @@ func TestADomainIsDeletedWithItsCountsOrNotAtAll(t *testing.T) {
 		got := r.api(key, "DELETE", path, nil)
 		remove()
 		if deleted = got.status == 204; !deleted && home() != 5.0 {
-			t.Fatalf("after a delete that failed at query %d with status %d: %v visits, want 5", nth, got.status, home())
+			t.Fatalf("visits after the delete failed at query %d with status %d = %v, want 5", nth, got.status, home())
 		}
 	}
 	if again := r.api(key, "POST", "/api/v1/domains", `{"hostname":"go.example.com"}`); !deleted || again.status != 201 || home() != 0.0 {
@@ -370,5 +370,5 @@ func TestHomesOfUnknownHostsCountAsMisses(t *testing.T) {
 			return
 		}
 	}
-	t.Error("2000 visits to home pages of unknown hosts: none was refused")
+	t.Error("2000 visits to home pages of unknown hosts: none was refused, want some refused")
 }

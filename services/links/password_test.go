@@ -12,7 +12,7 @@ import (
 	"github.com/linkreel/linkreel/services/links"
 )
 
-// give submits a password with the form on a link's page.
+// give submits a password through the form on a link's page.
 func (r *replica) give(path, password string, header ...string) answer {
 	r.t.Helper()
 	return r.do("redirect", "POST", shortBase+path, url.Values{"password": {password}}.Encode(),
@@ -39,10 +39,10 @@ func TestALinkWithAPassword(t *testing.T) {
 		for _, at := range []string{"/locked", "/locked+", "/locked/a/b?x=1"} {
 			got := b.visit(at, header...)
 			if got.status != 200 || !strings.Contains(got.text, `name="password"`) || strings.Contains(strings.ToLower(got.text), "secret") || strings.Contains(got.text, "example.com") {
-				t.Errorf("request of %[2]s as %[1]s: %[3]v, want 200, a password form and no data of the link", name, at, got)
+				t.Errorf("request for %[2]s as %[1]s: %[3]v, want 200, a password form and no data of the link", name, at, got)
 			}
 			if got.header.Get("Referrer-Policy") != "no-referrer" || !strings.Contains(got.header.Get("Cache-Control"), "no-store") || !strings.Contains(got.header.Get("X-Robots-Tag"), "noindex") {
-				t.Errorf("request of %[2]s as %[1]s: headers = %[3]v, want no-referrer, no-store, noindex", name, at, got.header)
+				t.Errorf("request for %[2]s as %[1]s: headers = %[3]v, want no-referrer, no-store, noindex", name, at, got.header)
 			}
 		}
 	}
@@ -68,7 +68,7 @@ func TestALinkWithAPassword(t *testing.T) {
 	want(t, "wrong content type", b.do("redirect", "POST", shortBase+"/locked", "password=x", append(from(4), "Accept", "application/json", "Content-Type", "text/plain")...), 415, "UNSUPPORTED_MEDIA_TYPE")
 	eventually(t, "two clicks are counted", func() bool { return a.api(key, "GET", path, nil).json["clicks"] == 2.0 })
 
-	// After too many wrong guesses, a network must wait, even with the correct password. Other
+	// After too many wrong guesses, a network must wait even if it has the correct password. Other
 	// networks are not affected.
 	limited := 0
 	for i := range 20 {
@@ -80,7 +80,7 @@ func TestALinkWithAPassword(t *testing.T) {
 		}
 	}
 	if limited < 10 {
-		t.Errorf("20 consecutive guesses: %d rejected, want at least 10", limited)
+		t.Errorf("20 consecutive guesses: got %d rejected, want at least 10", limited)
 	}
 	if got := b.give("/locked", secret, from(6)...); got.status != 303 {
 		t.Errorf("correct password from another network: %v, want 303", got)
@@ -132,7 +132,7 @@ func TestPasswordsThatAreRefused(t *testing.T) {
 		t.Errorf("PATCH of redirectType: %v, want only redirectType not_allowed", got)
 	}
 	if got := a.api(key, "PATCH", path, map[string]any{"redirectType": 301, "password": nil}); got.status != 200 {
-		t.Errorf("PATCH that replaces the password by redirectType: %v, want 200", got)
+		t.Errorf("PATCH that replaces the password with redirectType: %v, want 200", got)
 	}
 	want(t, "link of another account", a.api(c.keys.Key(t, "acc_b", identity.Creator), "PATCH", path, map[string]any{"password": "y"}), 404, "LINK_NOT_FOUND")
 	bulk := a.api(key, "POST", "/api/v1/links/bulk", map[string]any{"urls": []any{
@@ -162,7 +162,7 @@ func TestANewPasswordFitsAtOnceAtEveryReplica(t *testing.T) {
 			t.Fatalf("PATCH: %v, want 200", got)
 		}
 		if got := b.give("/locked", secret); got.status != 303 {
-			t.Errorf("new password %q at another replica: %v, want 303", secret, got)
+			t.Errorf("new password %q sent to another replica: %v, want 303", secret, got)
 		}
 	}
 }

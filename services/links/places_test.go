@@ -22,8 +22,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// visits requests a path n times and returns the number of redirects. All other responses must be
-// 410. A 503 with Retry-After is retried.
+// visits requests a path n times and returns the number of redirects. A 503 with Retry-After is
+// retried. All other responses must be 410.
 func (r *replica) visits(path string, n int) (led int) {
 	r.t.Helper()
 	for range n {
@@ -93,7 +93,7 @@ func TestALinkLeadsOnAsManyVisitsAsItMay(t *testing.T) {
 		t.Fatal(v)
 	}
 	if v := b.visit("/ten"); v.status != 302 || v.header.Get("Location") != "https://example.com/over" {
-		t.Errorf("visit of an exhausted link with expiredUrl: %v, want 302 to it", v)
+		t.Errorf("visit to an exhausted link with expiredUrl: %v, want 302 to it", v)
 	}
 }
 
@@ -139,7 +139,7 @@ func TestALimitThatChangesCountsAllClicks(t *testing.T) {
 	if n := c.places(t); n != 0 {
 		t.Errorf("got %d place records of a link without a limit, want 0", n)
 	}
-	// There are ten clicks at this point. The last clicks are not counted yet.
+	// There have been ten clicks by now, but the last ones are not counted yet.
 	set(12)
 	lead(6, 2)
 	is("exhausted")
@@ -150,7 +150,7 @@ func TestALimitThatChangesCountsAllClicks(t *testing.T) {
 	lead(1, 0)
 }
 
-// Two clients change the limit while visitors arrive at both replicas. In the end, the number of
+// Two clients change the limit while both replicas receive visits. In the end, the number of
 // redirects must equal the last limit.
 func TestEditsOfTheLimitRaceWithVisits(t *testing.T) {
 	t.Parallel()
@@ -207,7 +207,8 @@ func TestEditsOfTheLimitRaceWithVisits(t *testing.T) {
 	eventually(t, "60 clicks are shown", func() bool { status, n := replicas[1].shows(key, id); return n == 60 && status == "exhausted" })
 }
 
-// Clicks made before the limit was set are still in the spool of a replica that lost Redis.
+// Clicks made before the limit was set are still in the spool of a replica that lost its connection
+// to Redis.
 func TestALimitWaitsForClicksThatNobodyHasCounted(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -343,7 +344,7 @@ func TestATakedownKeepsThePlaces(t *testing.T) {
 			t.Fatal(err)
 		}
 		if led := r.visits("/down", 2); led != 0 {
-			t.Errorf("%d visits of a link that is taken down were redirected, want 0", led)
+			t.Errorf("%d visits to a link that is taken down were redirected, want 0", led)
 		}
 		if err := auth.Lift(t.Context(), down); err != nil {
 			t.Fatal(err)
@@ -376,12 +377,12 @@ func TestALinkWithoutALimitNeedsNoPlace(t *testing.T) {
 	}
 	after := c.Firestore.Stats()
 	if after.Calls["Commit"] != before.Calls["Commit"] || after.Reads != before.Reads {
-		t.Errorf("calls of Firestore after cached visits of %s = %v, want %v", id, after.Calls, before.Calls)
+		t.Errorf("calls to Firestore after cached visits to %s = %v, want %v", id, after.Calls, before.Calls)
 	}
 }
 
-// A commit succeeds, but its response is lost, and no process dies. The visits of this commit fail,
-// and later visits get their places.
+// A commit succeeds but its response is lost. No process dies. The visits that share this commit
+// fail, and later visits get their places.
 func TestPlacesOfLostAnswersAreFound(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -399,8 +400,8 @@ func TestPlacesOfLostAnswersAreFound(t *testing.T) {
 	}
 }
 
-// home runs a replica that can be killed. A kill closes its connections to Firestore and Redis, and
-// its visitors get no response.
+// home runs a replica that can be killed. Killing it closes its connections to Firestore and Redis,
+// and its visitors get no response.
 type home struct {
 	mu           sync.Mutex
 	r            *replica
@@ -426,7 +427,8 @@ func (h *home) start(t *testing.T) {
 	h.r, h.cloud, h.redis, h.ctx, h.kill = r, cloud, redis, ctx, kill
 }
 
-// die kills the replica and starts its successor. It returns the number of in-flight visits.
+// die kills the replica, starts its successor, and returns the number of visits that were in
+// flight.
 func (h *home) die(t *testing.T) (flying int64) {
 	t.Helper()
 	h.mu.Lock()
@@ -441,7 +443,7 @@ func (h *home) die(t *testing.T) (flying int64) {
 	return flying
 }
 
-// visit returns the status of a visit of the limited link, or 0 without a response.
+// visit visits the limited link and returns the status, or 0 if there is no response.
 func (h *home) visit() int {
 	h.mu.Lock()
 	r, ctx := h.r, h.ctx
@@ -465,7 +467,7 @@ func (h *home) visit() int {
 	return res.StatusCode
 }
 
-// pause is the time between two visits of a visitor.
+// pause is the interval between two visits by the same visitor.
 const pause = 5 * time.Millisecond
 
 func flood(t *testing.T, limit, visitors, kills int) {
@@ -501,12 +503,12 @@ func flood(t *testing.T, limit, visitors, kills int) {
 				default:
 					t.Errorf("visit: status %d, want 302, 410, 503 or no response", status)
 				}
-				time.Sleep(pause) // paces the visitor and does not wait for a condition
+				time.Sleep(pause) // paces the visitor; it does not wait for a condition
 			}
 		})
 	}
 	for i := range kills {
-		// Distribute the kills over the visits.
+		// Spread the kills evenly over the visits.
 		eventually(t, "more visits are redirected", func() bool { return int(led.Load()) >= i*limit/(kills+1) || homes[0].visit() == 410 })
 		switch i % 5 {
 		case 1:
@@ -537,21 +539,21 @@ func flood(t *testing.T, limit, visitors, kills int) {
 	close(stop)
 	wg.Wait()
 	n := int(led.Load())
-	t.Logf("%d visits redirected of %d, %d in flight at the kills", n, limit, lost.Load())
+	t.Logf("redirected %d of %d visits, %d in flight at the kills", n, limit, lost.Load())
 	if n > limit || n < limit-int(lost.Load()) {
 		t.Errorf("%d visits were redirected, want %d to %d", n, limit-int(lost.Load()), limit)
 	}
 	if status, _ := owner.shows(key, id); status != "exhausted" {
 		t.Errorf("status = %s, want exhausted", status)
 	}
-	// Emptying Redis can lose the clicks of a replica that is killed at the same time. A click is
-	// counted even if a kill prevents the response, so there can be more clicks than redirects.
+	// If Redis is emptied while a replica is killed, that replica's clicks can be lost. If a kill
+	// prevents a response, its click is still counted, so there can be more clicks than redirects.
 	eventually(t, "the clicks are shown", func() bool { _, shown := owner.shows(key, id); return shown == n || kills > 0 && shown <= limit })
 	if _, shown := owner.shows(key, id); shown > limit {
 		t.Errorf("got %d clicks, want at most %d", shown, limit)
 	}
 	if led := owner.visits("/beside", 3); led != 3 {
-		t.Errorf("%d of 3 visits of another link were redirected, want 3", led)
+		t.Errorf("%d of 3 visits to another link were redirected, want 3", led)
 	}
 }
 

@@ -63,7 +63,7 @@ func TestAQRCodeThatCannotBeDrawnIsRefused(t *testing.T) {
 	want(t, "unknown link", r.api(key, "GET", "/api/v1/links/none/qr?size=x", nil), 404, "LINK_NOT_FOUND")
 }
 
-// drawn renders an SVG of the service. Its path consists of horizontal lines that are one unit
+// drawn renders an SVG from the service. Its path consists of horizontal bars that are one unit
 // high.
 func drawn(t *testing.T, svg string) image.Image {
 	t.Helper()
@@ -92,8 +92,7 @@ func drawn(t *testing.T, svg string) image.Image {
 
 func scan(t *testing.T, what string, picture image.Image) string {
 	t.Helper()
-	// The scanner needs a quiet zone. With a margin of 0 the user must add one, and so does this
-	// test.
+	// The scanner needs a quiet zone. With a margin of 0, this test adds one, as users must.
 	var framed bytes.Buffer
 	frame := image.NewGray(picture.Bounds().Inset(-40))
 	for i := range frame.Pix {

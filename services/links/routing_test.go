@@ -18,7 +18,7 @@ const (
 	windows = "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 Chrome/120.0.0.0 Safari/537.36"
 )
 
-// decider returns a replica that trusts its proxy for the address and country of visitors.
+// decider returns a replica that trusts its proxy to report the address and country of visitors.
 func (c *world) decider(t *testing.T) *replica {
 	return c.replica(t, func(cfg *links.Config) {
 		cfg.CountryHeader, cfg.TrustedProxies = "CF-IPCountry", []netip.Prefix{netip.MustParsePrefix("0.0.0.0/32")}
@@ -228,7 +228,7 @@ func TestAVisitorKeepsTheSameShare(t *testing.T) {
 		t.Errorf("a share of 30%% got %d of 400 visitors, want 75 to 170", n)
 	}
 	if second, _ := sides(b); !cmp.Equal(first, second) {
-		t.Error("two replicas redirect the same visitors to different destinations")
+		t.Error("two replicas redirect the same visitors to different destinations, want the same")
 	}
 	if got := a.api(key, "PATCH", "/api/v1/links/"+made.str("id"), map[string]any{"rules": []any{rule("b", "https://example.com/a", map[string]any{"percent": 60})}}); got.status != 200 {
 		t.Fatal(got)
@@ -236,14 +236,14 @@ func TestAVisitorKeepsTheSameShare(t *testing.T) {
 	wider, _ := sides(b)
 	for i := range wider {
 		if first[i] == "https://example.com/a" && wider[i] != first[i] {
-			t.Errorf("visitor %d left the share when its percentage was raised", i)
+			t.Errorf("visitor %d left the share when its percentage was raised, want it kept", i)
 		}
 	}
 	// All addresses of an IPv6 /64 network count as one visitor.
 	x := a.visit("/split", "X-Forwarded-For", "2001:db8:1:2::1", "User-Agent", windows).header.Get("Location")
 	for _, ip := range []string{"2001:db8:1:2::2", "2001:db8:1:2:ffff::3"} {
 		if got := b.visit("/split", "X-Forwarded-For", ip, "User-Agent", windows).header.Get("Location"); got != x {
-			t.Errorf("destination for another address of one IPv6 network = %q, want %q", got, x)
+			t.Errorf("destination for another address in the same IPv6 network = %q, want %q", got, x)
 		}
 	}
 }

@@ -1,8 +1,8 @@
 // Package links is the short-link service. It contains the API for links and domains, and the
 // redirects.
 //
-// It has three listeners, because their callers and the cost of their requests differ: "api" for
-// callers with a key, "redirect" for visitors, and "internal" for the cluster.
+// It has three listeners, which differ in their callers and in the cost of their requests: "api"
+// for callers with a key, "redirect" for visitors, and "internal" for the cluster.
 package links
 
 import (
@@ -65,17 +65,18 @@ type Config struct {
 	// ClickPartitions is the number of partitions, from 1 to 64, of the click log and of the log
 	// of changes. With several partitions, the servers of a Redis Cluster share the work.
 	ClickPartitions int `env:"LINKREEL_CLICK_PARTITIONS" envDefault:"1"`
-	// ClickLogBytes limits the size of the pending clicks in Redis. Further clicks are written to
-	// the spool of each replica.
+	// ClickLogBytes limits the size of the pending clicks in Redis. Any further clicks are written
+	// to the spool of each replica.
 	ClickLogBytes int64 `env:"LINKREEL_CLICK_LOG_BYTES" envDefault:"67108864"`
 	// CacheBytes limits the memory that a replica uses to cache links.
 	CacheBytes int64 `env:"LINKREEL_REDIRECT_CACHE_BYTES" envDefault:"134217728"`
 	// SpoolDir is the directory in which clicks are stored while Redis is down. It should survive a
 	// restart of the container.
 	SpoolDir string `env:"LINKREEL_SPOOL_DIR" envDefault:"/var/spool/linkreel"`
-	// SpoolBytes limits the size of the spool. Further clicks are lost, and a metric counts them.
+	// SpoolBytes limits the size of the spool. Any further clicks are lost, and a metric counts
+	// them.
 	SpoolBytes int64 `env:"LINKREEL_SPOOL_BYTES" envDefault:"67108864"`
-	// ClickBudget is the time that a redirect waits for Redis before its click is written to the spool.
+	// ClickBudget is how long a redirect waits for Redis before its click is written to the spool.
 	ClickBudget time.Duration `env:"LINKREEL_CLICK_BUDGET" envDefault:"50ms"`
 	// Flush allows this replica to write click counts to Firestore. For each partition, the replicas
 	// elect one writer.
@@ -91,7 +92,7 @@ type Config struct {
 	DNSResolver string `env:"DNS_RESOLVER"`
 
 	// TLSAddr is the address to listen on for visits to custom domains over TLS. If it is empty,
-	// links does not serve TLS. The certificate of a domain is ordered at the first visit.
+	// links does not serve TLS. The certificate of a domain is ordered at its first visit.
 	TLSAddr string `env:"LINKREEL_TLS_ADDR"`
 	// ACMEDirectory is the address of the certificate authority. By setting TLSAddr you agree to
 	// the authority's terms.
@@ -108,14 +109,14 @@ type Config struct {
 	// at least 32 characters, separated by commas. The first key encrypts, and all keys can
 	// decrypt.
 	CertificateKey string `env:"LINKREEL_CERTIFICATE_KEY"`
-	// CertificateSweep is the interval between two searches for certificates that must be renewed.
+	// CertificateSweep is the interval between searches for certificates that must be renewed.
 	CertificateSweep time.Duration `env:"LINKREEL_CERTIFICATE_SWEEP" envDefault:"1m"`
-	// SplitKey is an input of the hash by which rules with a percentage divide visitors. With a new
-	// key, visitors may move to other shares. It may be empty.
+	// SplitKey is an input to the hash by which rules with a percentage divide visitors. If the key
+	// changes, visitors may move to other shares. It may be empty.
 	SplitKey string `env:"LINKREEL_SPLIT_KEY"`
-	// PasswordHashes is the number of link passwords that are hashed concurrently. One account may
-	// use half of these slots. Each hash needs 19 MiB of memory. PasswordQueue is the number of
-	// passwords of one account that may wait for a slot. Accounts take turns.
+	// PasswordHashes is how many link passwords are hashed concurrently. One account may use half
+	// of these slots. Each hash needs 19 MiB of memory. PasswordQueue is how many of one account's
+	// passwords may wait for a slot. Accounts take turns.
 	PasswordHashes int `env:"LINKREEL_PASSWORD_HASHES" envDefault:"2"`
 	PasswordQueue  int `env:"LINKREEL_PASSWORD_QUEUE" envDefault:"16"`
 	// DomainTarget is the name or address that custom domains should point to. If it is empty, they
@@ -130,7 +131,7 @@ type Config struct {
 	AbuseContact string `env:"LINKREEL_ABUSE_CONTACT"`
 }
 
-// New returns the service. It connects lazily and therefore starts even while Firestore, Redis or
+// New returns the service. The service connects lazily, so it starts even while Firestore, Redis or
 // auth is down.
 func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	svc := &boot.Service{Name: "links"}
@@ -152,7 +153,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	return svc, nil
 }
 
-// building is the service under construction. Each part uses fields that earlier parts have set.
+// building is the service under construction. Each part uses fields that earlier parts set.
 type building struct {
 	Config
 	svc         *boot.Service
@@ -236,8 +237,7 @@ func (b *building) openClicks(context.Context) (err error) {
 	if b.ClicksRedisURL == "" {
 		return nil
 	}
-	// The main Redis may still contain clicks from the time before ClicksRedisURL was set. Count
-	// these too.
+	// The main Redis may still contain clicks from before ClicksRedisURL was set. Count these too.
 	former, err := clicks.OpenPatient(b.Redis, 0)
 	if err != nil {
 		return err
@@ -354,8 +354,8 @@ func (b *building) makeCertificates(context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Elements are closed in reverse order. Adding the certificates here ensures that open orders
-	// are recorded before the database is closed.
+	// Parts are closed in reverse order. Adding the certificates here ensures that open orders are
+	// recorded before the database is closed.
 	b.svc.Close = append(b.svc.Close, certificates.Close)
 	b.stores.Watch(b.store.Certificates().Waits())
 	b.svc.Loops = append(b.svc.Loops, boot.Every(b.CertificateSweep, "certificates", certificates.Sweep, nil))
@@ -364,8 +364,8 @@ func (b *building) makeCertificates(context.Context) error {
 	return nil
 }
 
-// country builds the lookup of a visitor's country. The lookup uses the visitor's address and does
-// not store it.
+// country returns a function that looks up a visitor's country. The function uses the visitor's
+// address but does not store it.
 func (b *building) country() (lookup func(*fasthttp.RequestCtx) string, err error) {
 	var db *maxminddb.Reader
 	if b.GeoIPFile != "" {
@@ -397,11 +397,12 @@ func (b *building) country() (lookup func(*fasthttp.RequestCtx) string, err erro
 	}, nil
 }
 
-// client returns the address of a visitor. Only the limit for missing links uses this address.
+// client returns the address of a visitor. The address is used only to limit requests for
+// nonexistent links.
 func (c Config) client(ctx *fasthttp.RequestCtx) netip.Addr { return c.proxiesOf(ctx).Client(ctx) }
 
 // proxiesOf returns the proxies in front of the request's listener. Visitors reach the TLS listener
-// directly, and their X-Forwarded-For header must not be trusted.
+// directly, so their X-Forwarded-For headers must not be trusted.
 func (c Config) proxiesOf(ctx *fasthttp.RequestCtx) httpserver.Proxies {
 	if ctx.IsTLS() {
 		return httpserver.Proxies{}

@@ -71,14 +71,14 @@ func TestWhatCountsAsAClick(t *testing.T) {
 	}
 	card := r.visit("/counts", "User-Agent", facebook)
 	if card.status != 200 || !strings.Contains(card.text, `property="og:title" content="&lt;T&gt;"`) || !strings.Contains(card.text, `http-equiv="refresh" content="0;url=https://example.com/"`) || card.header.Get("Vary") != "User-Agent" {
-		t.Errorf("visit of a crawler: %v %v, want 200 with the Open Graph tags and a refresh", card, card.header)
+		t.Errorf("visit to a crawler: %v %v, want 200 with the Open Graph tags and a refresh", card, card.header)
 	}
 	if p := r.visit("/counts+"); p.status != 200 || !strings.Contains(p.text, `href="https://example.com/"`) || !strings.Contains(p.text, shortBase+"/Counts") {
 		t.Errorf("preview page: %v, want the destination and the short URL", p)
 	}
 	plain := r.create(key, map[string]any{"url": "https://example.com", "title": "secret"}).str("slug")
 	if a := r.visit("/"+plain, "User-Agent", facebook); a.status != 302 {
-		t.Errorf("visit of a crawler, link without preview fields: %v, want 302", a)
+		t.Errorf("visit to a crawler, link without preview fields: %v, want 302", a)
 	}
 	if a := r.visit("/" + plain + "+"); strings.Contains(a.text, "secret") {
 		t.Errorf("preview page: %v, want no private title", a)
@@ -87,7 +87,7 @@ func TestWhatCountsAsAClick(t *testing.T) {
 		r.visit("/"+slug, "User-Agent", "curl/8.5.0")
 	}
 	eventually(t, "two clicks are counted", func() bool { return clicksBySlug(r, key)[slug] == 2 })
-	time.Sleep(1200 * time.Millisecond) // time for another flush, which would show any further clicks
+	time.Sleep(1200 * time.Millisecond) // leave time for another flush, which would reveal any further clicks
 	if got := clicksBySlug(r, key); got[slug] != 2 || got[plain] != 0 {
 		t.Errorf("clicks by slug = %v, want 2 for %s and none for %s", got, slug, plain)
 	}
@@ -292,8 +292,8 @@ func TestNullOnCreateIsTheSameAsAbsent(t *testing.T) {
 	}
 }
 
-// An imported link keeps its creation time and shows its previous clicks separately. Its position
-// in the list depends on the time of the import.
+// An imported link keeps its creation time and shows its earlier clicks separately. It is listed by
+// the time of its import.
 func TestAnImportedLinkKeepsItsTimeAndShowsItsClicksApart(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -318,7 +318,7 @@ func TestAnImportedLinkKeepsItsTimeAndShowsItsClicksApart(t *testing.T) {
 		l := item.(map[string]any)
 		got := fmt.Sprint(l["slug"], l["clicks"], l["importedClicks"])
 		if got != "old0 41" && got != "older0 0" && got != "plain0 <nil>" {
-			t.Errorf("list item = %v, want the clicks and the imported clicks apart", l)
+			t.Errorf("list item = %v, want separate clicks and imported clicks", l)
 		}
 	}
 	if l := r.api(key, "GET", "/api/v1/links/"+old.str("id"), nil); l.json["importedClicks"] != 41.0 || l.json["createdAt"] != 1551675967008.0 {
@@ -367,7 +367,7 @@ func TestBulkItemsTakeEveryFieldOfACreate(t *testing.T) {
 		t.Errorf("first link = %v, want all fields of its item", l)
 	}
 	if v := r.visit("/one", "Host", "go.example.com"); v.status != 410 {
-		t.Errorf("visit of the first link: %v, want 410", v)
+		t.Errorf("visit to the first link: %v, want 410", v)
 	}
 }
 
@@ -386,18 +386,18 @@ func TestForeignAndMissingLinksAnswerAlike(t *testing.T) {
 			}
 			a := r.api(mine, call[0], "/api/v1/links/"+id+call[1], body)
 			if id == ".." {
-				continue // the client resolves this path
+				continue // the HTTP client would resolve this path
 			}
 			want(t, call[0]+" "+id, a, 404, "LINK_NOT_FOUND")
 			answers = append(answers, strings.ReplaceAll(a.text, a.json["error"].(map[string]any)["requestId"].(string), ""))
 		}
 		if len(slices.Compact(answers)) != 1 {
-			t.Errorf("responses to %s differ: %q", call[0], answers)
+			t.Errorf("responses to %s differ, want them equal: %q", call[0], answers)
 		}
 	}
 	want(t, "create on an unknown domain", r.api(mine, "POST", "/api/v1/links", `{"url":"bad","domainId":"dom_x"}`), 404, "DOMAIN_NOT_FOUND")
 	if r.visit("/"+r.api(theirs, "GET", "/api/v1/links/"+id, nil).str("slug")).status != 302 {
-		t.Error("visit of the other account's link: no redirect, want 302")
+		t.Error("visit to the other account's link: not redirected, want 302")
 	}
 }
 
@@ -430,8 +430,7 @@ func TestPlansAndScopes(t *testing.T) {
 	}
 	want(t, "create over the quota", r.api(limited, "POST", "/api/v1/links", `{"url":"https://a.example"}`), 403, "QUOTA_EXCEEDED")
 	want(t, "invalid create over the quota", r.api(limited, "POST", "/api/v1/links", `{"url":"bad"}`), 403, "QUOTA_EXCEEDED")
-	// The response to the first attempt is lost after its commit. The second attempt finds the
-	// link.
+	// The first attempt is committed but its response is lost. The second attempt finds the link.
 	last := c.keys.Key(t, "l", identity.Business, func(k *apikey.Record) { k.Quotas.Links = 1 })
 	remove := c.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 2, Times: 2, LoseAnswer: true, Code: codes.Unavailable})
 	eventually(t, "the last allowed link is created by a retry with its Idempotency-Key", func() bool {
@@ -458,7 +457,7 @@ func TestSlugsAreUniqueWithoutRegardToCase(t *testing.T) {
 	want(t, "slug in quarantine", r.api(b, "POST", "/api/v1/links", body), 409, "SLUG_TAKEN")
 	id = r.create(a, body).str("id")
 	if v := r.visit("/printed"); v.status != 302 {
-		t.Errorf("visit of the reused slug: %v, want 302", v)
+		t.Errorf("visit to the reused slug: %v, want 302", v)
 	}
 	r.api(a, "DELETE", "/api/v1/links/"+id, nil)
 	c.forward(30*24*time.Hour - time.Minute)
@@ -524,7 +523,7 @@ func TestBulkAnswersItemByItem(t *testing.T) {
 		t.Errorf("bulk create: status %d, want 207 (-want +got):\n%s", a.status, diff)
 	}
 	if v := r.visit("/one"); v.header.Get("Location") != "https://a.example/1" {
-		t.Errorf("visit of the slug that two items use: headers = %v, want the destination of the first", v.header)
+		t.Errorf("visit to the slug that two items use: headers = %v, want the destination of the first", v.header)
 	}
 	all := r.api(key, "POST", "/api/v1/links/bulk", `{"urls":[`+strings.TrimSuffix(strings.Repeat(`{"url":"https://a.example"},`, 100), ",")+`]}`)
 	if all.status != 201 || len(all.json["results"].([]any)) != 100 {
@@ -550,8 +549,8 @@ func TestBulkCostsOneTripForReadsAndOneForWrites(t *testing.T) {
 	}
 	after := c.Firestore.Stats().Calls
 	for _, method := range []string{"BeginTransaction", "BatchGetDocuments", "Commit"} {
-		if n := after[method] - before[method]; n > 4 { // the flusher may make some calls too
-			t.Errorf("%d calls of %s for 100 items, want at most 4", n, method)
+		if n := after[method] - before[method]; n > 4 { // the flusher may also make some calls
+			t.Errorf("%d calls to %s for 100 items, want at most 4", n, method)
 		}
 	}
 }
@@ -614,7 +613,7 @@ func TestARepeatedCreateIsOneLink(t *testing.T) {
 	if first.status != 201 || again.status != 201 || first.text != again.text || again.header.Get("Idempotent-Replayed") != "true" || again.header.Get("Location") != first.header.Get("Location") {
 		t.Errorf("first create %v, repeated create %v %v; want the same response, marked as replayed", first, again, again.header)
 	}
-	// The store loses the responses of successful commits. No duplicate may be created.
+	// The responses to successful commits are lost. No duplicates may be created.
 	remove := c.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 2, LoseAnswer: true, Code: codes.Unavailable})
 	for i := range 10 {
 		eventually(t, "a create succeeds although commits lose their responses", func() bool {
@@ -679,13 +678,13 @@ func TestFirestoreDownSparesWhatIsWarm(t *testing.T) {
 	remove := c.Firestore.Faults().Add(firestore.Fault{Code: codes.Unavailable})
 	for range 5 {
 		if v := r.visit("/warm"); v.status != 302 {
-			t.Fatalf("visit of a cached link: %v, want 302", v)
+			t.Fatalf("visit to a cached link: %v, want 302", v)
 		}
 		c.forward(time.Hour)
 	}
 	for _, slug := range []string{"/cold", "/unknown"} {
 		if v := r.visit(slug); v.status != 503 || v.header.Get("Retry-After") == "" {
-			t.Errorf("visit of %s: %v %v, want 503 with Retry-After", slug, v, v.header)
+			t.Errorf("visit to %s: %v %v, want 503 with Retry-After", slug, v, v.header)
 		}
 	}
 	want(t, "list", r.api(key, "GET", "/api/v1/links", nil), 503, "UNAVAILABLE")

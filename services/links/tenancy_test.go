@@ -73,16 +73,16 @@ func TestASuspendedAccountsLinksAre410OnEveryReplica(t *testing.T) {
 		}
 		set(tenant.Active, version+1)
 	}
-	set(tenant.Suspended, 3) // a delayed call with an older decision
+	set(tenant.Suspended, 3) // a delayed call that carries an older decision
 	if v := b.visit("/mine"); v.status != 302 {
 		t.Errorf("visit after the delayed call: %v, want 302", v)
 	}
 	if v := b.visit("/theirs"); v.status != 302 {
-		t.Errorf("visit of another account's link: %v, want 302", v)
+		t.Errorf("visit to another account's link: %v, want 302", v)
 	}
 }
 
-// The end of a suspension may be received before the suspension itself.
+// The lift of a suspension may arrive before the suspension itself.
 func TestALateSuspensionIsIgnoredAfterItsLift(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -151,7 +151,7 @@ func TestATakedownOutlivesItsLink(t *testing.T) {
 	if got := a.api(key, "GET", "/api/v1/links/"+second, nil); got.str("status") != "active" || got.json["takenDown"] != nil {
 		t.Errorf("link as its owner sees it after the lift = %v, want active", got)
 	}
-	// auth lost the answer, so it knows only the target of the order.
+	// auth did not get the response, so it knows only the URL in the order.
 	order.ID = "tkd_3"
 	if _, err := auth.TakeDown(t.Context(), order); err != nil {
 		t.Fatal(err)
@@ -189,7 +189,7 @@ func TestBlockedDestinations(t *testing.T) {
 	write("# bad ones\n\nEVIL.example\n*.münchen.example\n")
 	eventually(t, "the list is reloaded", func() bool { return r.visit("/deep").status == 410 })
 	if v := r.visit("/other"); v.status != 302 {
-		t.Errorf("visit of a host with only the same suffix: %v, want 302", v)
+		t.Errorf("visit to a link to a host that only shares the suffix: %v, want 302", v)
 	}
 	for _, url := range []string{"https://evil.example", "http://EVIL.example:8080/x?y", "https://a.b.evil.example./", "https://xn--mnchen-3ya.example/", "https://www.münchen.example/"} {
 		a := r.api(key, "POST", "/api/v1/links", map[string]string{"url": url})
@@ -208,7 +208,7 @@ func TestBlockedDestinations(t *testing.T) {
 	cfg := c.config(t)
 	cfg.BlockedDestinations = list + ".none"
 	if _, err := links.New(t.Context(), cfg); err == nil {
-		t.Error("New succeeded although the list does not exist")
+		t.Error("New without the list file succeeded, want an error")
 	}
 }
 
@@ -264,7 +264,7 @@ func TestErasureLeavesNothingAndOthersAlone(t *testing.T) {
 	}
 	want(t, "create with a held slug", r.api(other, "POST", "/api/v1/links", `{"url":"https://a.example","slug":"s2-5"}`), 409, "SLUG_TAKEN")
 	if v := r.visit("/stays"); v.status != 302 {
-		t.Errorf("visit of another account's link: %v, want 302", v)
+		t.Errorf("visit to another account's link: %v, want 302", v)
 	}
 	if n := kept("links", "acc_b"); n != 1 {
 		t.Errorf("another account has %d links, want 1", n)
@@ -334,9 +334,9 @@ func TestExportHasEverythingOfTheAccount(t *testing.T) {
 	}
 }
 
-// TestAnExportHoldsFewDaysOfItsLinks interrupts the reading of an export of links with many days of
-// statistics. During the interruption, the service may hold only some days of a few links. When the
-// reading resumes, every day must be exported.
+// TestAnExportHoldsFewDaysOfItsLinks pauses while reading an export of links with many days of
+// statistics. During the pause, the service may hold only some days of a few links. After the
+// pause, every day must be exported.
 func TestAnExportHoldsFewDaysOfItsLinks(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -400,7 +400,7 @@ func TestAnExportHoldsFewDaysOfItsLinks(t *testing.T) {
 			continue
 		}
 		if of != "" && line.Data.LinkID != of || line.Data.Date <= last {
-			t.Fatalf("day %s of link %s follows day %s of link %s, want ascending days grouped by link", line.Data.Date, line.Data.LinkID, last, of)
+			t.Fatalf("day %s of link %s comes after day %s of link %s, want ascending days grouped by link", line.Data.Date, line.Data.LinkID, last, of)
 		}
 		last = line.Data.Date
 		seen[line.Data.LinkID+last] = true
@@ -412,7 +412,7 @@ func TestAnExportHoldsFewDaysOfItsLinks(t *testing.T) {
 }
 
 // TestAPodRunsFewExports checks the limits on concurrent exports. Exports compete with redirects
-// for memory, and one account must not take all slots.
+// for memory, and one account must not occupy all slots.
 func TestAPodRunsFewExports(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -421,7 +421,7 @@ func TestAPodRunsFewExports(t *testing.T) {
 	bulk := `{"urls":[` + strings.TrimSuffix(strings.Repeat(`{"url":"https://a.example","title":"`+strings.Repeat("T", 490)+`"},`, 100), ",") + `]}`
 	for _, account := range accounts {
 		key := c.keys.Key(t, account, identity.Enterprise)
-		for range 4 { // more than the buffers between service and client hold
+		for range 4 { // more than the buffers between the service and the client can hold
 			if a := r.api(key, "POST", "/api/v1/links/bulk", bulk); a.status != 201 {
 				t.Fatal(a)
 			}
@@ -442,7 +442,7 @@ func TestAPodRunsFewExports(t *testing.T) {
 	}
 	begin("acc_a")
 	begin("acc_a")
-	refused("acc_a") // both slots of the account are in use, although others are free
+	refused("acc_a") // both of the account's slots are in use, although other slots are free
 	for _, account := range accounts[1:] {
 		begin(account)
 		begin(account)
@@ -462,7 +462,7 @@ func (r *replica) export(account string) (lines *bufio.Reader, stop func()) {
 	return bufio.NewReader(res.Body), func() { _ = res.Body.Close() }
 }
 
-// startExport calls the service in memory, because sockets would buffer megabytes.
+// startExport calls the service without sockets, because sockets would buffer megabytes.
 func (r *replica) startExport(account string) *http.Response {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, "http://internal/internal/v1/accounts/export",
@@ -479,9 +479,8 @@ func (r *replica) startExport(account string) *http.Response {
 	return res
 }
 
-// TestAnExportReadsNoFurtherThanItsReader interrupts the reading of an export. During the
-// interruption, the service may hold only a few pages of links in memory, however many links the
-// account has.
+// TestAnExportReadsNoFurtherThanItsReader pauses while reading an export. During the pause, the
+// service may hold only a few pages of links in memory, no matter how many links the account has.
 func TestAnExportReadsNoFurtherThanItsReader(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -525,7 +524,7 @@ func TestWhatIsCommittedAfterAnErasureIsErasedToo(t *testing.T) {
 	key, n := c.keys.Key(t, "acc_a", identity.Business), 0
 	keepertest.TakesWhatIsCommittedLate(t, keepertest.Service{
 		Holder: r.holder(), Account: "acc_a", Forward: c.forward,
-		// The key still works, because the auth service of this test does not know about the erasure.
+		// The key still works, because this test's auth service does not know about the erasure.
 		Commit: func() { n++; r.create(key, map[string]any{"url": "https://a.example", "slug": fmt.Sprint("late", n)}) },
 		Left: func() int {
 			found, err := c.Client(t).Collection("links").Where("accountId", "==", "acc_a").Documents(t.Context()).GetAll()

@@ -41,8 +41,8 @@ const (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// By default, the tests' ACME server delays and rejects requests and reuses authorizations at
-	// random.
+	// By default, the test ACME server randomly delays and rejects requests and reuses
+	// authorizations.
 	for name, value := range map[string]string{"PEBBLE_VA_NOSLEEP": "1", "PEBBLE_WFE_NONCEREJECT": "0", "PEBBLE_AUTHZREUSE": "0"} {
 		_ = os.Setenv(name, value)
 	}
@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// world contains everything that the replicas of a test share: the cloud, Redis, auth and the
+// world contains everything that the replicas in a test share: the cloud, Redis, auth and the
 // clock.
 type world struct {
 	*cloudtest.Cloud
@@ -95,8 +95,8 @@ type replica struct {
 	stop    func()
 }
 
-// meet makes the service's first database calls, as [boot.Warm] does, so that no test counts them.
-// If the database is down, the service makes these calls later.
+// meet makes the service's first database calls, as [boot.Warm] does, so that tests do not count
+// them. If the database is down, the service makes these calls later.
 func meet(t testing.TB, svc *boot.Service) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -156,7 +156,7 @@ type answer struct {
 
 func (a answer) String() string { return fmt.Sprintf("%d %s", a.status, a.text) }
 
-// code returns the error's code.
+// code returns the code of an error response.
 func (a answer) code() string {
 	e, _ := a.json["error"].(map[string]any)
 	code, _ := e["code"].(string)

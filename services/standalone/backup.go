@@ -33,23 +33,23 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// backupPath is the path of backups on the port of object storage. No bucket has this name.
+// backupPath is the path of backups on the port of object storage. No bucket can have this name.
 const backupPath = "/-/backup"
 
-// Names of the settings whose keys seal values in records.
+// These settings contain the keys that seal values in records.
 const (
 	webhookKey     = "LINKREEL_WEBHOOK_SECRET_KEY"
 	certificateKey = "LINKREEL_CERTIFICATE_KEY"
 )
 
-// sealed lists the records with sealed values.
+// sealed lists the record fields with sealed values.
 var sealed = []backup.Sealed{
 	{Collection: "webhooks", Field: "keyIds", Keys: webhookKey},
 	{Collection: "certificates", Field: "keyId", Keys: certificateKey},
 	{Collection: "acmeAccounts", Field: "key", Keys: certificateKey},
 }
 
-// operatorHandler serves [Backup] and [Move] until stop is done.
+// operatorHandler returns a handler that serves [Backup] and [Move] until stop is done.
 func (s *Stack) operatorHandler(stop context.Context) (*http.ServeMux, error) {
 	tokens, err := guard.Parse(s.BackupToken)
 	if err != nil {
@@ -61,11 +61,11 @@ func (s *Stack) operatorHandler(stop context.Context) (*http.ServeMux, error) {
 	return m, nil
 }
 
-// BackupOptions are the options of `linkreel backup`.
+// BackupOptions contains the options of `linkreel backup`.
 type BackupOptions struct {
 	Dir       string // the folder of backups
 	Recipient string // of age, as in age1…; "" means no encryption
-	From      string // address of the backups of a localcloud (its --backup-addr); "" means LINKREEL_DATA_DIR
+	From      string // backup address of a localcloud (its --backup-addr); "" means LINKREEL_DATA_DIR
 	TokenFile string // file with the token of From
 
 	Env map[string]string // adds or replaces settings, as in Config
@@ -111,7 +111,7 @@ func Backup(ctx context.Context, out io.Writer, o BackupOptions) error {
 }
 
 // running finds the stack that runs on the data directory. If none is running, it serves the
-// records and objects without services until done is called.
+// records and objects itself, without services, until done is called.
 func running(ctx context.Context, cfg Config) (s *Stack, done func() error, err error) {
 	if _, err := os.Stat(filepath.Join(cfg.DataDir, recordsFile)); err != nil {
 		return nil, nil, fmt.Errorf("%s is not a data directory of Linkreel; set LINKREEL_DATA_DIR (%w)", cfg.DataDir, err)
@@ -176,15 +176,15 @@ func stopped(ctx context.Context, dir *dataDir) (s *Stack, done func() error, er
 	return s, s.Close, nil
 }
 
-// RestoreOptions are the options of `linkreel restore`.
+// RestoreOptions contains the options of `linkreel restore`.
 type RestoreOptions struct {
 	Dir         string // the folder of backups
-	Name        string // of the backup; "" means the newest
+	Name        string // name of the backup; "" means the newest
 	Identity    string // file with age identities; "" means none
 	Secrets     string // a copy of the secrets.json of the backup's data directory; "" means none
 	Audit       string // folder with the revocation trail; "" means LINKREEL_AUDIT_DIR
 	Localcloud  string // data directory of a localcloud to restore into; "" means LINKREEL_DATA_DIR
-	ObjectsDir  string // the --objects-dir of that localcloud; "" means in its data directory
+	ObjectsDir  string // --objects-dir of that localcloud; "" means inside its data directory
 	SkipDamaged bool   // leave damaged objects out
 	WithoutKeys bool   // restore even if keys that sealed values are lost
 	Verify      bool   // only check that the backup can be restored
@@ -193,10 +193,10 @@ type RestoreOptions struct {
 }
 
 // Restore is `linkreel restore`. It restores a backup into an empty data directory, which is
-// LINKREEL_DATA_DIR or that of a localcloud. It ends all sessions, one-time links, device codes
-// and playback grants, and repeats the decisions in the trail, which it prints. A pod may repeat
-// the command: if a localcloud's directory already contains this backup, Restore leaves it as it
-// is, and it starts an incomplete restore again.
+// LINKREEL_DATA_DIR or that of a localcloud. It ends all sessions, one-time links, device codes and
+// playback grants. It also repeats and prints the decisions in the trail. A pod may repeat the
+// command: if a localcloud's directory already contains this backup, Restore does not change it,
+// and an incomplete restore is started over.
 func Restore(ctx context.Context, out io.Writer, o RestoreOptions) error {
 	var cfg Config
 	if err := readSettings(&cfg, o.Env); err != nil {
@@ -231,33 +231,33 @@ Webhooks are paused, and so is the janitor, which removes files without a record
 	return nil
 }
 
-// restoring is a restore into an empty data directory.
+// restoring is a running restore into an empty data directory.
 type restoring struct {
 	cfg        Config
 	from       string // the folder of backups
 	m          *backup.Manifest
-	seen       int64 // the highest order of a backup when the restore started
+	seen       int64 // the highest order of any backup when the restore started
 	identities []age.Identity
 	kept       *secrets
 	lost       map[string]bool // ids of keys that are lost
 	skip       bool            // leave damaged objects out
 	audit      string          // folder of the trail; "" means none
 	trail      *trail.Found
-	applied    int    // number of records that notes of the trail are about
-	project    string // of the documents
-	// installation is set if a Linkreel has used the database.
+	applied    int    // number of records that notes of the trail refer to
+	project    string // project in the documents' names
+	// installation is set if Linkreel has used the database.
 	installation bool
 	unsealed     unsealed
 	out          io.Writer
 }
 
-// place is an empty data directory.
+// place is an empty data directory to restore into.
 type place struct {
-	name    string // for messages
+	name    string // used in messages
 	records string
 	objects storage.Options
 	grants  string       // tells the operator what happens to playback grants
-	settle  func() error // writes the remaining files, before anything may serve the data
+	settle  func() error // writes the remaining files before the data can be served
 	empty   func() error // removes everything that the restore has written
 	close   func()
 }
@@ -268,7 +268,7 @@ func (r *restoring) read(o RestoreOptions) (err error) {
 		return err
 	}
 	r.seen = r.m.Order
-	if newest, err := backup.Read(o.Dir, ""); err == nil { // a named backup can be restored even if another one is damaged
+	if newest, err := backup.Read(o.Dir, ""); err == nil { // ignore damage of another backup, so that a named backup can still be restored
 		r.seen = max(r.seen, newest.Order)
 	}
 	if r.identities, err = readIdentities(o.Identity); err != nil {
@@ -284,7 +284,7 @@ func (r *restoring) read(o RestoreOptions) (err error) {
 	where := "give a copy of the secrets.json of that time with --secrets"
 	if o.Localcloud != "" {
 		r.kept.WebhookKey = cmp.Or(r.kept.WebhookKey, settings[webhookKey])
-		where = "set it to the key of that time"
+		where = "set it to the key that was used at that time"
 	}
 	r.lost, err = lostKeys(r.m, r.kept.WebhookKey, settings[certificateKey])
 	if err != nil || len(r.lost) == 0 || o.WithoutKeys {
@@ -296,7 +296,7 @@ func (r *restoring) read(o RestoreOptions) (err error) {
 				continue
 			}
 			if setting == certificateKey {
-				where = "set it to the key of that time"
+				where = "set it to the key that was used at that time"
 			}
 			return fmt.Errorf("the backup %s contains values that are sealed with the key %s of %s, and this key is missing; %s. "+
 				"If the key is lost, restore the rest with --without-keys", r.m.Name, id, setting, where)
@@ -329,7 +329,7 @@ func readIdentities(path string) ([]age.Identity, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read identities: %w", err)
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // opened only for reading
 	ids, err := age.ParseIdentities(f)
 	if err != nil {
 		return nil, fmt.Errorf("read identities of %s: %w", path, err)
@@ -337,8 +337,8 @@ func readIdentities(path string) ([]age.Identity, error) {
 	return ids, nil
 }
 
-// lostKeys returns the ids of the keys that sealed values in the backup and that neither of the two
-// settings contains.
+// lostKeys returns the ids of the keys that sealed values in the backup but are in neither of the
+// two settings.
 func lostKeys(m *backup.Manifest, webhook, certificate string) (map[string]bool, error) {
 	lost := map[string]bool{}
 	for setting, needed := range m.Keys {
@@ -362,7 +362,7 @@ func lostKeys(m *backup.Manifest, webhook, certificate string) (map[string]bool,
 	return lost, nil
 }
 
-// stack returns the data directory LINKREEL_DATA_DIR.
+// stack returns the data directory LINKREEL_DATA_DIR as a place.
 func (r *restoring) stack() (*place, error) {
 	found, err := os.ReadDir(r.cfg.DataDir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -370,7 +370,7 @@ func (r *restoring) stack() (*place, error) {
 	}
 	for _, e := range found {
 		if e.Name() != lockFile {
-			return nil, fmt.Errorf("%s is not empty; restore into an empty folder, or move its content away", r.cfg.DataDir)
+			return nil, fmt.Errorf("%s is not empty; restore into an empty folder, or move its content elsewhere", r.cfg.DataDir)
 		}
 	}
 	dir, err := openDataDir(r.cfg.DataDir)
@@ -381,10 +381,10 @@ func (r *restoring) stack() (*place, error) {
 		name: r.cfg.DataDir, records: dir.join(recordsFile), objects: storage.Options{Dir: dir.join(objectsDir)},
 		grants: "All playback grants have ended too.", close: dir.close,
 		settle: func() error {
-			r.kept.PlaybackKey = "" // a new one ends all playback grants
+			r.kept.PlaybackKey = "" // a new key ends all playback grants
 			return errors.Join(dir.saveSecrets(r.kept), r.copyTrail(r.cfg.auditDir(dir)))
 		},
-		empty: func() (err error) { // it was empty before the restore
+		empty: func() (err error) { // remove everything, because the directory was empty before the restore
 			for _, name := range []string{recordsFile, objectsDir, secretsFile, auditDir} {
 				err = errors.Join(err, os.RemoveAll(dir.join(name)))
 			}
@@ -424,11 +424,11 @@ func (r *restoring) into(ctx context.Context, to func() (*place, error)) (p *pla
 	return p, nil
 }
 
-// endAgain records the restore for the services that will serve the records, and repeats the
-// decisions in the trail.
+// endAgain records the restore, so that the services that will serve the records know of it, and
+// repeats the decisions in the trail.
 func (r *restoring) endAgain(ctx context.Context, records *firestore.Server, token string) error {
 	if !r.installation && r.trail == nil {
-		return nil // Linkreel has not used these records yet, so leave them unchanged
+		return nil // leave the records unchanged, because Linkreel has not used them yet
 	}
 	addr, err := records.Listen("127.0.0.1:0")
 	if err != nil {
@@ -447,7 +447,7 @@ func (r *restoring) endAgain(ctx context.Context, records *firestore.Server, tok
 	return errors.Join(err, db.Close())
 }
 
-// copyTrail copies the trail to the place where the restored stack continues it, because a later
+// copyTrail copies the trail into the folder where the restored stack continues it, because a later
 // restore of an older backup needs it again.
 func (r *restoring) copyTrail(to string) error {
 	if r.applied == 0 {
@@ -456,8 +456,8 @@ func (r *restoring) copyTrail(to string) error {
 	if one, err := sameFile(to, r.audit); one || err != nil {
 		return err
 	}
-	// A file that already exists was copied by a killed restore or belongs to the same trail, because
-	// each name is used only once.
+	// Each name is used only once. A file that already exists was therefore copied by a killed
+	// restore or belongs to the same trail.
 	from := os.DirFS(r.audit)
 	return fs.WalkDir(from, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/backup"
 )
 
-// on returns the settings that name a data directory.
+// on returns the settings that select a data directory.
 func on(data string) map[string]string { return map[string]string{"LINKREEL_DATA_DIR": data} }
 
 // up starts a stack on a data directory.
@@ -33,14 +33,14 @@ func up(t *testing.T, dir string) *Stack {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The stack file is in the place that a second stack would use.
+	// Put the stack file where a second stack would put it.
 	s, err := Start(context.Background(), Config{DataDir: dir, StackFile: filepath.Join(dir, "stack.json"), Log: log, Env: map[string]string{
 		"LINKREEL_WEBHOOK_ALLOW_HTTP": "true", "LINKREEL_WEBHOOK_ALLOW_PRIVATE": "true",
 	}})
 	if err != nil {
 		t.Fatalf("start the stack: %v", err)
 	}
-	t.Cleanup(func() { _ = s.Close() }) // a test that closes it checks the error
+	t.Cleanup(func() { _ = s.Close() }) // tests that close the stack themselves check the error
 	return s
 }
 
@@ -65,7 +65,7 @@ func (s *Stack) count(t *testing.T, collection string) int {
 	return len(found)
 }
 
-// visit returns the destination of a short link.
+// visit returns the URL to which a short link redirects.
 func (s *Stack) visit(t *testing.T, slug string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.ShortBaseURL+"/"+slug, http.NoBody)
@@ -100,7 +100,7 @@ func TestAStackIsBackedUpAndRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.count(t, "oneTimeLinks") != 1 {
-		t.Fatal("the sign-in link has no record")
+		t.Fatal("the sign-in link did not create exactly one record")
 	}
 	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: dir, Env: on(data)}); err != nil {
 		t.Fatalf("back up a running stack: %v", err)
@@ -108,11 +108,11 @@ func TestAStackIsBackedUpAndRestored(t *testing.T) {
 	post("/api/v1/links", map[string]string{"url": "https://example.com/later", "slug": "later"})
 	var feed struct{ NextCursor string }
 	if err := call(t.Context(), http.MethodGet, s.BaseURL+"/api/v1/events?wait=0", s.Keys["business"], nil, &feed); err != nil || feed.NextCursor == "" {
-		t.Fatalf("reading the feed returned %v, %v, want a cursor", feed, err)
+		t.Fatalf("reading the feed returned %v (error %v), want a cursor", feed, err)
 	}
 	key := s.secrets.PlaybackKey
 	if to := s.visit(t, "kept"); to != "https://example.com/kept" {
-		t.Fatalf("the link leads to %q, want https://example.com/kept", to)
+		t.Fatalf("the link redirects to %q, want https://example.com/kept", to)
 	}
 	s.keysOfRedisAreInTheRecipe(t)
 	down(t, s)
@@ -121,7 +121,7 @@ func TestAStackIsBackedUpAndRestored(t *testing.T) {
 	}
 	names, err := backup.Names(dir)
 	if err != nil || len(names) != 2 {
-		t.Fatalf("the backups are %v, %v, want two", names, err)
+		t.Fatalf("the backups are %v (error %v), want two", names, err)
 	}
 	secrets := filepath.Join(data, "secrets.json")
 	for i, name := range names {
@@ -137,7 +137,7 @@ func TestAStackIsBackedUpAndRestored(t *testing.T) {
 				t.Fatalf("verify: %v", err)
 			}
 			if left, err := os.ReadDir(again); err != nil || len(left) != 0 {
-				t.Fatalf("restore --verify wrote %v, %v, want no files", left, err)
+				t.Fatalf("restore --verify wrote %v (error %v), want no files", left, err)
 			}
 			o.Verify = false
 			var told strings.Builder
@@ -153,12 +153,12 @@ func TestAStackIsBackedUpAndRestored(t *testing.T) {
 			r := up(t, again)
 			defer down(t, r)
 			if to := r.visit(t, "kept"); to != "https://example.com/kept" {
-				t.Errorf("the link leads to %q, want https://example.com/kept", to)
+				t.Errorf("the link redirects to %q, want https://example.com/kept", to)
 			}
 			if to := r.visit(t, "later"); (to != "") != (i == 1) {
-				t.Errorf("the later link leads to %q, want it only in the second backup", to)
+				t.Errorf("the later link redirects to %q, want it to exist only in the second backup", to)
 			}
-			// The first backup does not reach this place of the feed.
+			// The cursor is ahead of the first backup's feed.
 			status, body := ask(t, http.MethodGet, r.BaseURL+"/api/v1/events?after="+feed.NextCursor, r.Keys["business"], "")
 			if want := map[int]int{0: 410, 1: 200}[i]; status != want || (want == 410) != strings.Contains(body, `"code":"CURSOR_AHEAD"`) {
 				t.Errorf("reading the feed after the cursor returned %d %s, want %d", status, body, want)
@@ -173,7 +173,7 @@ func TestAStackIsBackedUpAndRestored(t *testing.T) {
 				}
 			}
 			if err := call(t.Context(), http.MethodGet, r.BaseURL+"/api/v1/webhooks", r.Keys["business"], nil, &hooks); err != nil || len(hooks.Data) != 1 || !hooks.Data[0].Paused {
-				t.Errorf("the webhooks are %v, %v, want one that is paused", hooks, err)
+				t.Errorf("the webhooks are %v (error %v), want one that is paused", hooks, err)
 			}
 			if status, body := ask(t, http.MethodGet, r.AdminURL+"/admin/v1/recovery", r.AdminToken, ""); status != 200 || !strings.Contains(body, `"webhooksPaused":true`) || !strings.Contains(body, `"janitorPaused":true`) {
 				t.Errorf("the operator API returned %d %s, want webhooks and the janitor paused", status, body)
@@ -191,8 +191,8 @@ func TestAStackIsBackedUpAndRestored(t *testing.T) {
 	}
 }
 
-// keysOfRedisAreInTheRecipe checks that the recipe for Google's services deletes all keys of a stack
-// that has been used.
+// keysOfRedisAreInTheRecipe checks that the recipe for a recovery with Google's services deletes
+// all Redis keys of a stack that has been used.
 func (s *Stack) keysOfRedisAreInTheRecipe(t *testing.T) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/recovery.md")
@@ -201,7 +201,7 @@ func (s *Stack) keysOfRedisAreInTheRecipe(t *testing.T) {
 	}
 	listed := regexp.MustCompile(`for keys in (.*); do`).FindSubmatch(text)
 	if listed == nil {
-		t.Fatal("docs/recovery.md does not list the keys in Redis")
+		t.Fatal("docs/recovery.md does not contain a loop over the Redis keys")
 	}
 	var patterns []string
 	for _, p := range strings.Fields(string(listed[1])) {
@@ -211,11 +211,11 @@ func (s *Stack) keysOfRedisAreInTheRecipe(t *testing.T) {
 	defer func() { _ = client.Close() }()
 	keys, err := client.Keys(t.Context(), "*").Result()
 	if err != nil || len(keys) < 5 {
-		t.Fatalf("Redis has the keys %q, %v, want at least five", keys, err)
+		t.Fatalf("Redis has the keys %q (error %v), want at least five", keys, err)
 	}
 	for _, key := range keys {
 		if !slices.ContainsFunc(patterns, func(p string) bool { return strings.HasPrefix(key, p) }) {
-			t.Errorf("the recipe %q does not delete the key %q", patterns, key)
+			t.Errorf("the recipe deletes the keys %q but not %q", patterns, key)
 		}
 	}
 }
@@ -235,15 +235,15 @@ func TestARestoreThatFailsLeavesAnEmptyFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := Restore(t.Context(), io.Discard, RestoreOptions{Dir: dir, Env: on(again)}); err == nil || !strings.Contains(err.Error(), "damaged") {
-		t.Fatalf("the restore of a truncated file returned %v, want an error about damage", err)
+		t.Fatalf("restoring a backup with a truncated file returned %v, want an error about damage", err)
 	}
 	left, err := os.ReadDir(again)
 	if err != nil || len(left) != 1 || left[0].Name() != lockFile {
-		t.Errorf("the restore left the files %v, %v, want only %s", left, err, lockFile)
+		t.Errorf("the restore left the files %v (error %v), want only %s", left, err, lockFile)
 	}
 }
 
-// The disk cannot read one file of the trail.
+// The test makes one file of the trail unreadable.
 func TestATrailThatCannotBeReadStopsARestore(t *testing.T) {
 	t.Parallel()
 	data, dir, again := t.TempDir(), t.TempDir(), t.TempDir()
@@ -260,7 +260,7 @@ func TestATrailThatCannotBeReadStopsARestore(t *testing.T) {
 		t.Fatalf("the restore returned %v, want EIO with the name of the file", err)
 	}
 	if left, err := os.ReadDir(again); err != nil || len(left) > 0 {
-		t.Errorf("the restore left the files %v, %v, want none", left, err)
+		t.Errorf("the restore left the files %v (error %v), want none", left, err)
 	}
 }
 
@@ -268,7 +268,7 @@ func TestABackupFindsTheRightStack(t *testing.T) {
 	t.Parallel()
 	data, other, dir := t.TempDir(), t.TempDir(), t.TempDir()
 	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: dir, Env: on(other)}); err == nil || !strings.Contains(err.Error(), "LINKREEL_DATA_DIR") {
-		t.Errorf("a backup of a folder without a stack returned %v, want an error about LINKREEL_DATA_DIR", err)
+		t.Errorf("backing up a folder without a stack returned %v, want an error about LINKREEL_DATA_DIR", err)
 	}
 	held, err := openDataDir(data)
 	if err != nil {
@@ -313,7 +313,7 @@ func ask(t *testing.T, method, address, token, body string) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// must is like ask, but the call must succeed. It returns a field of the body.
+// must is like ask, but it fails the test unless the call succeeds. It returns a field of the body.
 func must(t *testing.T, field, method, address, token, body string) string {
 	t.Helper()
 	code, text := ask(t, method, address, token, body)
@@ -376,7 +376,7 @@ func (s *Stack) take(t *testing.T, r rights) {
 	}
 }
 
-// holds returns the rights that a running stack still grants.
+// holds returns those of the rights that a running stack still grants.
 func (s *Stack) holds(t *testing.T, r rights) (held []string) {
 	t.Helper()
 	own := r.secrets[len(r.secrets)-1]
@@ -408,8 +408,8 @@ func (s *Stack) holds(t *testing.T, r rights) (held []string) {
 	return held
 }
 
-// The test revokes rights after a backup and restores the backup with and without the trail. With
-// LINKREEL_FULL, it revokes about 200 rights.
+// The test revokes rights after a backup and restores the backup with and without the trail. If
+// LINKREEL_FULL is set, it revokes about 200 rights.
 func TestWhatEndedStaysEnded(t *testing.T) {
 	t.Parallel()
 	n := 2
@@ -437,7 +437,7 @@ func TestWhatEndedStaysEnded(t *testing.T) {
 			defer down(t, restored)
 			if audit == "" {
 				if held := restored.holds(t, r); len(held) != 6*n || !strings.Contains(said.String(), "No trail was given") {
-					t.Errorf("without the trail, %d rights are granted again, want all %d and a notice: %s", len(held), 6*n, said.String())
+					t.Errorf("after a restore without the trail, %d rights are granted, want all %d and a notice: %s", len(held), 6*n, said.String())
 				}
 				return
 			}
@@ -452,7 +452,7 @@ func TestWhatEndedStaysEnded(t *testing.T) {
 				t.Fatal(err)
 			}
 			if now, err := trail.Read(t.Context(), trail.Folder(filepath.Join(again, auditDir)), time.Time{}); err != nil || now.Count() < max(old.Count(), 6*n) {
-				t.Errorf("the trail in the new data directory is %+v, %v, want at least %d notes", now, err, max(old.Count(), 6*n))
+				t.Errorf("the trail in the new data directory is %+v (error %v), want at least %d notes", now, err, max(old.Count(), 6*n))
 			}
 		})
 	}
@@ -470,7 +470,7 @@ func eventually(t *testing.T, wrong func() string) {
 	}
 }
 
-// If the trail's disk is not mounted, the restore repeats no decision, so the operator must be told.
+// If the trail's disk is not mounted, the restore repeats no decisions. It must tell the operator.
 func TestAnEmptyTrailIsTold(t *testing.T) {
 	t.Parallel()
 	text := auth.NotKnown(0, "/mnt/audit")
@@ -479,7 +479,7 @@ func TestAnEmptyTrailIsTold(t *testing.T) {
 	}
 }
 
-// Several paths refer to the same folder.
+// Several paths can refer to the same folder.
 func TestATrailIsNotCopiedOntoItself(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "audit")

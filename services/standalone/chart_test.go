@@ -33,7 +33,7 @@ import (
 
 const chart = "../../charts/linkreel"
 
-// settings are the names of the variables that each service reads.
+// settings returns the names of the variables that each service reads.
 func settings(t *testing.T) map[string][]string {
 	t.Helper()
 	names := map[string][]string{}
@@ -51,11 +51,11 @@ func settings(t *testing.T) map[string][]string {
 	return names
 }
 
-// TestChartSetsWhatServicesRead is in this module because it imports all services.
+// TestChartSetsWhatServicesRead is in this module because this module imports all services.
 func TestChartSetsWhatServicesRead(t *testing.T) {
 	t.Parallel()
 	known := settings(t)
-	t.Run("every name of the template is a setting of some service", func(t *testing.T) {
+	t.Run("every variable in the template is a setting of some service", func(t *testing.T) {
 		t.Parallel()
 		text, err := os.ReadFile(filepath.Join(chart, "templates/_env.tpl"))
 		if err != nil {
@@ -64,7 +64,7 @@ func TestChartSetsWhatServicesRead(t *testing.T) {
 		all := slices.Concat(known["auth"], known["console"], known["events"], known["links"], known["videos"], known["worker"])
 		names := regexp.MustCompile(`\b(LINKREEL|DNS)_[A-Z_]*[A-Z]\b`).FindAllString(string(text), -1)
 		if len(names) < 15 {
-			t.Fatalf("found the names %v only", names)
+			t.Fatalf("the template contains only the variables %v, want at least 15", names)
 		}
 		for _, name := range names {
 			if !slices.Contains(all, name) {
@@ -72,7 +72,7 @@ func TestChartSetsWhatServicesRead(t *testing.T) {
 			}
 		}
 	})
-	t.Run("every setting has a value, or operations.md names it", func(t *testing.T) {
+	t.Run("every setting has a value or is documented in operations.md", func(t *testing.T) {
 		t.Parallel()
 		template, err := os.ReadFile(filepath.Join(chart, "templates/_env.tpl"))
 		if err != nil {
@@ -84,19 +84,19 @@ func TestChartSetsWhatServicesRead(t *testing.T) {
 		}
 		for service, names := range known {
 			for _, name := range names {
-				// The template sets the listeners' addresses itself, by the name of the port.
+				// The template derives the listeners' addresses from the names of the ports.
 				if strings.HasSuffix(name, "_ADDR") || strings.Contains(string(template), name) || strings.Contains(string(docs), "`"+name+"`") {
 					continue
 				}
-				t.Errorf("%s reads %s, for which the chart has no value and which docs/operations.md does not name", service, name)
+				t.Errorf("%s reads %s, which has no value in the chart and is not in docs/operations.md", service, name)
 			}
 		}
 	})
-	t.Run("every rendered name is a setting of its service", func(t *testing.T) {
+	t.Run("every rendered variable is a setting of its service", func(t *testing.T) {
 		t.Parallel()
 		files, err := filepath.Glob(filepath.Join(chart, "ci/*.yaml"))
 		if err != nil || len(files) == 0 {
-			t.Fatalf("no values to render with: %v", err)
+			t.Fatalf("no values files to render with: %v", err)
 		}
 		for _, file := range files {
 			for service, names := range renderedEnv(t, file) {
@@ -110,13 +110,14 @@ func TestChartSetsWhatServicesRead(t *testing.T) {
 	})
 }
 
-// renderedEnv returns the names of the variables of each service's container.
+// renderedEnv returns the names of the variables that the rendered chart sets for each service's
+// container.
 func renderedEnv(t *testing.T, values string) map[string][]string {
 	t.Helper()
 	helm, err := exec.LookPath("../../.local/bin/helm")
 	if err != nil {
 		if helm, err = exec.LookPath("helm"); err != nil {
-			t.Fatal("no helm here; `make chart` builds one")
+			t.Fatal("helm is not installed; run `make chart` to build it")
 		}
 	}
 	out, err := exec.CommandContext(t.Context(), helm, "template", "try", chart, "--show-only", "templates/workloads.yaml", "--values", values).Output()
@@ -139,8 +140,9 @@ func renderedEnv(t *testing.T, values string) map[string][]string {
 	return names
 }
 
-// TestServicesTakeThePasswordOfRedisApart is in this module because it imports all services. Each
-// service must send Redis the password from its separate variable.
+// TestServicesTakeThePasswordOfRedisApart is in this module because this module imports all
+// services. The password of Redis is in a separate variable, and each service must send it to
+// Redis.
 func TestServicesTakeThePasswordOfRedisApart(t *testing.T) {
 	t.Parallel()
 	const password = "a/b#c?d%e f"
@@ -164,12 +166,12 @@ func TestServicesTakeThePasswordOfRedisApart(t *testing.T) {
 		service func(*testing.T, map[string]string) *boot.Service
 		extra   map[string]string
 	}{
-		"auth":                    {service: from(auth.New)},
-		"events":                  {service: from(events.New)},
-		"links":                   {service: from(links.New)},
-		"links with clicks apart": {service: from(links.New), extra: map[string]string{"LINKREEL_CLICKS_REDIS_URL": clicks, "LINKREEL_CLICKS_REDIS_PASSWORD": "another one"}},
-		"videos":                  {service: from(videos.New)},
-		"worker":                  {service: from(worker.New)},
+		"auth":                                   {service: from(auth.New)},
+		"events":                                 {service: from(events.New)},
+		"links":                                  {service: from(links.New)},
+		"links with a separate Redis for clicks": {service: from(links.New), extra: map[string]string{"LINKREEL_CLICKS_REDIS_URL": clicks, "LINKREEL_CLICKS_REDIS_PASSWORD": "another one"}},
+		"videos":                                 {service: from(videos.New)},
+		"worker":                                 {service: from(worker.New)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -189,22 +191,23 @@ func TestServicesTakeThePasswordOfRedisApart(t *testing.T) {
 			if asked > 0 {
 				return
 			}
-			// A worker makes no calls before it is ready. It creates its group of the queue once Redis accepts
-			// the password.
+			// A worker has no warm-up calls. It creates its consumer group on the queue once Redis
+			// accepts the password.
 			ctx, cancel := context.WithCancel(t.Context())
 			group, loops := errgroup.WithContext(ctx)
 			boot.StartLoops(loops, group, svc)
 			defer func() { cancel(); _ = group.Wait() }()
 			for deadline := time.Now().Add(time.Minute); client.Exists(t.Context(), "queue:{jobs}").Val() == 0; time.Sleep(20 * time.Millisecond) {
 				if time.Now().After(deadline) {
-					t.Fatal("the worker has not reached the queue")
+					t.Fatal("the worker has not created its consumer group")
 				}
 			}
 		})
 	}
 }
 
-// from creates a service from settings, as its own main does from the environment.
+// from returns a function that creates a service from settings, as the service's own main does from
+// the environment.
 func from[C any](make func(context.Context, C) (*boot.Service, error)) func(*testing.T, map[string]string) *boot.Service {
 	return func(t *testing.T, settings map[string]string) *boot.Service {
 		t.Helper()
@@ -232,11 +235,11 @@ func TestChartRoutesLikeTheGateway(t *testing.T) {
 		got = append(got, gateway.Route{Prefix: m[1], Service: m[2]})
 	}
 	if !slices.Equal(got, gateway.Routes) {
-		t.Errorf("the chart routes %v\nthe gateway    %v", got, gateway.Routes)
+		t.Errorf("the routes differ:\nchart   %v\ngateway %v", got, gateway.Routes)
 	}
 }
 
-// If Indexes lacked an index file, queries would fail only in local runs.
+// Indexes must contain every index file. Without one, queries would fail only in local runs.
 func TestIndexesAreThoseOfTheChart(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(chart, "files/firestore.indexes.json"))

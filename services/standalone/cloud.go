@@ -22,15 +22,14 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// project is the name of the local Google Cloud project, and bucket the name of its
-// bucket.
+// project is the name of the local Google Cloud project, and bucket is the name of its bucket.
 const (
 	project = "linkreel-local"
 	bucket  = "linkreel-media"
 )
 
-// recordsFile, objectsDir and auditDir are where the data directory keeps records, objects
-// and the revocation trail.
+// recordsFile, objectsDir and auditDir are the names under which the data directory stores records,
+// objects and the revocation trail.
 const (
 	recordsFile = "firestore.db"
 	objectsDir  = "objects"
@@ -47,7 +46,7 @@ func (s *Stack) startRedis(ctx context.Context) (err error) {
 	return nil
 }
 
-// superviseRedis restarts Redis when it dies, as a cluster would.
+// superviseRedis restarts Redis whenever it exits, as a cluster would.
 func (s *Stack) superviseRedis() error {
 	for {
 		select {
@@ -73,7 +72,7 @@ func Indexes() [][]byte {
 	}
 }
 
-// parsedIndexes returns the indexes in the form that Firestore takes.
+// parsedIndexes returns the indexes in the form that the local Firestore expects.
 func parsedIndexes() (*firestore.Indexes, error) {
 	indexes, err := firestore.ParseIndexes(Indexes()...)
 	if err != nil {
@@ -101,8 +100,8 @@ func (s *Stack) startFirestore(context.Context) error {
 }
 
 // The upload limit is a little above the maximum file size of the videos service, so that a
-// slightly larger file still fails with that service's own error. Uploads also leave some of
-// the disk free for records.
+// slightly larger file still fails with that service's own error. Uploads also leave disk space
+// free for records.
 const (
 	defaultMaxVideo = 10 << 30
 	uploadMargin    = 64 << 20
@@ -118,8 +117,8 @@ func (s *Stack) startStorage(context.Context) (err error) {
 	}
 	s.Storage, err = storage.Open(storage.Options{
 		Dir: s.dir.join(objectsDir), Buckets: []string{bucket}, PublicURL: s.UploadURL, APIURL: s.storageURL(), Token: s.cloudToken,
-		// Allow every origin: embeds run on other people's hosts, and a signed URL is itself
-		// the credential.
+		// Allow every origin, because embeds run on other hosts and a signed URL is itself the
+		// credential.
 		CORS: []storage.CORS{{Origin: []string{"*"}, Method: []string{"GET", "HEAD", "PUT", "POST"},
 			ResponseHeader: []string{
 				"Content-Type", "Content-Range", "Content-Length", "Range", "ETag", "Location", "x-goog-resumable",

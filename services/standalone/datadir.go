@@ -60,14 +60,14 @@ func (d *dataDir) join(elem ...string) string {
 
 func (d *dataDir) close() { unlockFile(d.lock) }
 
-// unlockFile unlocks and closes a file. Closing alone does not always unlock: a child process that is being
-// started at that moment holds a copy of the descriptor until it runs its program.
+// unlockFile unlocks and closes a file. Closing the file does not always unlock it, because a child
+// process that is just being started holds a copy of the descriptor until it executes its program.
 func unlockFile(f *os.File) {
-	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // closing it unlocks it too
-	_ = f.Close()                                   // nothing was written
+	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // best effort: closing usually unlocks too
+	_ = f.Close()                                   // nothing was written, so there is nothing to lose
 }
 
-// secrets are generated once and kept with the data that they protect.
+// secrets contains the values that are generated once and stored with the data that they protect.
 type secrets struct {
 	AdminToken    string            `json:"adminToken"`
 	InternalToken string            `json:"internalToken"`
@@ -110,7 +110,7 @@ func readSecrets(path string) (*secrets, error) {
 
 func (d *dataDir) saveSecrets(s *secrets) error { return writeJSON(d.join(secretsFile), s) }
 
-// writeJSON writes a value as [writeFile] does.
+// writeJSON encodes a value as JSON and writes it with [writeFile].
 func writeJSON(path string, v any) error {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -132,7 +132,7 @@ func writeFile(path string, text []byte) error {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		_ = os.Remove(f.Name()) // the error below is the useful one
+		_ = os.Remove(f.Name()) // the error below is more useful
 		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
 	}
 	return nil

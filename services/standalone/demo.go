@@ -14,8 +14,8 @@ import (
 	"github.com/linkreel/linkreel/services/auth"
 )
 
-// demo makes sure that each plan has a working key. The keys are kept beside the data. A
-// revoked key is replaced.
+// demo makes sure that each plan has a working key. The keys are stored with the data. Revoked keys
+// are replaced.
 func (s *Stack) demo(ctx context.Context) error {
 	if s.Keys = s.secrets.Keys; s.readOnly.on.Load() {
 		return nil
@@ -37,7 +37,7 @@ func (s *Stack) demo(ctx context.Context) error {
 	return s.dir.saveSecrets(s.secrets)
 }
 
-// SignInLink makes a one-time link to the console for the owner of the demo account on the
+// SignInLink creates a one-time link to the console for the owner of the demo account on the
 // business plan. The first call creates this member, and later calls use the same one.
 func (s *Stack) SignInLink(ctx context.Context) (string, error) {
 	var acct struct{ ID string }
@@ -50,7 +50,7 @@ func (s *Stack) SignInLink(ctx context.Context) (string, error) {
 	var link struct{ URL, MemberID string }
 	address := s.AdminURL + "/admin/v1/accounts/" + acct.ID + "/sign-in-links"
 	err := call(ctx, http.MethodPost, address, s.AdminToken, map[string]string{"memberId": s.secrets.Owner}, &link)
-	if s.secrets.Owner == "" || err != nil { // the member was not created yet, or was removed
+	if s.secrets.Owner == "" || err != nil { // the member does not exist yet or was removed
 		err = call(ctx, http.MethodPost, address, s.AdminToken, map[string]string{"name": "Owner", "role": "owner"}, &link)
 	}
 	if err != nil {

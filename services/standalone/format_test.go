@@ -19,8 +19,8 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// A build that does not know the format of a database stops with a clear error, and
-// neither changes nor deletes anything.
+// A build that does not know the format of a database must stop with a clear error. It must not
+// change or delete anything.
 func TestEveryServiceRefusesADatabaseOfAnotherFormat(t *testing.T) {
 	t.Parallel()
 	for name, service := range map[string]func(*testing.T, map[string]string) *boot.Service{
@@ -29,7 +29,7 @@ func TestEveryServiceRefusesADatabaseOfAnotherFormat(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cloud := cloudtest.Start(t, cloudtest.Options{Buckets: []string{"media"}})
-			if _, err := cloud.Client(t).Doc("accounts/acc_1").Set(t.Context(), map[string]any{"name": "of before"}); err != nil {
+			if _, err := cloud.Client(t).Doc("accounts/acc_1").Set(t.Context(), map[string]any{"name": "earlier account"}); err != nil {
 				t.Fatal(err)
 			}
 			before := cloud.Firestore.Stats().Writes
@@ -42,7 +42,7 @@ func TestEveryServiceRefusesADatabaseOfAnotherFormat(t *testing.T) {
 			group, ctx := errgroup.WithContext(context.WithoutCancel(t.Context()))
 			boot.StartLoops(ctx, group, svc)
 			if err := group.Wait(); !errors.Is(err, firestoredb.ErrFormat) || !strings.Contains(err.Error(), "docs/operations.md") {
-				t.Errorf("it ended with %v, want %v and where to read on", err, firestoredb.ErrFormat)
+				t.Errorf("the service ended with %v, want %v and a reference to docs/operations.md", err, firestoredb.ErrFormat)
 			}
 			if n := cloud.Firestore.Stats().Writes - before; n != 0 {
 				t.Errorf("the service made %d writes, want 0", n)

@@ -20,8 +20,9 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// TestEachPortAnswersBalancers is in this module because it imports all services. Balancers ask
-// GET / of each port, by address or with a name of their own; people's "/" stays as it is.
+// TestEachPortAnswersBalancers is in this module because this module imports all services. Load
+// balancers request GET / of each port, by address or with a name of their own. The response to
+// people's browsers does not change.
 func TestEachPortAnswersBalancers(t *testing.T) {
 	t.Parallel()
 	settings := map[string]string{
@@ -62,10 +63,10 @@ func TestEachPortAnswersBalancers(t *testing.T) {
 					}
 				case "links redirect":
 					if res, _ := ask("GET", "/", "go.example.com"); res.StatusCode != 302 || res.Header.Get("Location") != "https://example.com/home" {
-						t.Errorf("the home page of the short host returned %d to %q, want a redirect to LINKREEL_SHORT_HOME_URL", res.StatusCode, res.Header.Get("Location"))
+						t.Errorf("the home page of the short host returned %d with the location %q, want a redirect to LINKREEL_SHORT_HOME_URL", res.StatusCode, res.Header.Get("Location"))
 					}
 					if res, body := ask("GET", "/", "go.customer.example"); res.StatusCode == 200 {
-						t.Errorf("a custom host whose record cannot be read: %d %q", res.StatusCode, body)
+						t.Errorf("the home page of a custom host with an unreadable record returned %d %q, want an error", res.StatusCode, body)
 					}
 				}
 			}
@@ -73,7 +74,8 @@ func TestEachPortAnswersBalancers(t *testing.T) {
 	}
 }
 
-// serveOn serves a port in memory as boot does.
+// serveOn serves a port in memory, in the same way as boot, and returns a function that sends
+// requests to it.
 func serveOn(t *testing.T, server boot.Server) func(method, path, host string) (*http.Response, string) {
 	t.Helper()
 	l := fasthttputil.NewInmemoryListener()

@@ -20,9 +20,10 @@ import (
 	"time"
 )
 
-// TestWebhooksDoNotReachTheStack runs a stack as `linkreel up` does, with webhooks open to this machine, and calls each
-// of its listeners through a webhook. No call reaches a listener or writes anything, and the results do not distinguish
-// the stack's ports from unused ones. The test does not run in parallel, so that every new listener is the stack's.
+// TestWebhooksDoNotReachTheStack runs a stack in the same way as `linkreel up`, with webhooks that
+// may reach this machine, and calls each of its listeners through a webhook. No call may reach a
+// listener or write anything, and the results must not distinguish the stack's ports from unused
+// ones. The test does not run in parallel, so that every new listener belongs to the stack.
 func TestWebhooksDoNotReachTheStack(t *testing.T) {
 	before := listening(t)
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
@@ -41,7 +42,7 @@ func TestWebhooksDoNotReachTheStack(t *testing.T) {
 		}
 	})
 	ports := slices.DeleteFunc(listening(t), func(p uint16) bool { return slices.Contains(before, p) })
-	ports = append(ports, netip.MustParseAddrPort(s.Redis.Addr()).Port()) // a process of its own
+	ports = append(ports, netip.MustParseAddrPort(s.Redis.Addr()).Port()) // Redis runs in a separate process
 	own, err := s.ownPorts()
 	if err != nil {
 		t.Fatal(err)
@@ -49,17 +50,17 @@ func TestWebhooksDoNotReachTheStack(t *testing.T) {
 	slices.Sort(own)
 	slices.Sort(ports)
 	if own = slices.Compact(own); !slices.Equal(own, ports) {
-		t.Fatalf("the stack listens on the ports %v, but webhooks cannot reach %v, want the same ports", ports, own)
+		t.Fatalf("the stack listens on the ports %v, but webhooks are kept from %v, want the same ports", ports, own)
 	}
 
 	t.Run("a receiver on this machine is called", func(t *testing.T) {
 		receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "thanks") }))
 		t.Cleanup(receiver.Close)
 		if a := s.viaWebhook(t, receiver.URL); a.Status == nil || *a.Status != 200 || a.Response != "thanks" {
-			t.Errorf("attempt %+v, want an answer", a)
+			t.Errorf("the attempt is %+v, want a response with status 200", a)
 		}
 	})
-	// An object that somebody's page shows.
+	// This object is the video that the webhooks try to replace.
 	put := s.storageAPI(t, "POST", "/upload/storage/v1/b/"+bucket+"/o?uploadType=media&name=videos/victim", "film", s.cloudToken)
 	if put.StatusCode != 200 {
 		t.Fatalf("store an object with the token: %s", put.Status)
@@ -71,27 +72,27 @@ func TestWebhooksDoNotReachTheStack(t *testing.T) {
 		}
 		hosts := append([]string{"127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "127.1.2.3", "0x7f.1"}, interfaces(t)...)
 		for _, port := range ports {
-			targets := hosts[:2] // the test of the webhook caller tries all forms
+			targets := hosts[:2] // the webhook caller's own test covers all forms
 			if port == s.storagePort() || os.Getenv("LINKREEL_FULL") != "" {
 				targets = hosts
 			}
 			for _, host := range targets {
 				if a := s.viaWebhook(t, fmt.Sprintf("http://%s:%d/", host, port)); a.Status != nil || a.Error == nil || *a.Error != *closed.Error || a.Response != "" {
-					t.Errorf("http://%s:%d/: %s, want the same as for a port on which nobody listens: %s", host, port, a, closed)
+					t.Errorf("the attempt on http://%s:%d/ is %s, want the same as on an unused port: %s", host, port, a, closed)
 				}
 			}
 		}
 	})
-	t.Run("nobody replaces somebody's video", func(t *testing.T) {
+	t.Run("videos cannot be replaced", func(t *testing.T) {
 		api := "/storage/v1/b/" + bucket + "/o/"
 		for _, path := range []string{
 			"/upload/storage/v1/b/" + bucket + "/o?uploadType=media&name=uploads/pwned.json", api + "uploads%2Fpwned.json/copyTo/b/" + bucket + "/o/videos%2Fvictim",
 			api + "videos%2Fvictim/rewriteTo/b/" + bucket + "/o/uploads%2Fstolen", api + "videos%2Fvictim/compose",
 		} {
 			if a := s.viaWebhook(t, s.storageURL()+path); a.Status != nil || a.Response != "" {
-				t.Errorf("the webhook to %s got the response %s, want none", path, a)
+				t.Errorf("the webhook to %s received the response %s, want no response", path, a)
 			}
-			// Other programs on this machine must not succeed either.
+			// Other programs on this machine must not be able to replace videos either.
 			if r := s.storageAPI(t, "POST", path, "{}", ""); r.StatusCode != 401 {
 				t.Errorf("POST %s without the token returned %s, want 401", path, r.Status)
 			}
@@ -108,19 +109,19 @@ func TestWebhooksDoNotReachTheStack(t *testing.T) {
 			path, host, site, token string
 			want                    int
 		}{
-			"metrics":                          {path: "/metrics", want: 200},
-			"health":                           {path: "/readyz", want: 200},
-			"metrics for a page of this host":  {path: "/metrics", site: "same-origin", want: 200},
-			"metrics by a foreign host":        {path: "/metrics", host: "evil.example", want: 421},
-			"metrics by a foreign host's port": {path: "/metrics", host: "evil.example:8082", want: 421},
-			"metrics for a foreign page":       {path: "/metrics", site: "cross-site", want: 403},
-			"the API by a foreign host":        {path: "/admin/v1/accounts", host: "evil.example", token: s.AdminToken, want: 421},
-			"the API":                          {path: "/admin/v1/accounts", token: s.AdminToken, want: 200},
-			"profiles without the token":       {path: "/debug/pprof/goroutine?debug=1", want: 401},
-			"profiles with another token":      {path: "/debug/pprof/goroutine?debug=1", token: s.Keys["enterprise"], want: 401},
-			"profiles by a foreign host":       {path: "/debug/pprof/goroutine?debug=1", host: "evil.example", token: s.AdminToken, want: 421},
-			"profiles with the token":          {path: "/debug/pprof/goroutine?debug=1", token: s.AdminToken, want: 200},
-			"the list of profiles":             {path: "/debug/pprof/", want: 401},
+			"metrics":                                  {path: "/metrics", want: 200},
+			"health":                                   {path: "/readyz", want: 200},
+			"metrics for a page of the same host":      {path: "/metrics", site: "same-origin", want: 200},
+			"metrics under a foreign host":             {path: "/metrics", host: "evil.example", want: 421},
+			"metrics under a foreign host with a port": {path: "/metrics", host: "evil.example:8082", want: 421},
+			"metrics for a page of another site":       {path: "/metrics", site: "cross-site", want: 403},
+			"the API under a foreign host":             {path: "/admin/v1/accounts", host: "evil.example", token: s.AdminToken, want: 421},
+			"the API":                                  {path: "/admin/v1/accounts", token: s.AdminToken, want: 200},
+			"profiles without the token":               {path: "/debug/pprof/goroutine?debug=1", want: 401},
+			"profiles with another token":              {path: "/debug/pprof/goroutine?debug=1", token: s.Keys["enterprise"], want: 401},
+			"profiles under a foreign host":            {path: "/debug/pprof/goroutine?debug=1", host: "evil.example", token: s.AdminToken, want: 421},
+			"profiles with the token":                  {path: "/debug/pprof/goroutine?debug=1", token: s.AdminToken, want: 200},
+			"the list of profiles":                     {path: "/debug/pprof/", want: 401},
 		} {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.AdminURL+tc.path, nil)
 			if err != nil {
@@ -142,7 +143,7 @@ func TestWebhooksDoNotReachTheStack(t *testing.T) {
 	})
 }
 
-// attempt is the part of a call that the webhook's owner sees.
+// attempt is the part of a webhook call that the webhook's owner can see.
 type attempt struct {
 	Status   *int
 	Error    *string
@@ -150,19 +151,20 @@ type attempt struct {
 }
 
 func (a attempt) String() string {
-	text, _ := json.Marshal(a) // always encodes
+	text, _ := json.Marshal(a) // encoding cannot fail
 	return string(text)
 }
 
 var hooks atomic.Int64
 
-// viaWebhook makes a webhook, lets it call target, and returns the attempt that its owner sees.
+// viaWebhook creates a webhook, makes it call target, and returns the attempt as the webhook's
+// owner sees it.
 func (s *Stack) viaWebhook(t *testing.T, target string) attempt {
 	t.Helper()
 	key, api := s.Keys["creator"], s.BaseURL+"/api/v1/webhooks"
 	var hook struct{ ID string }
 	if err := call(t.Context(), http.MethodPost, api, key, map[string]any{"url": target, "events": []string{"key.created"}, "description": strconv.FormatInt(hooks.Add(1), 10)}, &hook); err != nil {
-		t.Fatalf("make a webhook to %s: %v", target, err)
+		t.Fatalf("create a webhook to %s: %v", target, err)
 	}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, api+"/"+hook.ID+"/test", nil)
 	if err != nil {
@@ -229,7 +231,7 @@ func (s *Stack) storagePort() uint16 {
 	return netip.MustParseAddrPort(s.storage.Addr().String()).Port()
 }
 
-// freePort returns a port on which nothing listens.
+// freePort returns an unused port.
 func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -240,7 +242,8 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// interfaces are the addresses of this machine that webhooks may call if private networks are open.
+// interfaces returns the addresses of this machine that webhooks may call if private networks are
+// allowed.
 func interfaces(t *testing.T) (hosts []string) {
 	t.Helper()
 	addrs, err := net.InterfaceAddrs()
@@ -274,7 +277,7 @@ func listening(t *testing.T) (ports []uint16) {
 	for _, table := range []string{"/proc/self/net/tcp", "/proc/self/net/tcp6"} {
 		text, err := os.ReadFile(table)
 		if err != nil {
-			continue // a machine without IPv6
+			continue // this machine has no IPv6
 		}
 		for line := range strings.Lines(string(text)) {
 			f := strings.Fields(line)
@@ -293,8 +296,9 @@ func listening(t *testing.T) (ports []uint16) {
 	return slices.Compact(ports)
 }
 
-// TestWebhooksReachThisMachineOnlyWhereNobodyElseReachesTheStack: a setting that a person alone at a laptop needs would
-// let strangers call any listener on a server.
+// TestWebhooksReachThisMachineOnlyWhereNobodyElseReachesTheStack checks when webhooks may call this
+// machine. On a laptop, a developer needs this. On a server, it would let strangers call any
+// listener.
 func TestWebhooksReachThisMachineOnlyWhereNobodyElseReachesTheStack(t *testing.T) {
 	t.Parallel()
 	listener := func(addr string) net.Listener {
@@ -312,14 +316,14 @@ func TestWebhooksReachThisMachineOnlyWhereNobodyElseReachesTheStack(t *testing.T
 		settings  map[string]string
 		want      [2]string
 	}{
-		"on loopback":                 {[]net.Listener{loopback}, nil, [2]string{"true", "true"}},
-		"by an address of loopback":   {[]net.Listener{loopback}, map[string]string{"LINKREEL_BASE_URL": "http://[::1]:8080"}, [2]string{"true", "true"}},
-		"on loopback, with a setting": {[]net.Listener{loopback}, map[string]string{private: "false"}, [2]string{"true", "false"}},
-		"on every address":            {[]net.Listener{loopback, everywhere}, nil, [2]string{}},
-		"under a public name":         {[]net.Listener{loopback}, map[string]string{"LINKREEL_BASE_URL": "https://app.example.com"}, [2]string{}},
-		"under a name like localhost": {[]net.Listener{loopback}, map[string]string{"LINKREEL_BASE_URL": "https://localhost.example.com"}, [2]string{}},
-		"behind a proxy":              {[]net.Listener{loopback}, map[string]string{"LINKREEL_BASE_URL": "https://app.example.com", "LINKREEL_TRUSTED_PROXY_HOPS": "1"}, [2]string{}},
-		"behind a proxy, opened":      {[]net.Listener{loopback}, map[string]string{"LINKREEL_BASE_URL": "https://app.example.com", "LINKREEL_TRUSTED_PROXY_HOPS": "1", http: "true"}, [2]string{"true", ""}},
+		"on loopback":                             {[]net.Listener{loopback}, nil, [2]string{"true", "true"}},
+		"under a loopback address":                {[]net.Listener{loopback}, map[string]string{"LINKREEL_BASE_URL": "http://[::1]:8080"}, [2]string{"true", "true"}},
+		"on loopback, with a setting":             {[]net.Listener{loopback}, map[string]string{private: "false"}, [2]string{"true", "false"}},
+		"on all addresses":                        {[]net.Listener{loopback, everywhere}, nil, [2]string{}},
+		"under a public name":                     {[]net.Listener{loopback}, map[string]string{"LINKREEL_BASE_URL": "https://app.example.com"}, [2]string{}},
+		"under a name that begins with localhost": {[]net.Listener{loopback}, map[string]string{"LINKREEL_BASE_URL": "https://localhost.example.com"}, [2]string{}},
+		"behind a proxy":                          {[]net.Listener{loopback}, map[string]string{"LINKREEL_BASE_URL": "https://app.example.com", "LINKREEL_TRUSTED_PROXY_HOPS": "1"}, [2]string{}},
+		"behind a proxy, allowed by a setting":    {[]net.Listener{loopback}, map[string]string{"LINKREEL_BASE_URL": "https://app.example.com", "LINKREEL_TRUSTED_PROXY_HOPS": "1", http: "true"}, [2]string{"true", ""}},
 	} {
 		s := &Stack{public: publicPorts{base: port{listeners: tc.listeners}}}
 		settings := map[string]string{"LINKREEL_BASE_URL": "http://localhost:8080"}
@@ -328,7 +332,7 @@ func TestWebhooksReachThisMachineOnlyWhereNobodyElseReachesTheStack(t *testing.T
 		}
 		s.openWebhooks(settings)
 		if got := [2]string{settings[http], settings[private]}; got != tc.want {
-			t.Errorf("%s: plain http and private networks %q, want %q", name, got, tc.want)
+			t.Errorf("%s: the settings for plain http and private networks are %q, want %q", name, got, tc.want)
 		}
 	}
 }

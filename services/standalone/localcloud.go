@@ -18,14 +18,14 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// localcloud finds the localcloud of From.
+// localcloud returns a Stack that stands for the localcloud at From.
 func (o BackupOptions) localcloud(context.Context, Config) (s *Stack, done func() error, err error) {
 	u, err := url.Parse(o.From)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, nil, fmt.Errorf("%q is not the address of a localcloud; use one such as http://linkreel-localcloud:8087", o.From)
 	}
 	if o.TokenFile == "" {
-		return nil, nil, errors.New("a localcloud requires a token for backups; name the file with the token with --token-file")
+		return nil, nil, errors.New("a localcloud requires a token for backups; pass the file that contains it with --token-file")
 	}
 	text, err := os.ReadFile(o.TokenFile)
 	if err != nil {
@@ -38,17 +38,18 @@ func (o BackupOptions) localcloud(context.Context, Config) (s *Stack, done func(
 	return &Stack{BackupURL: o.From, BackupToken: tokens.First()}, func() error { return nil }, nil
 }
 
-// localcloudDir is the data of a localcloud, given by its flags --data-dir and --objects-dir.
+// localcloudDir contains the data directories of a localcloud, as given by its flags --data-dir and
+// --objects-dir.
 type localcloudDir struct{ data, objects string }
 
-// restoredFile marks a data directory that a restore has filled. It names the backup.
+// restoredFile marks a data directory that a restore has filled. The file names the backup.
 const restoredFile = "restored.json"
 
 type restoredNote struct {
 	Backup     string    `json:"backup"`
 	RestoredAt time.Time `json:"restoredAt"`
-	// Order is the highest order of a backup when the restore started. Backups with a higher order
-	// were made later.
+	// Order is the highest order of any backup when the restore started. Backups with a higher
+	// order were made later.
 	Order int64 `json:"order,omitempty"`
 }
 
@@ -56,10 +57,10 @@ func (d localcloudDir) records() string { return filepath.Join(d.data, "firestor
 func (d localcloudDir) storage() string { return filepath.Join(d.data, "storage") }
 func (d localcloudDir) note() string    { return filepath.Join(d.data, restoredFile) }
 
-// prepare removes an incomplete restore. If the directory was already restored, done is the message for
-// the operator. prepare refuses other data, and a directory that was restored from another backup than
-// the named one. If no backup is named, any restored directory is accepted: a backup that completes
-// after the restore must not prevent localcloud from starting.
+// prepare removes an incomplete restore. If the directory was already restored, done is the message
+// for the operator. prepare refuses a directory with other data or one that was restored from a
+// backup other than the named one. If no backup is named, prepare accepts any restored directory,
+// because a backup that completes after the restore must not prevent localcloud from starting.
 func (d localcloudDir) prepare(o RestoreOptions) (done string, err error) {
 	if o.Verify {
 		return "", nil
@@ -110,8 +111,8 @@ func (o RestoreOptions) passedOver(was restoredNote) string {
 	return fmt.Sprintf("The newest backup, %s, %s and is not restored. To restore it instead, start with an empty volume.\n", newest.Name, when)
 }
 
-// empty removes everything that a restore has written. It removes the records last, because their mark
-// shows that the rest is an incomplete restore.
+// empty removes everything that a restore has written. It removes the records last, because they
+// contain the mark of an incomplete restore.
 func (d localcloudDir) empty() error {
 	if err := errors.Join(os.RemoveAll(d.storage()), os.RemoveAll(d.note())); err != nil {
 		return err
@@ -119,7 +120,7 @@ func (d localcloudDir) empty() error {
 	return os.RemoveAll(d.records())
 }
 
-// place returns the directory as the target of a restore. The trail stays where it is.
+// place returns the directory as the target of a restore. The trail is not copied.
 func (d localcloudDir) place(r *restoring) *place {
 	return &place{
 		name: d.data, records: d.records(), objects: storage.Options{Dir: d.storage(), ObjectsDir: d.objects},
@@ -135,7 +136,7 @@ func (d localcloudDir) place(r *restoring) *place {
 			return errors.Join(dir.Sync(), dir.Close())
 		},
 		empty: func() error {
-			// Without the mark, the records are not from this restore, which has refused them.
+			// Records without the mark are not from this restore, so they must not be removed.
 			unfinished, err := firestore.RestoreUnfinished(d.records())
 			if err != nil || !unfinished {
 				return err

@@ -21,7 +21,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// opened is a localcloud on a restored data directory.
+// opened is a running localcloud on a restored data directory.
 type opened struct {
 	*firestore.Server
 	objects *httptest.Server
@@ -59,9 +59,9 @@ func (o opened) object(t *testing.T, name string) int {
 	return code
 }
 
-// The test does what the chart's CronJob and init container do. It makes a backup over the network
-// with a token, and restores it into the volumes of a localcloud. It also repeats a restore,
-// interrupts one, and tries one into a volume that is not empty.
+// The test does the same as the chart's CronJob and init container. It makes a backup over the
+// network with a token and restores it into the volumes of a localcloud. It also repeats a restore,
+// interrupts a restore, and tries to restore into a volume that is not empty.
 func TestAPodRestoresItsVolume(t *testing.T) {
 	t.Parallel()
 	data, dir := t.TempDir(), t.TempDir()
@@ -78,7 +78,7 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, o := range map[string]BackupOptions{
-		"no token": {From: s.BackupURL}, "no address": {From: "localcloud:8087", TokenFile: token}, "a missing file": {From: s.BackupURL, TokenFile: token + "x"},
+		"no token file": {From: s.BackupURL}, "an invalid URL": {From: "localcloud:8087", TokenFile: token}, "a missing file": {From: s.BackupURL, TokenFile: token + "x"},
 	} {
 		o.Dir = dir
 		if err := Backup(t.Context(), io.Discard, o); err == nil {
@@ -117,12 +117,12 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 	}
 	for _, id := range []string{r.keys[0], r.removed[0], r.lowered[0], r.suspended[0], r.erased[0], r.links[0]} {
 		if !strings.Contains(said.String(), id) {
-			t.Errorf("the restore printed %s, want %s in it", said.String(), id)
+			t.Errorf("the restore printed %s, want it to contain %s", said.String(), id)
 		}
 	}
 	said.Reset()
 	if err := Restore(t.Context(), &said, o); err != nil || !strings.Contains(said.String(), "Nothing to do") {
-		t.Errorf("the same restore again returned %v and printed %s, want nothing to do", err, said.String())
+		t.Errorf("repeating the restore returned %v and printed %s, want no error and \"Nothing to do\"", err, said.String())
 	}
 	other := o
 	other.Name = "2020-01-01T00-00-00.000Z"
@@ -133,7 +133,7 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Run("a later restore of the newest backup", func(t *testing.T) {
+	t.Run("a later restore with a newer backup", func(t *testing.T) {
 		s := up(t, data)
 		if err := os.WriteFile(token, []byte(s.BackupToken), 0o600); err != nil {
 			t.Fatal(err)
@@ -158,7 +158,7 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 		again.Name = first
 		said.Reset()
 		if err := Restore(t.Context(), &said, again); err != nil || !strings.Contains(said.String(), "Nothing to do") || strings.Contains(said.String(), newest) {
-			t.Errorf("a repeated restore of the earlier backup returned %v and printed %s, want nothing to do", err, said.String())
+			t.Errorf("repeating the restore of the earlier backup returned %v and printed %s, want no error and \"Nothing to do\"", err, said.String())
 		}
 		passed := RestoreOptions{Dir: dir, Name: first, Localcloud: t.TempDir(), Audit: o.Audit, Env: o.Env}
 		if err := Restore(t.Context(), io.Discard, passed); err != nil {
@@ -169,7 +169,7 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 		if err := Restore(t.Context(), &said, passed); err != nil || !strings.Contains(said.String(), newest+", existed already") {
 			t.Errorf("after a restore of a named older backup, Restore returned %v and printed %s, want a notice about the newest backup", err, said.String())
 		}
-		again.Name, again.Dir = "", filepath.Join(dir, "away") // the pod starts without its backups
+		again.Name, again.Dir = "", filepath.Join(dir, "away") // the pod starts although its backups are missing
 		if err := Restore(t.Context(), io.Discard, again); err != nil {
 			t.Errorf("a repeated restore without the backups returned %v, want no error", err)
 		}
@@ -177,7 +177,7 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 	o.Name = first
 	served := open(t, to)
 	if !served.document(t, "accounts/"+r.suspended[0]) || served.object(t, "videos/vid2/1-1/0.mp4") != http.StatusOK {
-		t.Error("the restored localcloud lacks the account or the object, want both")
+		t.Error("the restored localcloud does not contain both the account and the object")
 	}
 	if err := Restore(t.Context(), io.Discard, o); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("a restore into a running localcloud returned %v, want an error", err)
@@ -188,7 +188,7 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 		}
 	}
 
-	t.Run("only the records have survived", func(t *testing.T) {
+	t.Run("only the records exist", func(t *testing.T) {
 		kept := localcloudDir{data: t.TempDir()}
 		records, err := firestore.Open(firestore.Options{Path: kept.records(), TTLInterval: -1})
 		if err != nil {
@@ -203,19 +203,19 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := Restore(t.Context(), io.Discard, RestoreOptions{Dir: dir, Localcloud: kept.data, Env: o.Env}); err == nil || !strings.Contains(err.Error(), "already contains records") {
-			t.Errorf("a restore beside other records returned %v, want an error about them", err)
+			t.Errorf("a restore into a directory with other records returned %v, want an error about them", err)
 		}
 		if info, err := os.Stat(kept.records()); err != nil || info.Size() == 0 {
-			t.Errorf("the refused restore removed the records that it found: %v", err)
+			t.Errorf("the refused restore removed the existing records: %v", err)
 		}
 	})
-	t.Run("the objects' volume has survived", func(t *testing.T) {
+	t.Run("only the objects exist", func(t *testing.T) {
 		again := RestoreOptions{Dir: dir, Localcloud: t.TempDir(), ObjectsDir: to.objects, Env: o.Env}
 		if err := Restore(t.Context(), io.Discard, again); err != nil {
 			t.Error(err)
 		}
 	})
-	t.Run("damaged, and without the key", func(t *testing.T) {
+	t.Run("damaged objects and a lost key", func(t *testing.T) {
 		m, err := backup.Read(dir, "")
 		if err != nil {
 			t.Fatal(err)
@@ -235,7 +235,7 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 			t.Errorf("a restore of damaged objects returned %v, want an error about damage", err)
 		}
 		if left, err := os.ReadDir(o.Localcloud); err != nil || len(left) > 0 {
-			t.Errorf("the restore left the files %v, %v, want none", left, err)
+			t.Errorf("the restore left the files %v (error %v), want none", left, err)
 		}
 		o.SkipDamaged = true
 		if err := Restore(t.Context(), &said, o); err != nil {
@@ -245,7 +245,7 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 			"The uploaded file of the video vid1.", "A file that the player needs of the video vid2.", "Captions of the video vid3.", "nothing is sent to these webhooks until their owners roll the secrets (1)",
 		} {
 			if !strings.Contains(said.String(), want) {
-				t.Errorf("the restore printed %s, want %q in it", said.String(), want)
+				t.Errorf("the restore printed %s, want it to contain %q", said.String(), want)
 			}
 		}
 		if code := open(t, localcloudDir{data: o.Localcloud}).object(t, "uploads/vid1/source"); code != http.StatusNotFound {
@@ -254,8 +254,8 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 	})
 }
 
-// restoreEnv makes this test binary restore the backups in a folder into the volumes of a
-// localcloud: FOLDER DATA OBJECTS. TestAKilledRestoreBeginsAgain kills that process.
+// restoreEnv, if set, makes this test binary restore a backup into the volumes of a localcloud. Its
+// value is FOLDER DATA OBJECTS. TestAKilledRestoreBeginsAgain kills that process.
 const restoreEnv = "LINKREEL_TEST_RESTORE"
 
 func restoreAndExit(at []string) {
@@ -266,8 +266,8 @@ func restoreAndExit(at []string) {
 	os.Exit(0)
 }
 
-// The test kills a restore after more and more files, as a crash of a node would. No server may open
-// an incomplete restore, and the last restore must be complete.
+// The test kills restores after an increasing number of files, as a crash of a node would. No
+// server may open an incomplete restore, and the last restore must be complete.
 func TestAKilledRestoreBeginsAgain(t *testing.T) {
 	t.Parallel()
 	const objects = 400
@@ -281,7 +281,8 @@ func TestAKilledRestoreBeginsAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The restore opens the records as the services do, so the records need a format number.
+	// The restore opens the records in the same way as the services, so the records need a format
+	// number.
 	if _, err := db.Doc("installation/database").Create(t.Context(), map[string]any{"id": "db_test", "format": firestoredb.Format}); err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +315,7 @@ func TestAKilledRestoreBeginsAgain(t *testing.T) {
 	for files := 0; files < objects; files += 50 {
 		cmd := exec.CommandContext(t.Context(), os.Args[0])
 		cmd.Env = append(os.Environ(), restoreEnv+"="+dir+" "+to.data+" "+to.objects)
-		if err := os.RemoveAll(filepath.Join(to.objects, "data")); err != nil { // so that the files of this attempt can be counted
+		if err := os.RemoveAll(filepath.Join(to.objects, "data")); err != nil { // count only the files of this attempt
 			t.Fatal(err)
 		}
 		if err := cmd.Start(); err != nil {
@@ -328,7 +329,7 @@ func TestAKilledRestoreBeginsAgain(t *testing.T) {
 				running = false
 			case <-time.After(time.Millisecond):
 				if found, err := os.ReadDir(filepath.Join(to.objects, "data")); err == nil && len(found) >= files {
-					_ = cmd.Process.Kill() // it may have ended
+					_ = cmd.Process.Kill() // it may have exited already
 					<-ended
 					running = false
 				}
@@ -349,14 +350,14 @@ func TestAKilledRestoreBeginsAgain(t *testing.T) {
 		}
 	}
 	if kills < 3 {
-		t.Fatalf("%d restores were killed before their end, want at least 3", kills)
+		t.Fatalf("%d restores were killed before they finished, want at least 3", kills)
 	}
 	if err := Restore(t.Context(), io.Discard, RestoreOptions{Dir: dir, Localcloud: to.data, ObjectsDir: to.objects}); err != nil {
 		t.Fatal(err)
 	}
 	served := open(t, to)
 	if !served.document(t, "accounts/kept") {
-		t.Error("the restored record is missing")
+		t.Error("the restored localcloud does not contain the record accounts/kept")
 	}
 	for i := range objects {
 		if code := served.object(t, fmt.Sprint("o-", i)); code != http.StatusOK {
@@ -365,7 +366,7 @@ func TestAKilledRestoreBeginsAgain(t *testing.T) {
 	}
 }
 
-// A restore must finish the copy that a killed one has started.
+// A restore must complete the copy of the trail that a killed restore has started.
 func TestATrailIsCopiedAgainAfterAKill(t *testing.T) {
 	t.Parallel()
 	from, to := t.TempDir(), filepath.Join(t.TempDir(), "audit")
@@ -385,7 +386,7 @@ func TestATrailIsCopiedAgainAfterAKill(t *testing.T) {
 			t.Fatal(err)
 		}
 		if text, err := os.ReadFile(filepath.Join(to, "2026-03-01/2.jsonl")); err != nil || string(text) != "a note" {
-			t.Fatalf("the second note is %q, %v, want a note", text, err)
+			t.Fatalf("the second note is %q (error %v), want a note", text, err)
 		}
 	}
 }

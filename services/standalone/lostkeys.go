@@ -10,14 +10,14 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/backup"
 )
 
-// unsealed are the documents with values that only a lost key can open.
+// unsealed lists the documents with values that only a lost key can open.
 type unsealed struct {
-	webhooks     []string // their ids
-	certificates []string // names of hosts and of accounts with authorities
+	webhooks     []string // ids
+	certificates []string // names of hosts and of ACME accounts
 }
 
-// opens reports whether a document is still useful without the lost keys. A webhook is, because its
-// owner can roll the secret. A certificate is not, because a new one can be ordered.
+// opens reports whether a document is still useful without the lost keys. A webhook is useful,
+// because its owner can roll the secret. A certificate is not, because a new one can be ordered.
 func (r *restoring) opens(collection, path string, d *pb.Document) bool {
 	for _, s := range sealed {
 		if s.Collection != collection || !slices.ContainsFunc(backup.KeyIDs(d.GetFields()[s.Field]), func(id string) bool { return r.lost[id] }) {

@@ -26,7 +26,7 @@ import (
 // moveFile is the file of a data directory that describes its move.
 const moveFile = "move.json"
 
-// moving is the content of moveFile.
+// moving is the content of [moveFile].
 type moving struct {
 	ID       string `json:"id"`
 	Project  string `json:"project"`
@@ -35,33 +35,35 @@ type moving struct {
 	Aborted  bool   `json:"aborted,omitempty"`
 }
 
-// MoveOptions are the options of `linkreel move`.
+// MoveOptions contains the options of `linkreel move`.
 type MoveOptions struct {
-	Project, Database, Bucket string // of the target
-	Abort                     bool   // let the data directory take changes again
+	Project, Database, Bucket string // names of the target
+	Abort                     bool   // let the data directory accept changes again
 
 	Env map[string]string // adds or replaces settings, as in Config
 
 	step func(string) // replaced by tests
 }
 
-// moveTarget is the environment of the target: as for the services, except that the options
-// name the project, the database and the bucket.
+// moveTarget contains the settings for the target. They are the same as for the services, except
+// that the options name the project, the database and the bucket.
 type moveTarget struct {
 	Firestore firestoredb.Config `envPrefix:"LINKREEL_"`
 	Storage   objectstore.Config `envPrefix:"LINKREEL_"`
 }
 
-// Writers stop once a pass has changed no more than this, or after the last of a few passes.
+// Changes are refused once a pass has changed no more than this, or after the maximum number of
+// passes.
 const (
 	fewRecords = 2000
 	fewBytes   = 64 << 20
 	mostPasses = 6
 )
 
-// Move is `linkreel move`. It copies the data directory LINKREEL_DATA_DIR, whether or not a stack is
-// running on it, into a database and a bucket elsewhere. When it returns, both contain the same data,
-// and the data directory is read-only. The same call resumes an interrupted move.
+// Move is `linkreel move`. It copies the data directory LINKREEL_DATA_DIR, whether or not a stack
+// is running on it, into another database and bucket. When it returns without an error, the target
+// contains the same data, and the data directory is read-only. Calling it again resumes an
+// interrupted move.
 func Move(ctx context.Context, out io.Writer, o MoveOptions) (err error) {
 	var cfg Config
 	var to moveTarget
@@ -85,7 +87,7 @@ func Move(ctx context.Context, out io.Writer, o MoveOptions) (err error) {
 		return abortMove(ctx, out, s)
 	}
 	to.Firestore.Project, to.Firestore.Database, to.Storage.Bucket = o.Project, cmp.Or(o.Database, "(default)"), o.Bucket
-	to.Firestore.Timeout = time.Minute // for a commit of hundreds of documents, or a long read
+	to.Firestore.Timeout = time.Minute // long enough for a commit of hundreds of documents or a long read
 	to.Storage.Timeout = 30 * time.Second
 	w, err := beginMove(s.DataDir, to)
 	if err != nil {
@@ -139,7 +141,7 @@ func readMove(dir string) (*moving, error) {
 	return w, nil
 }
 
-// beginMove returns the unfinished move to a target, or a new one.
+// beginMove returns the unfinished move to a target, or a new move.
 func beginMove(dir string, to moveTarget) (*moving, error) {
 	w := &moving{ID: randomHex(), Project: to.Firestore.Project, Database: to.Firestore.Database, Bucket: to.Storage.Bucket}
 	old, err := readMove(dir)
@@ -149,7 +151,7 @@ func beginMove(dir string, to moveTarget) (*moving, error) {
 	if old != nil {
 		same := old.Project == w.Project && old.Database == w.Database && old.Bucket == w.Bucket
 		if !same && !old.Aborted {
-			return nil, fmt.Errorf("there is an unfinished move to project %s, database %s, bucket %s; name this target, or end that move with linkreel move --abort",
+			return nil, fmt.Errorf("there is an unfinished move to project %s, database %s, bucket %s; name this target, or abort that move with linkreel move --abort",
 				old.Project, old.Database, old.Bucket)
 		}
 		if same {
@@ -192,8 +194,8 @@ func (m mover) say(format string, a ...any) { _, _ = fmt.Fprintf(m.out, format+"
 func (m mover) run(ctx context.Context) error {
 	err := m.Begin(ctx)
 	if errors.Is(err, move.ErrFinished) {
-		// Without the file, this Linkreel has accepted changes since an abort, and the target does not
-		// contain them.
+		// If the file is missing, this Linkreel has accepted changes since the move was aborted,
+		// and the target does not contain them.
 		if _, err := os.Stat(filepath.Join(m.s.DataDir, readOnlyFile)); err != nil {
 			return errors.New("this move was finished and then aborted with --abort, and the target does not contain later changes. " +
 				"Move to a new database and a new bucket")
@@ -216,8 +218,8 @@ func (m mover) run(ctx context.Context) error {
 			break
 		}
 	}
-	// Do this even if the file exists, because an attempt may have been killed before everything was
-	// read-only.
+	// Do this even if the file exists, because an earlier attempt may have been killed before
+	// everything was read-only.
 	if err := setReadOnly(ctx, m.s, true); err != nil {
 		return err
 	}
@@ -225,7 +227,7 @@ func (m mover) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.say("Changes are refused since %s. Links still redirect and videos still play.", since.ModTime().Format(time.TimeOnly))
+	m.say("Changes have been refused since %s. Links still redirect and videos still play.", since.ModTime().Format(time.TimeOnly))
 	if _, err := m.pass(ctx, "while changes are refused"); err != nil {
 		return err
 	}
@@ -237,7 +239,7 @@ func (m mover) run(ctx context.Context) error {
 		return err
 	}
 	m.say("Verified: all %d records and %d objects with %d bytes are equal (checksum %s).", t.Records, t.Objects, t.Bytes, t.Checksum)
-	m.say("Changes have been refused for %.1f s, and still are until callers reach the new installation. %s", time.Since(since.ModTime()).Seconds(), m.next())
+	m.say("Changes have been refused for %.1f s, and will be until callers reach the new installation. %s", time.Since(since.ModTime()).Seconds(), m.next())
 	return nil
 }
 
@@ -282,7 +284,7 @@ func setReadOnly(ctx context.Context, s *Stack, on bool) error {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusNoContent {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // the status is enough
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // best effort: the status alone is enough
 		return fmt.Errorf("the running Linkreel answered %s: %s", resp.Status, strings.TrimSpace(string(text)))
 	}
 	return nil

@@ -31,8 +31,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// killedMove makes this test binary move the data directory LINKREEL_DATA_DIR and kill itself at the
-// step with this number or name.
+// killedMove, if set, makes this test binary move the data directory LINKREEL_DATA_DIR and kill
+// itself at the step whose number or name it contains.
 const killedMove = "LINKREEL_TEST_KILLED_MOVE"
 
 func TestMain(m *testing.M) {
@@ -61,12 +61,13 @@ func moveAndDie(at string) {
 	os.Exit(0)
 }
 
-// target is the target of the tests' moves. A stack can open it afterwards.
+// target returns the options of the tests' moves. A stack can open their target afterwards.
 func target(settings map[string]string) MoveOptions {
 	return MoveOptions{Project: project, Bucket: bucket, Env: settings}
 }
 
-// elsewhere is an empty Firestore and an empty object storage in a folder. It stands in for Google's.
+// elsewhere is an empty Firestore and an empty object storage in a folder, which replace Google's
+// services.
 type elsewhere struct {
 	dir     string
 	records *firestore.Server
@@ -107,14 +108,14 @@ func startElsewhere(t *testing.T) *elsewhere {
 	return e
 }
 
-// from returns the settings of a move of a data directory to e.
+// from returns the settings for a move of a data directory to e.
 func (e *elsewhere) from(data string) map[string]string {
 	settings := on(data)
 	maps.Copy(settings, e.env)
 	return settings
 }
 
-// contents returns all documents and objects by name, without times.
+// contents returns all documents and objects by name. It omits times.
 func contents(t *testing.T, records *firestore.Server, objects *storage.Server) map[string]string {
 	t.Helper()
 	var lines bytes.Buffer
@@ -165,7 +166,7 @@ func contents(t *testing.T, records *firestore.Server, objects *storage.Server) 
 	return found
 }
 
-// diff describes the differences.
+// diff describes the differences between two contents.
 func diff(a, b map[string]string) (names []string) {
 	for name, v := range a {
 		if b[name] != v {
@@ -196,7 +197,7 @@ func (s *Stack) fill(t *testing.T, links, objects, size int) {
 	for collection, n := range map[string]int{"links": links, "slugs": links, "videos": objects / 10, "videoSlugs": objects / 10} {
 		some, err := db.Collection(collection).Limit(1).Documents(t.Context()).GetAll()
 		if err != nil || len(some) != 1 {
-			t.Fatalf("the collection %s contains %v, %v, want a document", collection, some, err)
+			t.Fatalf("the collection %s contains %v (error %v), want a document", collection, some, err)
 		}
 		first, err := records.Get(t.Context(), collection+"/"+some[0].Ref.ID)
 		if err != nil {
@@ -222,12 +223,12 @@ func (s *Stack) fill(t *testing.T, links, objects, size int) {
 	}
 }
 
-// traffic visits a link and creates new ones until stop is called.
+// traffic visits a link and creates new links until stop is called.
 type traffic struct {
 	visits, refused atomic.Int64
 	failed          atomic.Pointer[string]
 	mu              sync.Mutex
-	made            []string // slugs
+	made            []string // slugs of the created links
 	stop            func()
 }
 
@@ -292,7 +293,7 @@ func (s *Stack) traffic(t *testing.T, slug string) *traffic {
 		case resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") != "":
 			w.refused.Add(1)
 		case resp.StatusCode != http.StatusTooManyRequests:
-			t.Errorf("a create during the move returned %s, want 201, 429 or 503", resp.Status)
+			t.Errorf("creating a link during the move returned %s, want 201, 429 or 503", resp.Status)
 		}
 	})
 	w.stop = sync.OnceFunc(func() { cancel(); group.Wait() })
@@ -301,8 +302,8 @@ func (s *Stack) traffic(t *testing.T, slug string) *traffic {
 }
 
 // The test moves a running stack into an empty cloud. It kills each attempt at some step, and the
-// next attempt continues. During the move, links must redirect, and every acknowledged write must
-// arrive. With LINKREEL_FULL, the test moves 100,000 links and 200 videos.
+// next attempt continues. During the move, links must redirect, and the target must receive every
+// acknowledged write. If LINKREEL_FULL is set, the test moves 100,000 links and 200 videos.
 func TestAStackMovesThroughKills(t *testing.T) {
 	t.Parallel()
 	links, objects, size, kills := 1500, 40, 300<<10, 4
@@ -315,8 +316,8 @@ func TestAStackMovesThroughKills(t *testing.T) {
 	own := s.Keys["business"]
 	id := must(t, "id", http.MethodPost, s.BaseURL+"/api/v1/links", own, `{"url":"https://example.com/kept","slug":"kept"}`)
 	must(t, "", http.MethodPost, s.BaseURL+"/api/v1/webhooks", own, `{"url":"http://127.0.0.1:65000/hook","events":["key.created"]}`)
-	// The file of this video is not a film. If the file looked new in the target, the video would be
-	// prepared again.
+	// The file of this video is not a video. If the file looked new in the target, the video would
+	// be processed again.
 	status := func(s *Stack, id string) string {
 		_, text := ask(t, http.MethodGet, s.BaseURL+"/api/v1/videos/"+id, own, "")
 		var v struct{ Status string }
@@ -335,7 +336,7 @@ func TestAStackMovesThroughKills(t *testing.T) {
 	}
 	eventually(t, func() string {
 		if got := status(s, noFilm.ID); got != "failed" {
-			return "the video is " + got
+			return "the video should have failed, but its status is " + got
 		}
 		return ""
 	})
@@ -375,7 +376,7 @@ func TestAStackMovesThroughKills(t *testing.T) {
 		}
 	}
 	if died < kills {
-		t.Errorf("%d attempts were killed before their end, want %d", died, kills)
+		t.Errorf("%d attempts were killed before they finished, want %d", died, kills)
 	}
 	out, err := attempt("never")
 	if err != nil || !strings.Contains(out, "Verified: ") {
@@ -386,7 +387,7 @@ func TestAStackMovesThroughKills(t *testing.T) {
 	refused := w.refused.Load()
 	eventually(t, func() string {
 		if w.refused.Load() == refused {
-			return "changes are not refused after the move"
+			return "no change has been refused since the move"
 		}
 		return ""
 	})
@@ -394,26 +395,27 @@ func TestAStackMovesThroughKills(t *testing.T) {
 	if text := w.failed.Load(); text != nil {
 		t.Errorf("a redirect failed: %s", *text)
 	}
-	t.Logf("%d redirects without an error, %d creates, %d refused", w.visits.Load(), len(w.made), w.refused.Load())
+	t.Logf("%d successful redirects, %d links created, %d requests refused", w.visits.Load(), len(w.made), w.refused.Load())
 	if names := diff(contents(t, s.Firestore, s.Storage), contents(t, e.records, e.objects)); len(names) > 0 {
 		t.Fatalf("%d records and objects differ between the source and the target: %.1000v", len(names), names)
 	}
 
-	// The source stays read-only after a restart, and the same command says that the move is finished.
+	// The source must remain read-only after a restart, and the same command must say that the move
+	// is finished.
 	down(t, s)
 	s = up(t, data)
 	if code, text := ask(t, http.MethodPost, s.BaseURL+"/api/v1/links", own, `{"url":"https://example.com/","slug":"late"}`); code != http.StatusServiceUnavailable || !strings.Contains(text, "UNAVAILABLE") {
-		t.Errorf("a create after a restart returned %d %s, want 503", code, text)
+		t.Errorf("creating a link after a restart returned %d %s, want 503", code, text)
 	}
 	if to := s.visit(t, "kept"); to != "https://example.com/kept" {
-		t.Errorf("after a restart, the link leads to %q, want https://example.com/kept", to)
+		t.Errorf("after a restart, the link redirects to %q, want https://example.com/kept", to)
 	}
 	var said strings.Builder
 	if err := Move(t.Context(), &said, target(settings)); err != nil || !strings.Contains(said.String(), "This move is finished") {
-		t.Errorf("the same command again returned %v, want that the move is finished:\n%s", err, said.String())
+		t.Errorf("repeating the command returned %v, want a message that the move is finished:\n%s", err, said.String())
 	}
 
-	// The target works.
+	// The target must work.
 	e.close()
 	secrets, err := os.ReadFile(filepath.Join(data, secretsFile))
 	if err != nil {
@@ -425,18 +427,18 @@ func TestAStackMovesThroughKills(t *testing.T) {
 	moved := up(t, e.dir)
 	for _, slug := range slices.Concat([]string{"kept"}, w.made[:min(3, len(w.made))], w.made[max(0, len(w.made)-3):]) {
 		if to := moved.visit(t, slug); !strings.HasPrefix(to, "https://example.com/") {
-			t.Errorf("in the target, the link %s leads to %q, want its destination", slug, to)
+			t.Errorf("in the target, the link %s redirects to %q, want its destination", slug, to)
 		}
 	}
 	must(t, "", http.MethodPost, moved.BaseURL+"/api/v1/links", own, `{"url":"https://example.com/","slug":"new"}`)
-	if got := status(moved, noFilm.ID); got != "failed" { // reading a video checks for a new file
+	if got := status(moved, noFilm.ID); got != "failed" { // reading a video makes the service check for a new file
 		t.Errorf("in the target, the video has the status %s, want failed", got)
 	}
 	if code, text := ask(t, http.MethodGet, moved.BaseURL+"/api/v1/webhooks", own, ""); code != http.StatusOK || !strings.Contains(text, "65000") {
-		t.Errorf("in the target, the list of webhooks is %d %s, want 200 with the webhook", code, text)
+		t.Errorf("in the target, listing the webhooks returned %d %s, want 200 with the webhook", code, text)
 	}
 
-	// If the move is aborted, the source counts the clicks that it kept during the move.
+	// After the move is aborted, the source must count the clicks that it recorded during the move.
 	clicks := func() string {
 		_, text := ask(t, http.MethodGet, s.BaseURL+"/api/v1/links/"+id, own, "")
 		return text
@@ -447,15 +449,15 @@ func TestAStackMovesThroughKills(t *testing.T) {
 	}
 	eventually(t, func() string {
 		if clicks() == before {
-			return "no click is counted after the move was aborted: " + before
+			return "no click has been counted since the move was aborted: " + before
 		}
 		return ""
 	})
 	must(t, "", http.MethodPost, s.BaseURL+"/api/v1/links", own, `{"url":"https://example.com/","slug":"again"}`)
 }
 
-// The test moves a stopped stack to a database with another name, after it has aborted a move to
-// another target.
+// The test aborts a move of a stopped stack and then moves the stack to a database with another
+// name.
 func TestAStoppedStackMovesToo(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
@@ -470,7 +472,7 @@ func TestAStoppedStackMovesToo(t *testing.T) {
 		t.Fatal("a move into a missing bucket succeeded, want an error")
 	}
 	if _, err := os.Stat(filepath.Join(data, readOnlyFile)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the failed move left the file %s (%v), want changes allowed", readOnlyFile, err)
+		t.Errorf("the failed move left the file %s (%v), want no such file", readOnlyFile, err)
 	}
 	right := MoveOptions{Project: "elsewhere", Database: "second", Bucket: bucket, Env: settings}
 	if err := Move(t.Context(), &said, right); err == nil || !strings.Contains(err.Error(), "linkreel move --abort") {
@@ -491,7 +493,7 @@ func TestAStoppedStackMovesToo(t *testing.T) {
 	}
 	s = up(t, data)
 	if code, _ := ask(t, http.MethodPost, s.BaseURL+"/api/v1/links", own, `{"url":"https://example.com/","slug":"late"}`); code != http.StatusServiceUnavailable {
-		t.Errorf("a create after the move returned %d, want 503", code)
+		t.Errorf("creating a link after the move returned %d, want 503", code)
 	}
 	began := time.Now()
 	for _, path := range []string{"/api/v1/links", "/api/v1/account", "/app", "/docs"} {

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// port is one of the stack's public ports. It listens on both loopback addresses if the
-// machine has both, since "localhost" may mean either.
+// port is one of the stack's public ports. It listens on both loopback addresses if the machine has
+// both, because "localhost" may resolve to either.
 type port struct {
 	number    int
 	listeners []net.Listener
@@ -20,12 +20,12 @@ func (p port) url() string { return "http://localhost:" + strconv.Itoa(p.number)
 
 func (p port) close() {
 	for _, l := range p.listeners {
-		_ = l.Close() // its server may have closed it already
+		_ = l.Close() // the server may have closed it already
 	}
 }
 
-// listen listens on number, or on any free port when number is 0. The error for a busy port
-// is one clear sentence.
+// listen listens on port number, or on any free port if number is 0. If the port is in use, the
+// error says how to choose another one.
 func listen(ctx context.Context, number int) (port, error) {
 	p := port{number: number}
 	for _, host := range []string{"127.0.0.1", "::1"} {
@@ -40,7 +40,7 @@ func listen(ctx context.Context, number int) (port, error) {
 		case err != nil && host == "127.0.0.1":
 			return port{}, fmt.Errorf("listen on port %d: %w", p.number, err)
 		case err != nil:
-			continue // a machine without IPv6
+			continue // this machine has no IPv6
 		}
 		// If number was 0, listen on the same port for ::1.
 		p.number = l.Addr().(*net.TCPAddr).Port
@@ -49,7 +49,7 @@ func listen(ctx context.Context, number int) (port, error) {
 	return p, nil
 }
 
-// listenAll listens on four ports in a row from base, or on any four for base 0.
+// listenAll listens on four consecutive ports from base, or on any four free ports if base is 0.
 func listenAll(ctx context.Context, base int) (ports [4]port, err error) {
 	for i := range ports {
 		number := 0

@@ -21,15 +21,16 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// readOnlyPath is the path of the switch on the port of object storage. No bucket has this name.
+// readOnlyPath is the path of the switch on the port of object storage. No bucket can have this
+// name.
 const readOnlyPath = "/-/read-only"
 
 // readOnlyFile marks a data directory as read-only.
 const readOnlyFile = "read-only"
 
-// readOnly is the switch that a move uses. While it is on, the stores refuse every change of records
-// and objects. Requests that would change something are refused before they reach a service, because
-// a service would retry for seconds. All other requests are served.
+// readOnly is the switch that a move uses. While it is on, the stores refuse every change of
+// records and objects. Requests that would change something are refused before they reach a
+// service, because the service would retry for several seconds. All other requests are served.
 type readOnly struct {
 	dir     *dataDir
 	records *firestore.Server
@@ -41,10 +42,10 @@ type readOnly struct {
 // wasReadOnly reports whether the switch was on when the stack stopped.
 func wasReadOnly(dir *dataDir) bool {
 	_, err := os.Stat(dir.join(readOnlyFile))
-	return !errors.Is(err, os.ErrNotExist) // whatever else is wrong, allow no changes
+	return !errors.Is(err, os.ErrNotExist) // on any other error, assume that it was on
 }
 
-// openReadOnly restores the switch's position.
+// openReadOnly creates the switch and restores its state.
 func openReadOnly(dir *dataDir, records *firestore.Server, objects *storage.Server) (*readOnly, error) {
 	r := &readOnly{dir: dir, records: records, objects: objects}
 	if !wasReadOnly(dir) {
@@ -53,12 +54,12 @@ func openReadOnly(dir *dataDir, records *firestore.Server, objects *storage.Serv
 	return r, r.set(true)
 }
 
-// set turns the switch on or off. After set(true) has returned, nothing changes any more, even after
-// a restart.
+// set turns the switch on or off. After set(true) has returned, no data changes any more, even
+// after a restart.
 func (r *readOnly) set(on bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if on && !wasReadOnly(r.dir) { // its time tells since when
+	if on && !wasReadOnly(r.dir) { // the file's time records since when
 		if err := writeJSON(r.dir.join(readOnlyFile), "linkreel move has copied this data to another place. linkreel move --abort removes this file."); err != nil {
 			return err
 		}
@@ -114,11 +115,11 @@ func (r *readOnly) handler(tokens guard.Tokens) http.Handler {
 	})
 }
 
-// retryMoved is when a refused caller should try again.
+// retryMoved is how long a refused caller should wait before it retries.
 const retryMoved = 30 * time.Second
 
-// fence refuses requests that would change something while the switch is on. It lets through the POST
-// requests of video viewers, which need no store.
+// fence refuses requests that would change something while the switch is on. It lets through the
+// POST requests of video viewers, which need no store.
 func (r *readOnly) fence(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 	return func(ctx *fasthttp.RequestCtx) {
 		if !r.on.Load() || ctx.IsGet() || ctx.IsHead() || ctx.IsOptions() || strings.HasPrefix(string(ctx.Path()), "/v/") {

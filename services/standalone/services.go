@@ -29,7 +29,7 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// buildServices creates the services from the environment and the stack's wiring.
+// buildServices creates the services from the environment and the stack's own settings.
 func (s *Stack) buildServices(ctx context.Context) error {
 	settings := environment(s.cfg.Env, s.wiring())
 	s.openWebhooks(settings)
@@ -55,8 +55,8 @@ func (s *Stack) buildServices(ctx context.Context) error {
 	return nil
 }
 
-// newWorker creates the worker. On a machine without Landlock the worker runs too, but the
-// user gets a warning.
+// newWorker creates the worker. The worker also runs on a machine without Landlock, but then the
+// user receives a warning.
 func (s *Stack) newWorker(ctx context.Context, cfg worker.Config) (*boot.Service, error) {
 	cfg.ReducedJail = func(reason error) {
 		s.notices = append(
@@ -67,7 +67,7 @@ func (s *Stack) newWorker(ctx context.Context, cfg worker.Config) (*boot.Service
 	return worker.New(ctx, cfg)
 }
 
-// wiring returns the settings that tell the services where everything is.
+// wiring returns the settings that tell the services how to reach each other and the stores.
 func (s *Stack) wiring() map[string]string {
 	internal := func(service string) string { return "http://" + s.internal[service].Addr().String() }
 	return map[string]string{
@@ -99,10 +99,10 @@ func (s *Stack) wiring() map[string]string {
 	}
 }
 
-// openWebhooks lets webhooks reach receivers on this machine, as local runs need, unless
-// the settings forbid it. If other machines can reach the stack, its users could make it
-// call anything on this machine and in its networks. In that case webhooks are as
-// restricted as in a cluster, unless the settings allow more.
+// openWebhooks lets webhooks reach receivers on this machine, which local runs need, unless the
+// settings forbid it. If other machines can reach the stack, its users could make it call anything
+// on this machine and in its networks. In that case, webhooks are as restricted as in a cluster,
+// unless the settings allow more.
 func (s *Stack) openWebhooks(settings map[string]string) {
 	if !s.onlyHere(settings) {
 		return
@@ -114,22 +114,22 @@ func (s *Stack) openWebhooks(settings map[string]string) {
 	}
 }
 
-// onlyHere reports whether only this machine can reach the stack: its listeners are on
-// loopback, and the host of its base address is localhost or a loopback address.
+// onlyHere reports whether only this machine can reach the stack. This requires that its listeners
+// are on loopback and that the host of its base URL is localhost or a loopback address.
 func (s *Stack) onlyHere(settings map[string]string) bool {
 	for _, l := range s.public.base.listeners {
 		if a, ok := l.Addr().(*net.TCPAddr); !ok || !a.IP.IsLoopback() {
 			return false
 		}
 	}
-	// Other machines may reach the stack through a proxy on this machine. Then the base address
-	// names a host that they can reach.
+	// Other machines may reach the stack through a proxy on this machine. In that case, the base
+	// URL contains a host that they can reach.
 	base, err := url.Parse(settings["LINKREEL_BASE_URL"])
 	return err == nil && (base.Hostname() == "localhost" || net.ParseIP(base.Hostname()).IsLoopback())
 }
 
-// newEvents creates the events service, and keeps its webhooks from calling the stack's
-// own listeners.
+// newEvents creates the events service and prevents its webhooks from calling the stack's own
+// listeners.
 func (s *Stack) newEvents(ctx context.Context, cfg events.Config) (*boot.Service, error) {
 	ports, err := s.ownPorts()
 	if err != nil {
@@ -160,7 +160,8 @@ func (s *Stack) ownPorts() (ports []uint16, err error) {
 	return ports, nil
 }
 
-// build creates a service from settings, as its own main does from the environment.
+// build creates a service from settings, in the same way as the service's own main does from the
+// environment.
 func build[C any](
 	ctx context.Context, settings map[string]string, make func(context.Context, C) (*boot.Service, error),
 ) (*boot.Service, error) {
@@ -171,8 +172,8 @@ func build[C any](
 	return make(ctx, cfg)
 }
 
-// environment returns the settings of the process's environment. wiring overrides it, and
-// extra overrides both.
+// environment returns the settings from the process's environment. wiring overrides the
+// environment, and extra overrides both.
 func environment(extra, wiring map[string]string) map[string]string {
 	out := env.ToMap(os.Environ())
 	for _, m := range []map[string]string{wiring, extra} {
@@ -183,9 +184,9 @@ func environment(extra, wiring map[string]string) map[string]string {
 	return out
 }
 
-// runLoops runs the background loops of the services. When the stack stops, they end after
-// the listeners, because the last requests may need them. They end before the stores,
-// because they flush to those.
+// runLoops runs the background loops of the services. When the stack stops, the loops end after the
+// listeners, because the last requests may need them, and before the stores, because the loops
+// flush to the stores.
 func (s *Stack) runLoops(ctx context.Context) error {
 	loops, end := context.WithCancel(context.WithoutCancel(ctx))
 	group, loopCtx := errgroup.WithContext(loops)
@@ -193,7 +194,7 @@ func (s *Stack) runLoops(ctx context.Context) error {
 		boot.StartLoops(loopCtx, group, svc)
 		boot.Warm(loopCtx, svc)
 	}
-	s.group.Go(func() error { // a loop that fails stops the stack
+	s.group.Go(func() error { // a failed loop stops the stack
 		select {
 		case <-loopCtx.Done():
 			return group.Wait()
@@ -205,7 +206,7 @@ func (s *Stack) runLoops(ctx context.Context) error {
 	return nil
 }
 
-// serve opens the listeners. The public ones come last, so they are the first to close.
+// serve opens the listeners. It opens the public ones last, so that they are the first to close.
 func (s *Stack) serve(context.Context) error {
 	cloud, err := s.operatorHandler(s.ctx)
 	if err != nil {
@@ -223,7 +224,7 @@ func (s *Stack) serve(context.Context) error {
 		"auth": s.services["auth"].Handler("api"), "links": s.services["links"].Handler("api"), "videos": s.services["videos"].Handler("api"),
 		"events": s.services["events"].Handler("api"), "console": s.services["console"].Handler("api"),
 	})), s.public.base.listeners...)
-	s.onClose(func(context.Context) error { // closed first, because requests that are held open would delay stopping the listeners
+	s.onClose(func(context.Context) error { // runs first, because long-polling requests would delay the shutdown of the listeners
 		for _, svc := range s.services {
 			for _, stop := range svc.Stopping {
 				stop()
@@ -254,15 +255,15 @@ func (s *Stack) serveHTTP(h http.Handler, listeners ...net.Listener) {
 	}
 	s.onClose(func(ctx context.Context) error {
 		if err := srv.Shutdown(ctx); err != nil {
-			return srv.Close() // do not wait for a long upload; its client retries
+			return srv.Close() // do not wait for long uploads; their clients retry
 		}
 		return nil
 	})
 }
 
-// ownCallers rejects requests that a web page in a local browser may have caused: a page of
-// another site, or a page whose host name resolves to this machine (DNS rebinding). Such a
-// page could otherwise read metrics.
+// ownCallers rejects requests that a web page in a local browser may have caused, either a page of
+// another site or a page whose host name resolves to this machine (DNS rebinding). Otherwise, such
+// a page could read metrics.
 func ownCallers(h fasthttp.RequestHandler) fasthttp.RequestHandler {
 	return func(ctx *fasthttp.RequestCtx) {
 		switch {

@@ -1,7 +1,7 @@
 // Package standalone runs all of Linkreel in one process: the services, the embedded
 // Firestore and object storage, a Redis child process, and a gateway with the ingress's
-// route table. `make run` and the end-to-end tests run it, and it is enough for a small
-// real deployment.
+// route table. `make run` and the end-to-end tests use it, and it is sufficient for a small
+// production deployment.
 //
 // All acknowledged data is in its data directory and survives kill -9. Only one process at
 // a time can use a data directory.
@@ -28,30 +28,31 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// Config says where a stack keeps its data and listens. All other settings of the services are
-// read from the environment under their usual names.
+// Config says where a stack stores its data and on which ports it listens. All other settings of
+// the services are read from the environment under their usual names.
 type Config struct {
-	// PortBase is the first of four ports in a row: base address, short address,
-	// operator, uploads. 0 takes any four free ones.
+	// PortBase is the first of four consecutive ports for the base URL, short links, the operator
+	// and uploads. 0 means any four free ports.
 	PortBase int `env:"LINKREEL_PORT_BASE" envDefault:"8080"`
-	// DataDir holds all data.
+	// DataDir contains all data.
 	DataDir string `env:"LINKREEL_DATA_DIR" envDefault:".local/data"`
-	// StackFile is the file that tells scripts where the stack is. The file exists exactly while
+	// StackFile is the file that tells scripts how to reach the stack. The file exists only while
 	// the stack serves. If StackFile is empty, no file is written.
 	StackFile string `env:"-"`
-	// Log takes the services' JSON lines. If it is nil, they go to a file in DataDir.
+	// Log receives the services' JSON log lines. If it is nil, they are written to a file in
+	// DataDir.
 	Log io.Writer `env:"-"`
 	// LogLevel is debug, info, warn or error.
 	LogLevel slog.Level `env:"LINKREEL_LOG_LEVEL" envDefault:"info"`
 	// AuditDir is the folder of the revocation trail. If it is empty, the trail is in DataDir.
 	AuditDir string `env:"LINKREEL_AUDIT_DIR"`
-	// BackupDays is how many days `linkreel backup` keeps a backup. 0 keeps all.
+	// BackupDays is how many days `linkreel backup` keeps a backup. 0 keeps all backups.
 	BackupDays int `env:"LINKREEL_BACKUP_DAYS" envDefault:"35"`
 	// Env adds or replaces settings of the services, by variable name.
 	Env map[string]string `env:"-"`
 }
 
-// Stack is a running system.
+// Stack is a running Linkreel system.
 type Stack struct {
 	BaseURL      string            `json:"baseUrl"`
 	ShortBaseURL string            `json:"shortBaseUrl"`
@@ -60,7 +61,7 @@ type Stack struct {
 	UploadURL    string            `json:"uploadUrl"`
 	Keys         map[string]string `json:"keys"` // a demo key for each plan
 	DataDir      string            `json:"dataDir"`
-	// BackupURL serves `linkreel backup`, which needs BackupToken. The token is generated at
+	// BackupURL is the URL that `linkreel backup` calls with BackupToken. The token is generated at
 	// each start.
 	BackupURL   string `json:"backupUrl"`
 	BackupToken string `json:"backupToken"`
@@ -76,7 +77,7 @@ type Stack struct {
 	dir       *dataDir
 	secrets   *secrets
 	public    publicPorts
-	storage   net.Listener            // for object storage's API
+	storage   net.Listener            // of object storage's API
 	internal  map[string]net.Listener // by service
 	firestore string                  // address of Firestore
 	// cloudToken is the token that Firestore and object storage require, so that other
@@ -85,7 +86,7 @@ type Stack struct {
 	cloudToken string
 	services   map[string]*boot.Service
 
-	ctx     context.Context // ends when the stack stops
+	ctx     context.Context // done when the stack stops
 	stop    context.CancelFunc
 	group   *errgroup.Group
 	closers []func(context.Context) error // in the order of opening
@@ -95,18 +96,18 @@ type Stack struct {
 	notices []string // messages for the user about this machine
 }
 
-// publicPorts are the ports for people and programs outside the stack.
+// publicPorts contains the ports for people and programs outside the stack.
 type publicPorts struct{ base, short, admin, upload port }
 
-// Start brings a stack up and returns when the stack serves. The stack stops when ctx
-// ends, and Close waits until it has stopped.
+// Start starts a stack and returns when the stack serves. The stack stops when ctx is done. Close
+// waits until the stack has stopped.
 func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	ctx, stop := context.WithCancel(ctx)
 	group, gctx := errgroup.WithContext(ctx)
 	s := &Stack{cfg: cfg, ctx: gctx, stop: stop, group: group, cloudToken: randomHex(), BackupToken: randomHex()}
-	// Each step opens what the next one needs and notes how to close it. Loops start before
-	// listeners and so stop after them: during shutdown no request waits for a stopped loop.
-	// Callers that connect before the listeners serve wait in the kernel's queue.
+	// Each step opens what the next step needs and registers how to close it. Loops start before
+	// listeners and therefore stop after them, so during shutdown no request waits for a stopped
+	// loop. Callers that connect before the listeners serve wait in the kernel's queue.
 	for _, step := range []func(context.Context) error{
 		s.openDataDir, s.takePorts, s.startTelemetry, s.startRedis, s.startFirestore, s.startStorage, s.openReadOnly,
 		s.buildServices, s.runLoops, s.serve, s.demo, s.announce,
@@ -118,7 +119,7 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	return s, nil
 }
 
-// onClose registers a function that closes something just opened.
+// onClose registers a function that closes what a step has just opened.
 func (s *Stack) onClose(c func(context.Context) error) { s.closers = append(s.closers, c) }
 
 func (s *Stack) openDataDir(context.Context) error {
@@ -135,7 +136,7 @@ func (s *Stack) openDataDir(context.Context) error {
 	return nil
 }
 
-// takePorts binds every port, public and internal, before any address is passed on.
+// takePorts binds every public and internal port before any address is passed to a service.
 func (s *Stack) takePorts(ctx context.Context) error {
 	ports, err := listenAll(ctx, s.cfg.PortBase)
 	if err != nil {
@@ -159,8 +160,8 @@ func (s *Stack) takePorts(ctx context.Context) error {
 			return err
 		}
 	}
-	// This process holds the data directory and the ports. So a killed stack must have left any
-	// existing stack file, which would mislead scripts.
+	// This process holds the data directory and the ports, so any existing stack file was left by a
+	// killed stack. It would mislead scripts.
 	return removeStackFile(s.cfg.StackFile)
 }
 
@@ -171,7 +172,7 @@ func (s *Stack) loopback(ctx context.Context) (net.Listener, error) {
 		return nil, err
 	}
 	s.onClose(func(context.Context) error {
-		_ = l.Close() // a server that was started on it has closed it already
+		_ = l.Close() // a server that was started on it may have closed it already
 		return nil
 	})
 	return l, nil
@@ -203,7 +204,7 @@ func setLog(cfg Config, dir *dataDir) error {
 	return nil
 }
 
-// announce writes the file that tells scripts where the stack is.
+// announce writes the file that tells scripts how to reach the stack.
 func (s *Stack) announce(context.Context) error {
 	if s.cfg.StackFile == "" {
 		return nil
@@ -232,12 +233,12 @@ func removeStackFile(path string) error {
 	return nil
 }
 
-// Done returns a channel that is closed when the stack stops, whether by itself or
-// because its context ended.
+// Done returns a channel that is closed when the stack stops, whether because of a failure or
+// because its context is done.
 func (s *Stack) Done() <-chan struct{} { return s.ctx.Done() }
 
-// Close stops the stack in reverse order of opening, and returns every error, including
-// earlier ones.
+// Close stops the stack in the reverse order of opening and returns all errors, including earlier
+// ones.
 func (s *Stack) Close() error {
 	s.once.Do(func() {
 		failed := context.Cause(s.ctx)

@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/libs/trail"
 )
 
-// only returns the rights of one of the n rounds of [Stack.give].
+// only returns the rights of a single round of [Stack.give].
 func (r rights) only(i int) rights {
 	own := r.secrets[len(r.secrets)-1]
 	return rights{
@@ -24,12 +24,12 @@ func (r rights) only(i int) rights {
 	}
 }
 
-// notesOf returns the files of a trail, and the installation that wrote them.
+// notesOf returns the files of a trail and the ID of the installation that wrote them.
 func notesOf(t *testing.T, dir string) (files []string, of string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*", "*.jsonl"))
 	if err != nil || len(files) < 6 {
-		t.Fatalf("the trail has the files %v, %v, want at least 6", files, err)
+		t.Fatalf("the trail has the files %v (error %v), want at least 6", files, err)
 	}
 	text, err := os.ReadFile(files[0])
 	if err != nil {
@@ -68,7 +68,7 @@ func TestADamagedTrailIsTold(t *testing.T) {
 	}
 	type damaged struct {
 		damage func(audit string)
-		held   []string // revoked rights that are granted again
+		held   []string // revoked rights that the restore grants again
 		said   []string
 	}
 	cases := map[string]damaged{
@@ -115,7 +115,7 @@ func TestADamagedTrailIsTold(t *testing.T) {
 			}
 			write(filepath.Join(filepath.Dir(files[0]), "forged.jsonl"), lines.String())
 		}, nil, []string{"db_elsewhere", "../" + kept.keys[0], kept.erased[0] + "/x", "account.erased"}},
-		"lost, and a new disk is mounted": {func(audit string) {
+		"replaced by an empty disk": {func(audit string) {
 			if err := os.RemoveAll(audit); err != nil {
 				t.Fatal(err)
 			}
@@ -124,7 +124,7 @@ func TestADamagedTrailIsTold(t *testing.T) {
 			}
 		}, everything, []string{"There are no notes of this installation"}},
 	}
-	// An erasure takes at least 15 s, so all stacks run before the first one is checked.
+	// An erasure takes at least 15 s, so start all stacks before checking the first one.
 	told, restored := map[string]string{}, map[string]*Stack{}
 	for name, tt := range cases {
 		again, audit := t.TempDir(), filepath.Join(t.TempDir(), "audit")
@@ -144,7 +144,7 @@ func TestADamagedTrailIsTold(t *testing.T) {
 			defer down(t, r)
 			for _, want := range tt.said {
 				if !strings.Contains(said, want) {
-					t.Errorf("the restore printed %s, want %q in it", said, want)
+					t.Errorf("the restore printed %s, want it to contain %q", said, want)
 				}
 			}
 			eventually(t, func() string {
@@ -166,7 +166,7 @@ func TestADamagedTrailIsTold(t *testing.T) {
 			t.Errorf("a restore with a missing trail returned %v, want an error with the folder and --audit", err)
 		}
 		if left, err := os.ReadDir(again); err != nil || len(left) > 0 {
-			t.Errorf("the restore left the files %v, %v, want none", left, err)
+			t.Errorf("the restore left the files %v (error %v), want none", left, err)
 		}
 	})
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/linkreel/linkreel/services/standalone/internal/tools"
 )
 
-// usualStackFile is where scripts look for the stack that runs here.
+// usualStackFile is the file in which scripts look for the stack that runs in this folder.
 const usualStackFile = ".local/stack.json"
 
-// claimStackFile chooses the file in which a stack describes itself to scripts. That is
-// .local/stack.json, unless another running stack from this folder has claimed it; then it
-// is a file in the stack's own data directory. The kernel drops the claim when the process
-// ends.
+// claimStackFile chooses the file in which a stack describes itself to scripts. It is
+// .local/stack.json, unless another running stack from this folder has claimed that file. In that
+// case, it is a file in the stack's own data directory. The kernel releases the claim when the
+// process ends.
 func claimStackFile(dataDir string) (path string, release func(), err error) {
 	dir := filepath.Dir(usualStackFile)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -44,10 +44,11 @@ func claimStackFile(dataDir string) (path string, release func(), err error) {
 	}
 }
 
-// readSettings reads cfg from the environment, with extra as in [Config.Env]. An error names the variable.
+// readSettings reads cfg from the environment, with extra as in [Config.Env]. Errors contain the
+// name of the variable.
 func readSettings(cfg *Config, extra map[string]string) error {
 	err := env.ParseWithOptions(cfg, env.Options{Environment: environment(extra, nil)})
-	var wrong env.ParseError // names the field
+	var wrong env.ParseError // contains the name of the field
 	if errors.As(err, &wrong) {
 		if field, ok := reflect.TypeFor[Config]().FieldByName(wrong.Name); ok {
 			return fmt.Errorf("configuration: %s: %w", field.Tag.Get("env"), wrong.Err)
@@ -59,8 +60,8 @@ func readSettings(cfg *Config, extra map[string]string) error {
 	return nil
 }
 
-// Up is `linkreel up`: it installs missing programs, starts a stack, prints how to use it,
-// and runs until ctx ends.
+// Up is `linkreel up`. It installs missing programs, starts a stack, prints how to use it, and runs
+// until ctx is done.
 func Up(ctx context.Context, out io.Writer) error {
 	var cfg Config
 	if err := readSettings(&cfg, nil); err != nil {
@@ -78,12 +79,12 @@ func Up(ctx context.Context, out io.Writer) error {
 	s, err := Start(ctx, cfg)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil // Ctrl-C during the start
+			return nil // the user pressed Ctrl-C during the start
 		}
 		return err
 	}
 	if own := filepath.Join(cfg.DataDir, "stack.json"); file != own {
-		_ = os.Remove(own) // left by a second stack that was killed
+		_ = os.Remove(own) // left behind by a second stack that was killed
 	}
 	link, err := s.SignInLink(ctx)
 	if s.readOnly.on.Load() {
@@ -108,7 +109,7 @@ func Up(ctx context.Context, out io.Writer) error {
 	return s.Close()
 }
 
-// program returns the command that a user here would type to run this program.
+// program returns the command that a user in this folder would type to run this program.
 func program() string {
 	path, err := os.Executable()
 	if err != nil {

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 func forgetLandlock() error {
 	const loadWord, jumpEq, answer = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_RET | unix.BPF_K
 	prog := []unix.SockFilter{
-		{Code: loadWord, K: 0}, // the number of the system call
+		{Code: loadWord, K: 0}, // system call number
 		{Code: jumpEq, K: unix.SYS_LANDLOCK_CREATE_RULESET, Jf: 1},
 		{Code: answer, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
 		{Code: answer, K: unix.SECCOMP_RET_ALLOW},
@@ -86,13 +86,13 @@ func TestWithoutLandlockTheWorkerRefusesToStart(t *testing.T) {
 		return
 	}
 	if err := make(t, "full", nil); err == nil || !strings.Contains(err.Error(), "LINKREEL_JAIL=reduced") {
-		t.Errorf("New = %v, want an error that says what to set", err)
+		t.Errorf("New = %v, want an error that suggests LINKREEL_JAIL=reduced", err)
 	}
 	if err := make(t, "reduced", nil); err != nil {
-		t.Errorf("New with a reduced jail = %v", err)
+		t.Errorf("New with a reduced jail = %v, want nil", err)
 	}
 	var reason error
 	if err := make(t, "full", func(err error) { reason = err }); err != nil || reason == nil {
-		t.Errorf("New with ReducedJail = %v and the reason %v, want no error and a reason", err, reason)
+		t.Errorf("New with ReducedJail = %v and reason %v, want no error and a reason", err, reason)
 	}
 }

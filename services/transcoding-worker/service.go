@@ -28,8 +28,8 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
 )
 
-// Config is the service's configuration. It has no limits on videos: the videos service has
-// them and sends them with each job.
+// Config is the service's configuration. It does not contain the limits on videos: the videos
+// service sends them with each job.
 type Config struct {
 	boot.Config
 	Firestore firestoredb.Config `envPrefix:"LINKREEL_"`
@@ -40,28 +40,29 @@ type Config struct {
 	// ScratchDir is the directory for the source and the results of a running job. It needs
 	// space for the upload and up to 5 GB per hour of 1080p, or 7 GB at 60 frames per second.
 	ScratchDir string `env:"LINKREEL_SCRATCH_DIR" envDefault:"/tmp/linkreel-scratch"`
-	// ScratchBytes limits the bytes that all jobs together may use there; 0 means the size of
-	// the disk. Set it if the volume has a lower limit than the disk, which is possible for
-	// an emptyDir: Kubernetes evicts a pod that exceeds the limit of its volume.
+	// ScratchBytes limits the bytes that all jobs together may use there; 0 means the size of the
+	// disk. Set it if the volume's limit is lower than the size of the disk, as it may be for an
+	// emptyDir: Kubernetes evicts a pod that exceeds its volume's limit.
 	ScratchBytes int64 `env:"LINKREEL_SCRATCH_BYTES" envDefault:"0"`
 	// FFmpeg is the ffmpeg program or its folder. ffprobe must be in the same folder. If it is
-	// empty, the worker looks for both on the PATH.
+	// empty, the worker looks for both in PATH.
 	FFmpeg string `env:"LINKREEL_FFMPEG"`
-	// Slots is how many jobs run at the same time.
+	// Slots is the number of jobs that run at the same time.
 	Slots int `env:"LINKREEL_WORKER_SLOTS" envDefault:"1"`
-	// Threads is how many threads ffmpeg uses per job; 0 divides the processors among the slots.
+	// Threads is the number of threads that ffmpeg uses per job; 0 divides the processors among
+	// the slots.
 	Threads int `env:"LINKREEL_FFMPEG_THREADS" envDefault:"0"`
 	// Memory limits the private memory of one ffmpeg process with two threads, in bytes. Each
 	// further thread adds 96 MiB, and a resolution above 4K doubles the limit. The whole
 	// worker needs this amount for each slot, 112 MiB for the fast lane, and about 60 MiB for
 	// itself: 1 GiB with one slot and two threads.
 	Memory int64 `env:"LINKREEL_FFMPEG_MEMORY" envDefault:"889192448"`
-	// Jail is "full" or "reduced". A full jail hides all files except the job's own during
-	// the decoding of an upload. It needs a kernel with Landlock. On a kernel without
-	// Landlock, the worker starts only with a reduced jail. A malicious file that takes
-	// control of ffmpeg in a reduced jail can read everything that the worker can read.
+	// Jail is "full" or "reduced". While an upload is decoded, a full jail hides all files except
+	// the job's own. It needs a kernel with Landlock. On a kernel without Landlock, the worker
+	// starts only with a reduced jail. A malicious file that takes control of ffmpeg in a reduced
+	// jail can read everything that the worker can read.
 	Jail string `env:"LINKREEL_JAIL" envDefault:"full"`
-	// Lease is how long a job is reserved for a worker that no longer extends its lease.
+	// Lease is how long a job remains reserved for a worker that has stopped extending its lease.
 	// After that, another worker takes over the job.
 	Lease time.Duration `env:"LINKREEL_JOB_LEASE" envDefault:"20s"`
 	// Heartbeat is how often a worker extends the lease of its job. It must be well below Lease.
@@ -70,8 +71,8 @@ type Config struct {
 	Sweep time.Duration `env:"LINKREEL_JOB_SWEEP" envDefault:"10s"`
 
 	// ReducedJail, if set, lets the worker start with a reduced jail on a kernel without
-	// Landlock. It is called with the reason. Set it only where the user sees the reason, as
-	// on a laptop.
+	// Landlock. It is called with the reason. Set it only where the user sees the reason, for
+	// example on a laptop.
 	ReducedJail func(reason error) `env:"-"`
 	// Now is the clock. If it is nil, the service uses the system's clock.
 	Now func() time.Time `env:"-"`
@@ -139,8 +140,8 @@ var reducedJail = promauto.NewGauge(prometheus.GaugeOpts{
 	Name: "linkreel_worker_jail_reduced", Help: "1 if uploads are decoded without protection of the worker's other files, otherwise 0.",
 })
 
-// testJail checks the jail before any upload is decoded in it, so a broken jail prevents the
-// start of the worker.
+// testJail checks the jail before any upload is decoded in it, so the worker does not start with
+// a broken jail.
 func testJail(ctx context.Context, cfg Config, tools *ffmpeg.Tools, scratch *job.Scratch) error {
 	if cfg.Jail != "full" && cfg.Jail != "reduced" {
 		return fmt.Errorf("LINKREEL_JAIL is %q; it must be full or reduced", cfg.Jail)
@@ -156,7 +157,7 @@ func testJail(ctx context.Context, cfg Config, tools *ffmpeg.Tools, scratch *job
 		reducedJail.Set(0)
 		return nil
 	case !errors.Is(err, ffmpeg.ErrJail):
-		return fmt.Errorf("self-test of the jail: %w", err)
+		return fmt.Errorf("jail self-test: %w", err)
 	case cfg.Jail == "full" && cfg.ReducedJail == nil:
 		return fmt.Errorf("%w; use a kernel with Landlock (5.13 or later), or set LINKREEL_JAIL=reduced (worker.jail in the chart) to run without this protection", err)
 	}

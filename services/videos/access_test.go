@@ -48,7 +48,7 @@ func TestAccessIsReplacedAsAWhole(t *testing.T) {
 	if diff := cmp.Diff(open, w.setAccess(v, `{"privacy":"public"}`).want(200).json()); diff != "" {
 		t.Error(diff)
 	}
-	w.setAccess(v, `{"privacy":"password"}`).want(400) // the password of the old rule no longer exists
+	w.setAccess(v, `{"privacy":"password"}`).want(400) // the old rule's password no longer exists
 	for body, field := range map[string]string{
 		`{"privacy":"public","password":"x"}`:     "password not_allowed",
 		`{"privacy":"expiring"}`:                  "expiresAt required",
@@ -101,7 +101,7 @@ func TestOnceAccessChangedNothingOfTheOldRuleIsGiven(t *testing.T) {
 		}
 	}
 	if p := w.send(http.MethodGet, v.path, "").want(200); strings.Contains(p.body, "Plans") || !strings.Contains(p.body, "<form") {
-		t.Errorf("want a password form without the title, got the page:\n%s", p.body)
+		t.Errorf("want a password form without the title, got this page:\n%s", p.body)
 	}
 	for path, status := range map[string]int{"/session": 403, "/status": 403, "/video.mp4": 404, "/thumbnail.jpg": 404} {
 		w.send(http.MethodGet, v.path+path, "").want(status)
@@ -111,7 +111,7 @@ func TestOnceAccessChangedNothingOfTheOldRuleIsGiven(t *testing.T) {
 	w.send(http.MethodGet, own["playbackUrl"].(string), "").want(200)
 	w.send(http.MethodGet, own["downloadUrl"].(string), "").want(302)
 
-	// After a change of the password, a viewer who unlocked the video must unlock it again.
+	// After the password changes, a viewer who has unlocked the video must unlock it again.
 	b := w.browser()
 	b.guess(v, "p").want(303)
 	b.send(http.MethodGet, v.path+"/session", "").want(200)
@@ -121,8 +121,8 @@ func TestOnceAccessChangedNothingOfTheOldRuleIsGiven(t *testing.T) {
 	w.send(http.MethodGet, v.path+"/session", "").want(200)
 }
 
-// TestNoReplicaGivesWhatTheOldRuleGave changes a video between public and protected
-// through one replica, while visitors send requests to both.
+// TestNoReplicaGivesWhatTheOldRuleGave switches a video between public and protected through one
+// replica, while visitors send requests to both replicas.
 func TestNoReplicaGivesWhatTheOldRuleGave(t *testing.T) {
 	t.Parallel()
 	one := newWorld(t)
@@ -177,7 +177,7 @@ func TestPlayersThatCannotRenewGetAddressesOfOurs(t *testing.T) {
 	folder := native[:strings.LastIndex(native, "/")+1]
 	name := firstAddress(w.send(http.MethodGet, folder+"720p.m3u8", "").want(200))
 	if strings.Contains(name, "/") || !strings.HasSuffix(name, ".mp4") {
-		t.Fatalf("the first media URL is %q, want the name of an .mp4 file", name)
+		t.Fatalf("the first media URL is %q, want an .mp4 file name", name)
 	}
 	led := w.send(http.MethodGet, folder+name, "").want(302)
 	to, err := url.Parse(led.header.Get("Location"))
@@ -185,7 +185,7 @@ func TestPlayersThatCannotRenewGetAddressesOfOurs(t *testing.T) {
 	var seconds int
 	_, err = fmt.Sscan(to.Query().Get("X-Goog-Expires"), &seconds)
 	if err != nil || seconds > 900 || !strings.HasPrefix(to.String(), w.uploads) {
-		t.Errorf("media redirects to %s, want a URL of storage signed for at most 900 s", to)
+		t.Errorf("the media URL redirects to %s, want a storage URL signed for at most 900 s", to)
 	}
 	w.send(http.MethodGet, to.String(), "").want(200)
 	for _, bad := range []string{"media~", "media~..~x.mp4", "media~1-1~720p.mp4", strings.Replace(name, "720p", "download", 1), "media~captions~en.mp4", strings.Replace(name, "~", "~..~", 1)} {
@@ -249,14 +249,14 @@ func TestAnExpiredVideoComesBack(t *testing.T) {
 	w.send(http.MethodGet, own["playbackUrl"].(string), "").want(200)
 	w.send(http.MethodGet, own["downloadUrl"].(string), "").want(302)
 	got := w.api(http.MethodGet, "/"+v.id+"/access", "").want(200)
-	w.setAccess(v, got.body).want(200) // a PUT may contain an expiry that has passed if the video has that expiry
+	w.setAccess(v, got.body).want(200) // a PUT may repeat the video's current expiry even if it has passed
 	w.send(http.MethodGet, v.path, "").want(410)
 	w.setAccess(v, fmt.Sprintf(`{"privacy":"expiring","expiresAt":%d}`, w.clock.Now().Add(time.Hour).UnixMilli())).want(200)
 	w.send(http.MethodGet, v.path, "").want(200)
 }
 
-// TestARuleOlderThanARestoreSaysSo only writes the record of a restore. No actual restore is
-// needed.
+// TestARuleOlderThanARestoreSaysSo writes only the record of a restore, because the test needs no
+// actual restore.
 func TestARuleOlderThanARestoreSaysSo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -264,7 +264,7 @@ func TestARuleOlderThanARestoreSaysSo(t *testing.T) {
 	w.clock.Advance(time.Hour)
 	r, err := restored.Write(t.Context(), w.db, w.clock.Now().Add(-2*time.Hour))
 	must(t, err)
-	for _, call := range w.svc.WarmUp { // one of these calls reads the record, as at the start of a process
+	for _, call := range w.svc.WarmUp { // one of these calls reads the record, as at startup
 		if call.To == "Firestore" {
 			must(t, call.Do(t.Context()))
 		}
@@ -272,7 +272,7 @@ func TestARuleOlderThanARestoreSaysSo(t *testing.T) {
 	shown := func(id string) any { return w.get(id)["accessRestoredAt"] }
 	at := float64(r.RestoredAt.UnixMilli())
 	if got := shown(v.id); got != at {
-		t.Fatalf("accessRestoredAt is %v, want %v", got, at)
+		t.Fatalf("accessRestoredAt = %v, want %v", got, at)
 	}
 	if page := w.send(http.MethodGet, v.path, "").want(200); strings.Contains(page.body, "accessRestoredAt") {
 		t.Error("the public page contains accessRestoredAt, want it only in the API")
@@ -280,22 +280,22 @@ func TestARuleOlderThanARestoreSaysSo(t *testing.T) {
 	w.clock.Advance(time.Minute)
 	w.api(http.MethodPatch, "/"+v.id, `{"title":"New"}`).want(200)
 	if got := shown(v.id); got != at {
-		t.Errorf("after a change of the title accessRestoredAt is %v, want %v", got, at)
+		t.Errorf("accessRestoredAt after a change of the title = %v, want %v", got, at)
 	}
 	rule := w.api(http.MethodGet, "/"+v.id+"/access", "").want(200).body
 	confirmed := w.setAccess(v, rule).want(200)
 	if got := shown(v.id); got != nil {
-		t.Errorf("after the rule was confirmed accessRestoredAt is %v, want none", got)
+		t.Errorf("accessRestoredAt after the rule was confirmed = %v, want none", got)
 	}
 	if again := w.setAccess(v, rule).want(200); again.header.Get("ETag") != confirmed.header.Get("ETag") {
 		t.Error("confirming the rule again changed the ETag, want no change")
 	}
 	w.setAccess(other, `{"privacy":"public"}`).want(200)
 	if got := shown(other.id); got != nil {
-		t.Errorf("after a new rule accessRestoredAt is %v, want none", got)
+		t.Errorf("accessRestoredAt after a new rule = %v, want none", got)
 	}
 	if got := shown(w.ready(`{"privacy":"unlisted"}`).id); got != nil {
-		t.Errorf("accessRestoredAt of a video created after the restore is %v, want none", got)
+		t.Errorf("accessRestoredAt of a video created after the restore = %v, want none", got)
 	}
 }
 
@@ -332,7 +332,7 @@ func TestTheFiftyFirstLanguageIsRefusedAsABrokenRule(t *testing.T) {
 	if a.code() != "VALIDATION_ERROR" || !strings.Contains(a.body, `"out_of_range"`) || !strings.Contains(a.body, `"max":50`) {
 		t.Error(a.body)
 	}
-	put("xaa").want(200) // replacing a track still works
+	put("xaa").want(200) // replacing an existing track still works
 }
 
 func TestCaptionsAreListedAndDeleted(t *testing.T) {
@@ -354,7 +354,7 @@ func TestCaptionsAreListedAndDeleted(t *testing.T) {
 		t.Error(diff)
 	}
 	if page := w.send(http.MethodGet, v.path, ""); !strings.Contains(page.body, `label="Deutsch"`) {
-		t.Error("the page has no caption label Deutsch, want the name of the language in that language")
+		t.Error("the page has no caption label Deutsch, want the language's name in that language")
 	}
 	w.api(http.MethodDelete, "/"+v.id+"/captions/DE", "").want(204)
 	w.api(http.MethodDelete, "/"+v.id+"/captions/de", "").want(404)

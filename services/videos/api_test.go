@@ -18,26 +18,26 @@ func TestFromUploadToReady(t *testing.T) {
 	m := a.json()
 	id, slug := m["videoId"].(string), m["slug"].(string)
 	if m["shareUrl"] != w.base+"/v/"+slug || a.header.Get("Location") != "/api/v1/videos/"+id || m["resumableUploadUrl"] == nil {
-		t.Errorf("create returned %v with Location %q, want the share URL, a resumable upload URL and the Location of the video", m, a.header.Get("Location"))
+		t.Errorf("create returned %v with Location %q, want the share URL, a resumable upload URL and the video's Location", m, a.header.Get("Location"))
 	}
 
 	got := w.get(id)
 	if diff := cmp.Diff(any(got), m["video"]); diff != "" || m["id"] != id {
-		t.Errorf("create returned the id %v and a record that differs from GET (-get +create):\n%s", m["id"], diff)
+		t.Errorf("create returned id %v and a record that differs from GET (-get +create):\n%s", m["id"], diff)
 	}
 	for k, want := range map[string]any{
 		"_id": id, "id": id, "title": "Fjord <1>", "description": nil, "slug": slug, "status": "uploading", "privacy": "public",
 		"shareUrl": m["shareUrl"], "uploadUrl": m["uploadUrl"], "expiresAt": nil, "progress": 0.0, "duration": nil, "playbackUrl": nil, "posterUrl": nil,
 	} {
 		if diff := cmp.Diff(want, got[k]); diff != "" {
-			t.Errorf("field %s before the upload (-want +got):\n%s", k, diff)
+			t.Errorf("field %s before the upload differs (-want +got):\n%s", k, diff)
 		}
 	}
 
 	w.send(http.MethodPut, m["uploadUrl"].(string), "a film").want(200)
 	w.clock.Advance(2 * time.Second) // storage is checked at most once a second
 	if got = w.get(id); got["status"] != "processing" || got["uploadUrl"] != nil {
-		t.Fatalf("after the upload: got %v, want status processing and no upload URL", got)
+		t.Fatalf("got %v after the upload, want status processing and no upload URL", got)
 	}
 	w.work(id, nil)
 	got = w.get(id)
@@ -46,7 +46,7 @@ func TestFromUploadToReady(t *testing.T) {
 		"posterUrl": w.base + "/v/" + slug + "/thumbnail.jpg",
 	} {
 		if diff := cmp.Diff(want, got[k]); diff != "" {
-			t.Errorf("field %s of the ready video (-want +got):\n%s", k, diff)
+			t.Errorf("field %s of the ready video differs (-want +got):\n%s", k, diff)
 		}
 	}
 	if patched := w.api(http.MethodPatch, "/"+id, `{"title":"Fjord <1>"}`).want(200).json(); cmp.Diff(any(got), patched["video"], ignoreTokens) != "" {
@@ -56,7 +56,7 @@ func TestFromUploadToReady(t *testing.T) {
 		t.Errorf("got %d renditions, want 2", n)
 	}
 	if p := w.send(http.MethodGet, got["posterUrl"].(string), "").want(200); p.header.Get("Content-Type") != "image/jpeg" || !strings.HasPrefix(p.body, "bytes of ") {
-		t.Errorf("poster with header %v and body %q, want a JPEG from storage", p.header, p.body)
+		t.Errorf("got a poster with header %v and body %q, want a JPEG from storage", p.header, p.body)
 	}
 	download := w.send(http.MethodGet, got["downloadUrl"].(string), "").want(302)
 	if d := w.send(http.MethodGet, download.header.Get("Location"), "").want(200); !strings.Contains(d.header.Get("Content-Disposition"), `filename="Fjord-1.mp4"`) {
@@ -88,12 +88,12 @@ func TestListIsNewestFirstAndOnlyMine(t *testing.T) {
 		got = append(got, m["_id"].(string))
 		for _, field := range []string{"_id", "id", "title", "slug", "status", "privacy", "shareUrl", "createdAt", "expiresAt", "duration", "progress", "tags", "externalId"} {
 			if _, ok := m[field]; !ok || len(m) != 13 {
-				t.Errorf("a list item has the fields %v, want %s and exactly the documented fields", m, field)
+				t.Errorf("a list item has the fields %v, want exactly the documented fields, including %s", m, field)
 			}
 		}
 	}
 	if diff := cmp.Diff(want[:3], got); diff != "" || len(body) != 1 {
-		t.Errorf("list returned %v, want only a page of these videos (-want +got):\n%s", body, diff)
+		t.Errorf("list returned %v, want one page with only the newest videos (-want +got):\n%s", body, diff)
 	}
 	for _, bad := range []string{"0", "101", "x", "1.5", ""} {
 		if a := w.api(http.MethodGet, "?limit="+bad, "").want(400); a.code() != "VALIDATION_ERROR" {
@@ -119,11 +119,11 @@ func TestCreateRefusesEveryBrokenRuleAtOnce(t *testing.T) {
 		"password without privacy password": {`{"password":"x"}`, []string{"password not_allowed"}},
 		"expiry without privacy expiring":   {fmt.Sprintf(`{"expiresAt":%d}`, soon), []string{"expiresAt not_allowed"}},
 		"expiry in the past":                {`{"privacy":"expiring","expiresAt":1000}`, []string{"expiresAt out_of_range"}},
-		"ISO time with a zone":              {`{"privacy":"expiring","expiresAt":"2099-04-01T02:00:00+02:00"}`, nil},
-		"ISO time without a zone":           {`{"privacy":"expiring","expiresAt":"2099-04-01T00:00:00"}`, []string{"expiresAt invalid_format"}},
+		"ISO time with a time zone":         {`{"privacy":"expiring","expiresAt":"2099-04-01T02:00:00+02:00"}`, nil},
+		"ISO time without a time zone":      {`{"privacy":"expiring","expiresAt":"2099-04-01T00:00:00"}`, []string{"expiresAt invalid_format"}},
 		"date without a time":               {`{"privacy":"expiring","expiresAt":"2099-04-01"}`, []string{"expiresAt invalid_format"}},
 		"ISO time in the past":              {`{"privacy":"expiring","expiresAt":"2001-04-01T00:00:00Z"}`, []string{"expiresAt out_of_range"}},
-		"fraction of a millisecond":         {fmt.Sprintf(`{"privacy":"expiring","expiresAt":%d.5}`, soon), []string{"expiresAt invalid_type"}},
+		"fractional milliseconds":           {fmt.Sprintf(`{"privacy":"expiring","expiresAt":%d.5}`, soon), []string{"expiresAt invalid_type"}},
 		"expiry too large for an integer":   {`{"privacy":"expiring","expiresAt":1e300}`, []string{"expiresAt out_of_range"}},
 		"empty password":                    {`{"privacy":"password","password":""}`, []string{"password too_short"}},
 	} {
@@ -171,7 +171,7 @@ func TestForeignAndMissingAnswerAlike(t *testing.T) {
 		}
 		for _, b := range bodies {
 			if b != bodies[0] {
-				t.Errorf("%s of a foreign and a missing video returned %q and %q, want equal bodies", call.method, bodies[0], b)
+				t.Errorf("%s of another account's video and of a missing video returned %q and %q, want equal bodies", call.method, bodies[0], b)
 			}
 		}
 	}
@@ -186,7 +186,7 @@ func TestPatch(t *testing.T) {
 	v := w.create(`{"title":"a"}`)
 	tag := w.api(http.MethodGet, "/"+v.id, "").header.Get("ETag")
 	if a := w.api(http.MethodGet, "/"+v.id, "", header("If-None-Match", tag)).want(304); a.body != "" || a.header.Get("ETag") != tag {
-		t.Errorf("304 response with header %v and body %q, want the same ETag and no body", a.header, a.body)
+		t.Errorf("the 304 response has header %v and body %q, want the same ETag and no body", a.header, a.body)
 	}
 
 	a := w.api(http.MethodPatch, "/"+v.id, `{"description":"d","privacy":"password","slug":"x","password":"p"}`).want(200)
@@ -194,7 +194,7 @@ func TestPatch(t *testing.T) {
 		t.Error(diff)
 	}
 	if got := w.get(v.id); got["title"] != "a" || got["description"] != "d" || got["privacy"] != "public" {
-		t.Errorf("after the patch: got %v, want title a, description d and privacy public", got)
+		t.Errorf("got %v after the patch, want title a, description d and privacy public", got)
 	}
 	if a := w.api(http.MethodPatch, "/"+v.id, `{"title":"b"}`, header("If-Match", tag)).want(412); a.code() != "PRECONDITION_FAILED" {
 		t.Error(a.body)
@@ -206,7 +206,7 @@ func TestPatch(t *testing.T) {
 		t.Error(diff)
 	}
 	if got := w.get(v.id); got["title"] != "" || got["description"] != nil {
-		t.Errorf("after clearing: got %v, want no title and no description", got)
+		t.Errorf("got %v after clearing both fields, want no title and no description", got)
 	}
 	w.api(http.MethodPatch, "/"+v.id, `{"title":"`+strings.Repeat("x", 501)+`","description":"`+strings.Repeat("x", 2001)+`"}`).want(400)
 }
@@ -224,7 +224,7 @@ func TestNullOnCreateIsTheSameAsAbsent(t *testing.T) {
 	}
 	w.api(http.MethodPut, "/"+id+"/access", `{"privacy":"public","password":null,"expiresAt":null,"allowDownload":null,"embedOrigins":null}`).want(200)
 	if a := w.api(http.MethodPost, "", `{"privacy":"hidden"}`).want(400); strings.Contains(a.body, "nil") {
-		t.Errorf("the error message contains nil, want only values that a caller can send: %s", a.body)
+		t.Errorf("the error message contains nil, want it to list only values that a caller can send: %s", a.body)
 	}
 }
 
@@ -235,7 +235,7 @@ func TestARepeatedCreateMakesOneVideo(t *testing.T) {
 	first := w.api(http.MethodPost, "", `{"title":"x"}`, key).want(201)
 	again := w.api(http.MethodPost, "", `{"title":"x"}`, key).want(201)
 	if first.body != again.body || again.header.Get("Idempotent-Replayed") != "true" {
-		t.Errorf("the first create returned %s, the repeated one %s; want equal bodies and Idempotent-Replayed", first.body, again.body)
+		t.Errorf("the first create returned %s and the repeated create %s, want equal bodies and Idempotent-Replayed", first.body, again.body)
 	}
 	if n := len(w.api(http.MethodGet, "", "").json()["data"].([]any)); n != 1 {
 		t.Errorf("the list has %d videos, want 1", n)
@@ -248,7 +248,7 @@ func TestTheUploadAddressIsRenewedInItsLastHour(t *testing.T) {
 	v := w.create(`{}`)
 	w.clock.Advance(22 * time.Hour)
 	if w.get(v.id)["uploadUrl"] != v.upload {
-		t.Error("the upload URL was renewed more than an hour before its expiry, want the old URL")
+		t.Error("the upload URL was renewed more than an hour before its expiry, want it unchanged")
 	}
 	w.clock.Advance(90 * time.Minute)
 	before := w.api(http.MethodGet, "/"+v.id, "").want(200)
@@ -257,13 +257,13 @@ func TestTheUploadAddressIsRenewedInItsLastHour(t *testing.T) {
 		t.Errorf("the upload URL expires at %v, want a new URL that is valid for about 24 hours", fresh["uploadUrlExpiresAt"])
 	}
 	if again := w.api(http.MethodGet, "/"+v.id, ""); again.json()["uploadUrl"] != fresh["uploadUrl"] || again.header.Get("ETag") != before.header.Get("ETag") {
-		t.Error("the next GET returned another upload URL or ETag, want both unchanged")
+		t.Error("the next GET returned a different upload URL or ETag, want both unchanged")
 	}
 	w.clock.Advance(time.Hour)
 	w.send(http.MethodPut, v.upload, "x").want(400) // the old URL has expired
 	w.send(http.MethodPut, fresh["uploadUrl"].(string), "a film").want(200)
 	if s := w.get(v.id)["status"]; s != "processing" {
-		t.Errorf("after an upload to the new URL the status is %v, want processing", s)
+		t.Errorf("status after an upload to the new URL = %v, want processing", s)
 	}
 }
 
@@ -274,7 +274,7 @@ func TestAChangeOfAWaitingVideoRenewsItsUploadAddress(t *testing.T) {
 	w.clock.Advance(25 * time.Hour)
 	got := w.api(http.MethodPatch, "/"+v.id, `{"title":"Later"}`).want(200).json()["video"].(map[string]any)
 	if got["title"] != "Later" || got["uploadUrl"] == v.upload {
-		t.Errorf("PATCH returned %v, want the new title and a new upload URL", got)
+		t.Errorf("PATCH returned %v, want the new title and a renewed upload URL", got)
 	}
 	w.send(http.MethodPut, got["uploadUrl"].(string), "a film").want(200)
 }
@@ -289,7 +289,7 @@ func TestCaptions(t *testing.T) {
 	}
 	const file = "WEBVTT\n\n00:00.000 --> 00:02.000\nHello\n"
 	if got := put("pt-br", file).want(200).json(); got["language"] != "pt-BR" || got["success"] != true {
-		t.Errorf("captions stored as %v, want the language pt-BR and success", got)
+		t.Errorf("PUT of captions returned %v, want language pt-BR and success", got)
 	}
 	put("de", "\ufeffWEBVTT - Titel\n").want(200)
 	put("de", file+"\n").want(200)

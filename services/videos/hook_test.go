@@ -11,8 +11,8 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// In production, no clock is set in the config. The expiry of a token for this service is
-// checked against the system's clock.
+// In production, the config sets no clock. The expiry of a notification's token is then checked
+// against the system clock.
 func TestNotificationsAreCheckedByTheSystemsClock(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(cfg *videos.Config, _ *storage.Options) { cfg.Now = nil })
@@ -27,6 +27,6 @@ func TestNotificationsAreCheckedByTheSystemsClock(t *testing.T) {
 	must(t, err)
 	_ = res.Body.Close()
 	if res.StatusCode != http.StatusUnauthorized && res.StatusCode != http.StatusForbidden {
-		t.Errorf("a token with a wrong signature got %d, want 401 or 403", res.StatusCode)
+		t.Errorf("a request with a wrongly signed token returned %d, want 401 or 403", res.StatusCode)
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// bytes returns how many bytes of videos storage has on disk, including unfinished uploads.
+// bytes returns how many bytes of video data storage has on disk, including unfinished uploads.
 func (w *world) bytes() (n int64) {
 	w.t.Helper()
 	for _, dir := range []string{"data", "tmp"} {
@@ -28,13 +28,13 @@ func (w *world) bytes() (n int64) {
 			if err != nil || d.IsDir() {
 				return err
 			}
-			if info, err := d.Info(); err == nil { // otherwise, the file has just been removed
+			if info, err := d.Info(); err == nil { // on error, the file has just been removed
 				n += info.Size()
 			}
 			return nil
 		}))
 	}
-	// One other object names the database that owns the bucket.
+	// Do not count the object that names the database that owns the bucket.
 	for o, err := range w.bucket.List(w.t.Context(), "") {
 		must(w.t, err)
 		if !strings.HasPrefix(o.Name, "videos/") && !strings.HasPrefix(o.Name, "uploads/") {
@@ -49,7 +49,7 @@ type hoarder struct {
 	*world
 	account string
 	mu      sync.Mutex
-	puts    []string // all its upload URLs; mu guards them during concurrent creates
+	puts    []string // all its upload URLs; mu guards against concurrent creates
 }
 
 func (w *world) hoarder(name string) *hoarder {
@@ -87,23 +87,24 @@ func (h *hoarder) ready(v waiting) {
 	h.t.Helper()
 	h.send(http.MethodPut, v.put, "a film").want(200)
 	if s := h.look(v)["status"]; s != "processing" {
-		h.t.Fatalf("after the upload the status is %v, want processing", s)
+		h.t.Fatalf("status after the upload = %v, want processing", s)
 	}
 	h.work(v.id, nil)
 	if s := h.look(v)["status"]; s != "ready" {
-		h.t.Fatalf("after the job the status is %v, want ready", s)
+		h.t.Fatalf("status after the job = %v, want ready", s)
 	}
 }
 
-// cut sends 500 of 900 bytes to a session and then disconnects. Storage keeps the bytes for a
-// later resume.
+// cut sends 500 of 900 bytes to a session and then disconnects. Storage keeps the bytes so that
+// the upload can be resumed.
 func (h *hoarder) cut(session string) {
 	h.t.Helper()
 	rest := h.begin(session, "Content-Range: bytes 0-899/900\r\n")
 	rest(0)
 }
 
-// begin sends 500 of 900 bytes. The returned rest sends n more bytes and then disconnects.
+// begin sends 500 of 900 bytes. The function that it returns sends n more bytes and then
+// disconnects.
 func (h *hoarder) begin(address, headers string) (rest func(n int)) {
 	h.t.Helper()
 	u, err := url.Parse(address)
@@ -114,7 +115,7 @@ func (h *hoarder) begin(address, headers string) (rest func(n int)) {
 	must(h.t, err)
 	eventually(h.t, "storage has received the first bytes", func() bool { return h.bytes() >= 500 || h.ended(address) })
 	return func(n int) {
-		_, _ = io.WriteString(conn, strings.Repeat("y", n)) // storage may have closed the connection
+		_, _ = io.WriteString(conn, strings.Repeat("y", n)) // storage may have closed the connection already
 		_ = conn.Close()
 	}
 }
@@ -160,12 +161,12 @@ var ways = []struct {
 		failed := h.look(v)
 		next, _ := failed["resumableUploadUrl"].(string)
 		if failed["status"] != "failed" || next == "" || next == v.session {
-			h.t.Fatalf("after an empty file: got %v, want status failed and a new session", failed)
+			h.t.Fatalf("got %v after an empty file, want status failed and a new session", failed)
 		}
 		h.send(http.MethodPut, v.session, "x", header("Content-Range", "bytes 500-500/900"))
 		h.cut(next)
 	}},
-	{"file in one piece next to a session", func(h *hoarder) {
+	{"file in one piece beside a session", func(h *hoarder) {
 		v := h.make(`{}`)
 		h.cut(v.session)
 		h.send(http.MethodPut, v.put, "a film").want(200)
@@ -179,12 +180,12 @@ var ways = []struct {
 		h.puts = append(h.puts, h.look(v)["uploadUrl"].(string))
 	}},
 	{"recording", func(h *hoarder) { h.cut(h.make(`{"recording":true}`).session) }},
-	{"file that is too large, twice", func(h *hoarder) {
+	{"two files that are too large", func(h *hoarder) {
 		v := h.make(`{}`)
 		for range 2 {
 			h.send(http.MethodPut, v.put, strings.Repeat("x", 5000)).want(200)
 			if got := h.look(v); got["status"] != "failed" {
-				h.t.Errorf("after 5,000 bytes in an account of 1,000 the status is %v, want failed", got["status"])
+				h.t.Errorf("status after 5,000 bytes in an account of 1,000 = %v, want failed", got["status"])
 			}
 		}
 	}},
@@ -220,7 +221,7 @@ var ways = []struct {
 		h.ready(v)
 		h.send(http.MethodPut, v.put, strings.Repeat("x", 5000)).want(200)
 	}},
-	{"object of a worker after the deletion", func(h *hoarder) {
+	{"object written by a worker after the deletion", func(h *hoarder) {
 		v := h.make(`{}`)
 		h.ready(v)
 		h.remove(v)
@@ -249,7 +250,7 @@ func TestADeletedVideoLeavesNoByteWhateverItsOwnerTried(t *testing.T) {
 	for i, way := range ways {
 		h := w.hoarder(fmt.Sprint("deleting", i))
 		way.do(h)
-		if n := w.bytes(); n > 25_000 { // more than one ready video, less than many leftovers
+		if n := w.bytes(); n > 25_000 { // enough for a ready video, too little for many leftovers
 			t.Errorf("%s: storage has %d bytes on disk, want at most 25,000", way.name, n)
 		}
 		for _, item := range h.as(h.account, http.MethodGet, "", "").want(200).json()["data"].([]any) {
@@ -333,9 +334,9 @@ func (w *world) purges() map[string]map[string]any {
 	return found
 }
 
-// sendLate sends a file to every upload URL that still works, long after the videos were
-// deleted. All these files must be removed within an hour. Storage sends no notifications
-// here.
+// sendLate sends a file to every upload URL that still works, long after the videos were deleted.
+// All these files must be removed within an hour, although storage sends no notifications in this
+// test.
 func (w *world) sendLate(what string, all ...*hoarder) {
 	w.t.Helper()
 	taken := 0
@@ -356,11 +357,11 @@ func (w *world) sendLate(what string, all ...*hoarder) {
 		return w.bytes() == 0
 	})
 	if len(all) > 1 && taken == 0 {
-		w.t.Error("storage accepted no late file, want at least one upload URL that still works")
+		w.t.Error("storage accepted no late file, want at least one working upload URL")
 	}
 }
 
-// The size of a file that is sent in one piece is only known after its arrival, so the file
+// The size of a file that is sent in one piece is known only after it has arrived, so the file
 // may use storage that was reserved for a session.
 func TestWhatSessionsHoldCountsAsStored(t *testing.T) {
 	t.Parallel()
@@ -369,10 +370,10 @@ func TestWhatSessionsHoldCountsAsStored(t *testing.T) {
 	sent, whole := h.make(`{}`), h.make(`{}`)
 	h.send(http.MethodPut, whole.put, strings.Repeat("z", 600)).want(200)
 	if s := h.look(whole)["status"]; s != "processing" {
-		t.Fatalf("after a file within the storage limit the status is %v, want processing", s)
+		t.Fatalf("status after a file within the storage limit = %v, want processing", s)
 	}
 	rest := h.begin(sent.session, "Content-Range: bytes 0-899/900\r\n")
-	rest(200) // 700 bytes, while 600 of 1,000 are used
+	rest(200) // 700 bytes in total, although 600 of 1,000 are already used
 	w.loop("sweep")
 	eventually(t, "session over the storage limit ended", func() bool {
 		w.clock.Advance(time.Minute)
@@ -384,7 +385,7 @@ func TestWhatSessionsHoldCountsAsStored(t *testing.T) {
 	}
 }
 
-// tenVideos returns a hoarder that may create ten videos.
+// tenVideos returns a hoarder that may create at least ten videos.
 func (w *world) tenVideos(name string) *hoarder {
 	h := w.hoarder(name)
 	w.quota(h.account, func(q *identity.Quotas) { q.Videos, q.StoredBytes = 20, 1000 })
@@ -400,7 +401,7 @@ func (h *hoarder) fill(n int, sessions ...string) int64 {
 		})
 	}
 	all.Wait()
-	return h.bytes() // not earlier: during the rename of a finished file, its bytes count twice
+	return h.bytes() // count only now: while a finished file is being renamed, its bytes count twice
 }
 
 func TestSessionsThatBeginTogetherShareTheRoom(t *testing.T) {
@@ -425,7 +426,7 @@ func TestSessionsThatBeginTogetherShareTheRoom(t *testing.T) {
 	}
 	for _, v := range all {
 		if v.session != "" && !slices.Contains(sessions, v.session) {
-			t.Errorf("the create of %s returned a session that is not open, want an open session or none", v.id)
+			t.Errorf("create of %s returned a session that is not open, want an open session or none", v.id)
 		}
 	}
 	if most := h.fill(1000, sessions...); most == 0 || most > 1000 {
@@ -440,7 +441,7 @@ func TestTheRoomOfASessionComesBack(t *testing.T) {
 	has := func(what string, v waiting, want bool) {
 		t.Helper()
 		if s, _ := h.look(v)["resumableUploadUrl"].(string); (s != "") != want {
-			t.Errorf("%s: the video has a session: %v, want %v", what, s != "", want)
+			t.Errorf("%s: video has a session = %v, want %v", what, s != "", want)
 		}
 	}
 	first, second := h.make(`{}`), h.make(`{}`)
@@ -449,7 +450,7 @@ func TestTheRoomOfASessionComesBack(t *testing.T) {
 	has("first video deleted", second, true)
 	h.send(http.MethodPut, second.put, strings.Repeat("x", 400)).want(200)
 	if s := h.look(second)["status"]; s != "processing" {
-		t.Fatalf("after its upload the second video is %v, want processing", s)
+		t.Fatalf("the second video is %v after its upload, want processing", s)
 	}
 	third := h.make(`{}`)
 	has("second video uploaded", third, true)

@@ -30,7 +30,7 @@ func TestTagsAndExternalIds(t *testing.T) {
 	}
 	id := a.json()["videoId"].(string)
 	if got := w.get(id); cmp.Diff([]any{"Launch", "Ü"}, got["tags"]) != "" || got["externalId"] != "crm 7" {
-		t.Errorf("created with tags %v and externalId %v, want Launch and Ü, and crm 7", got["tags"], got["externalId"])
+		t.Errorf("create returned tags %v and externalId %v, want the tags Launch and Ü and the externalId crm 7", got["tags"], got["externalId"])
 	}
 	if a := w.api(http.MethodPost, "", `{"externalId":"crm 7"}`).want(409); a.code() != "EXTERNAL_ID_TAKEN" {
 		t.Error(a.body)
@@ -46,7 +46,7 @@ func TestTagsAndExternalIds(t *testing.T) {
 	w.api(http.MethodDelete, "/"+other.id, "").want(204)
 	w.api(http.MethodPatch, "/"+id, `{"externalId":"crm 7","tags":null}`).want(200)
 	if got := w.get(id); cmp.Diff([]any{}, got["tags"]) != "" || got["externalId"] != "crm 7" {
-		t.Errorf("after the patches: tags %v and externalId %v, want no tags and crm 7", got["tags"], got["externalId"])
+		t.Errorf("got tags %v and externalId %v after the patches, want no tags and crm 7", got["tags"], got["externalId"])
 	}
 	for body, want := range map[string]string{
 		`{"tags":["a,b"]}`: "tags.0", `{"tags":["` + strings.Repeat("x", 51) + `"]}`: "tags.0", `{"tags":"a"}`: "tags", `{"externalId":""}`: "externalId",
@@ -154,7 +154,7 @@ func TestEveryVideoIsListedOncePageByPage(t *testing.T) {
 			t.Errorf("list with cursor %q returned %s, want INVALID_CURSOR", bad, a.body)
 		}
 	}
-	w.as("acc_b", http.MethodGet, "?cursor="+cursor, "").want(400) // a cursor of another account
+	w.as("acc_b", http.MethodGet, "?cursor="+cursor, "").want(400) // a cursor from another account's list
 }
 
 func TestAListReadsAboutAsManyAsItAnswers(t *testing.T) {
@@ -169,11 +169,11 @@ func TestAListReadsAboutAsManyAsItAnswers(t *testing.T) {
 		t.Fatalf("search found %v, want one video", got)
 	}
 	if r := w.fire.Stats().Reads; r > 3 {
-		t.Errorf("a search that finds one of 31 videos took %d reads, want at most 3", r)
+		t.Errorf("a search that finds one of 31 videos cost %d reads, want at most 3", r)
 	}
 	w.fire.ResetStats()
 	w.api(http.MethodGet, "?limit=5", "").want(200)
 	if r := w.fire.Stats().Reads; r > 7 {
-		t.Errorf("a page of 5 videos took %d reads, want at most 7", r)
+		t.Errorf("a page of 5 videos cost %d reads, want at most 7", r)
 	}
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// counting returns a function that reads a counter, summed over its labels. Tests that call
-// it must not run in parallel, because all tests of the process share the counters.
+// counting returns a function that reads a counter, summed over its labels. Tests that call it
+// must not run in parallel, because all tests in the process share the counters.
 func counting(t *testing.T, name string) func() int64 {
 	t.Helper()
 	read := func() (n int64) {
@@ -84,7 +84,7 @@ func TestAPlaylistCostsOneReadAndFewSignatures(t *testing.T) {
 		reads, atOnce    int64 // upper bounds
 		needed, notAgain bool
 	}{
-		{playlist, 2, 0, false, true}, // the video, and once a second the standing of its account
+		{playlist, 2, 0, false, true}, // the video and, once a second, the standing of its account
 		{strings.Replace(playlist, "master.m3u8", "720p.m3u8", 1), 2, 1, true, true},
 		{strings.Replace(playlist, "master.m3u8", "audio.m3u8", 1), 2, 1, true, true},
 		{w.base + v.path + "/session", 3, 5, true, true}, // the look-up by slug, and signed URLs of all renditions
@@ -100,8 +100,8 @@ func TestAPlaylistCostsOneReadAndFewSignatures(t *testing.T) {
 			}
 		}
 	}
-	if made > 8 { // two for the owner and five for the page, and one more
-		t.Errorf("one play by the owner and one on the page took %d signatures, want at most 8", made)
+	if made > 8 { // two for the owner, five for the page, and one spare
+		t.Errorf("one play by the owner and one on the page needed %d signatures, want at most 8", made)
 	}
 }
 
@@ -114,7 +114,7 @@ func TestALongVideoFitsIntoItsRecord(t *testing.T) {
 	w.work(v.id, longFilm)
 	got := w.get(v.id)
 	if got["status"] != "ready" || got["duration"] != 14_400.0 {
-		t.Fatalf("after the job: got %v, want a ready video of 14,400 s", got)
+		t.Fatalf("got %v after the job, want a ready video of 14,400 s", got)
 	}
 	media := w.send(http.MethodGet, strings.Replace(got["playbackUrl"].(string), "master", "720p", 1), "").want(200)
 	if n := strings.Count(media.body, "#EXTINF"); n != 7200 {
@@ -134,7 +134,7 @@ func TestAVideosQuota(t *testing.T) {
 		t.Error(a.body)
 	}
 	w.as("acc_b", http.MethodPost, "", `{}`, key).want(201)
-	// 403 takes precedence over 400: a full account gets 403 even if its request is wrong.
+	// 403 takes precedence over 400: a full account gets 403 even if its request is invalid.
 	if a := w.as("acc_b", http.MethodPost, "", `{"title":5}`).want(403); a.code() != "QUOTA_EXCEEDED" {
 		t.Error(a.body)
 	}
@@ -153,9 +153,9 @@ func TestAVideosQuotaHoldsUnderARace(t *testing.T) {
 				made.Add(1)
 			case 403:
 				refused.Add(1)
-			case 503: // lost too many races for the remaining quota
+			case 503: // the request lost too many races for the remaining quota
 			default:
-				t.Errorf("create returned %d %s, want 201, 403 or 429", a.status, a.body)
+				t.Errorf("create returned %d %s, want 201, 403 or 503", a.status, a.body)
 			}
 		})
 	}
@@ -172,17 +172,17 @@ func TestAStorageQuota(t *testing.T) {
 	first, second := w.create(`{}`), w.create(`{}`)
 	w.put(first, strings.Repeat("x", 60))
 	if s := w.get(first.id)["status"]; s != "processing" {
-		t.Fatalf("after a file within the quota the status is %v, want processing", s)
+		t.Fatalf("status after a file within the quota = %v, want processing", s)
 	}
 	w.put(second, strings.Repeat("x", 41))
 	got := w.get(second.id)
 	if e, _ := got["error"].(map[string]any); got["status"] != "failed" || e["code"] != "FILE_TOO_LARGE" || !strings.Contains(e["message"].(string), "storage") {
-		t.Fatalf("after a file over the quota: got %v, want a failure that names the storage", got)
+		t.Fatalf("got %v after a file over the quota, want a failure that mentions storage", got)
 	}
 	w.put(second, strings.Repeat("x", 40))
 	w.clock.Advance(2 * time.Second)
 	if s := w.get(second.id)["status"]; s != "processing" {
-		t.Errorf("after a file that exactly fits the status is %v, want processing", s)
+		t.Errorf("status after a file that exactly fits = %v, want processing", s)
 	}
 	if a := w.api(http.MethodPost, "", `{}`).want(403); a.code() != "QUOTA_EXCEEDED" {
 		t.Error(a.body)
@@ -202,10 +202,10 @@ func TestManyLookAtOnceAndOneJobIsMade(t *testing.T) {
 	wg.Wait()
 	eventually(t, "processing", func() bool { return w.status(v.id) == "processing" })
 	if r := w.job(v.id); r.Attempt != 0 {
-		t.Errorf("got job %+v, want one without attempts", r)
+		t.Errorf("got job %+v, want a job without attempts", r)
 	}
 	if w.get(v.id)["status"] != "processing" {
-		t.Error("the status is no longer processing, want no change")
+		t.Error("the status has changed from processing, want no change")
 	}
 }
 
@@ -218,7 +218,7 @@ func TestFaultsOfFirestoreAreUnavailableNotWrong(t *testing.T) {
 		w.api(http.MethodGet, "/"+v.id, ""), w.api(http.MethodPost, "", `{}`), w.api(http.MethodDelete, "/"+v.id, ""), w.send(http.MethodGet, v.path, ""),
 	} {
 		if call.status != 503 || call.header.Get("Retry-After") == "" {
-			t.Errorf("while Firestore is down: got %d %.200s, want 503 with Retry-After", call.status, call.body)
+			t.Errorf("got %d %.200s while Firestore is down, want 503 with Retry-After", call.status, call.body)
 		}
 	}
 	undo()
@@ -254,7 +254,7 @@ func TestAnAnswerLostByFirestoreKeepsTheCaptionsThatTheRecordNames(t *testing.T)
 		must(t, err)
 		object := named.([]any)[0].(map[string]any)["object"].(string)
 		if !slices.Contains(w.objects("videos/"+v.id+"/captions/"), object) {
-			t.Errorf("after a response with status %d the record names %s, which storage does not have", a.status, object)
+			t.Errorf("after status %d, the record refers to %s, which is not in storage; want an existing object", a.status, object)
 		}
 	}
 	// A rejected upload leaves no object in storage.
@@ -263,7 +263,7 @@ func TestAnAnswerLostByFirestoreKeepsTheCaptionsThatTheRecordNames(t *testing.T)
 		w.api(http.MethodPut, fmt.Sprintf("/%s/captions/en-%c%c", v.id, 'a'+i/26, 'a'+i%26), "WEBVTT\n", vtt)
 	}
 	if got := len(w.objects("videos/" + v.id + "/captions/")); got != n+49 {
-		t.Errorf("storage has %d more files after 60 uploads, want 49", got-n)
+		t.Errorf("storage has %d additional files after 60 uploads, want 49", got-n)
 	}
 }
 

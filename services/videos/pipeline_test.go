@@ -55,7 +55,7 @@ func quick(c *videos.Config, _ *storage.Options) {
 	c.SweepEvery, c.JanitorEvery = 50*time.Millisecond, 50*time.Millisecond
 }
 
-// status reads a video's status from a list, because a GET of the video would make the
+// status reads a video's status from the list, because getting the video itself would make the
 // service check storage.
 func (w *world) status(id string) string {
 	w.t.Helper()
@@ -128,7 +128,7 @@ func TestForgedNotificationsAreRefused(t *testing.T) {
 	}
 }
 
-// Google's storage decompresses such a file during a read, so one megabyte could fill a
+// Google Cloud Storage decompresses such a file when it is read, so one megabyte could fill a
 // worker's disk.
 func TestAFileWithAContentEncodingIsRefused(t *testing.T) {
 	t.Parallel()
@@ -142,7 +142,7 @@ func TestAFileWithAContentEncodingIsRefused(t *testing.T) {
 		t.Fatalf("got %v, want a failed video with UNSUPPORTED_FORMAT", got)
 	}
 	if _, err := w.jobs.Get(t.Context(), transcode.JobID(v.id, o.Generation)); !errors.Is(err, jobs.ErrNotFound) {
-		t.Errorf("look-up of the job returned %v, want no job", err)
+		t.Errorf("looking up the job returned %v, want no job", err)
 	}
 	if _, err := w.bucket.Stat(t.Context(), "uploads/"+v.id+"/source"); !errors.Is(err, objectstore.ErrNotFound) {
 		t.Errorf("Stat of the rejected file returned %v, want it removed", err)
@@ -150,7 +150,7 @@ func TestAFileWithAContentEncodingIsRefused(t *testing.T) {
 	w.send(http.MethodPut, v.upload, "a film", header("Content-Type", "video/mp4"), header("Content-Encoding", "identity")).want(200)
 	w.clock.Advance(2 * time.Second)
 	if got := w.get(v.id); got["status"] != "processing" || got["error"] != nil {
-		t.Errorf("after a plain file: got %v, want status processing and no error", got)
+		t.Errorf("got %v after a plain file, want status processing and no error", got)
 	}
 }
 
@@ -173,19 +173,19 @@ func TestANewFileAfterAFailure(t *testing.T) {
 	}
 	w.clock.Advance(2 * time.Second)
 	if s := w.get(v.id)["status"]; s != "failed" {
-		t.Fatalf("after a notification about the same file the status is %v, want failed", s)
+		t.Fatalf("status after a notification about the same file = %v, want failed", s)
 	}
 	w.put(v, "a film")
 	w.clock.Advance(2 * time.Second)
 	if got = w.get(v.id); got["status"] != "processing" || got["error"] != nil {
-		t.Fatalf("after the new file: got %v, want status processing and no error", got)
+		t.Fatalf("got %v after the new file, want status processing and no error", got)
 	}
 	if _, err := w.jobs.Get(t.Context(), first.ID); !errors.Is(err, jobs.ErrNotFound) {
-		t.Errorf("look-up of the previous job returned %v, want it deleted", err)
+		t.Errorf("looking up the previous job returned %v, want it deleted", err)
 	}
 	w.work(v.id, nil)
 	if s := w.get(v.id)["status"]; s != "ready" {
-		t.Errorf("after the second job the status is %v, want ready", s)
+		t.Errorf("status after the second job = %v, want ready", s)
 	}
 }
 
@@ -197,15 +197,15 @@ func TestFilesRefusedByTheirSize(t *testing.T) {
 		w.put(v, content)
 		got := w.get(v.id)
 		if e, _ := got["error"].(map[string]any); got["status"] != "failed" || e["code"] != code {
-			t.Errorf("after a file of %d bytes: got %v, want a failure with the expected code", len(content), got)
+			t.Errorf("after a file of %d bytes, got %v, want a failure with the expected code", len(content), got)
 		}
 		if left := w.objects("uploads/" + v.id); len(left) != 0 {
-			t.Errorf("after a file of %d bytes storage has %v, want no object", len(content), left)
+			t.Errorf("after a file of %d bytes, storage has %v, want no object", len(content), left)
 		}
 		w.put(v, "a film")
 		w.clock.Advance(2 * time.Second)
 		if s := w.get(v.id)["status"]; s != "processing" {
-			t.Errorf("after a valid file the status is %v, want processing", s)
+			t.Errorf("status after a valid file = %v, want processing", s)
 		}
 	}
 }
@@ -238,7 +238,7 @@ func TestLaterVersionsAddRenditions(t *testing.T) {
 	})
 	got := w.get(v.id)
 	if got["status"] != "ready" || len(got["renditions"].([]any)) != 1 {
-		t.Fatalf("after the first version: got %v, want a ready video with one rendition", got)
+		t.Fatalf("got %v after the first version, want a ready video with one rendition", got)
 	}
 	readAt := got["updatedAt"]
 	next := *o
@@ -247,7 +247,7 @@ func TestLaterVersionsAddRenditions(t *testing.T) {
 	w.loop("sweep")
 	eventually(t, "the second version", func() bool { return len(w.get(v.id)["renditions"].([]any)) == 2 })
 	if w.get(v.id)["updatedAt"] == readAt {
-		t.Error("updatedAt did not change with the second version, want a later time")
+		t.Error("the second version did not change updatedAt, want a later time")
 	}
 }
 
@@ -285,10 +285,10 @@ func TestDeleteInEveryState(t *testing.T) {
 			w.send(http.MethodGet, v.path, "").want(404)
 			w.loop("sweep")
 			gone := func() bool { return len(w.objects("uploads/"+v.id))+len(w.objects("videos/"+v.id)) == 0 }
-			eventually(t, "an empty storage", gone)
+			eventually(t, "storage is empty", gone)
 			if state == "processing" {
 				if err := w.jobs.Heartbeat(t.Context(), tokenOf(running), time.Minute, 50); err == nil {
-					t.Error("Heartbeat of the worker returned nil after the deletion, want an error")
+					t.Error("the worker's Heartbeat returned nil after the deletion, want an error")
 				}
 				w.object(transcode.Prefix(v.id, running.Generation, 1)+"360p.mp4", "written before the worker knew")
 			}
@@ -310,7 +310,7 @@ func TestDeleteWhileStorageIsDown(t *testing.T) {
 	w.api(http.MethodDelete, "/"+v.id, "").want(204)
 	w.api(http.MethodGet, "/"+v.id, "").want(404)
 	undo()
-	eventually(t, "an empty storage", func() bool {
+	eventually(t, "storage is empty", func() bool {
 		w.clock.Advance(5 * time.Second)
 		return len(w.objects("uploads/"+v.id))+len(w.objects("videos/"+v.id)) == 0
 	})
@@ -367,8 +367,8 @@ func TestTheJanitorRemovesOrphansOnly(t *testing.T) {
 		}
 		return len(w.objects("uploads/"+v.id)) == 0
 	})
-	// The search that removed the orphans may have judged this object before the clock was
-	// advanced, and did not record it then.
+	// The search that removed the orphans may have judged this object before the clock advanced.
+	// In that case, it did not record the object.
 	eventually(t, "replaced media seen once", func() bool { return noted(replaced) })
 	w.clock.Advance(7*24*time.Hour + time.Minute)
 	eventually(t, "replaced media removed", func() bool { _, err := w.bucket.Stat(t.Context(), replaced); return err != nil })
@@ -379,8 +379,8 @@ func TestTheJanitorRemovesOrphansOnly(t *testing.T) {
 	}
 }
 
-// Because of a typing error or copied settings, a second installation uses the bucket of the
-// first one.
+// Because of a typo or copied settings, a second installation uses the first installation's
+// bucket.
 func TestTwoInstallationsOnOneBucketLoseNothing(t *testing.T) {
 	t.Parallel()
 	first := newWorld(t, quick)
@@ -394,16 +394,16 @@ func TestTwoInstallationsOnOneBucketLoseNothing(t *testing.T) {
 	second, err := videos.New(t.Context(), cfg)
 	must(t, err)
 	t.Cleanup(func() { _ = boot.CloseAll(context.Background(), second) })
-	first.clock.Advance(3 * 24 * time.Hour) // shorter than the retention of the first installation
+	first.clock.Advance(3 * 24 * time.Hour) // shorter than the first installation's retention
 	for _, l := range second.Loops {
 		if l.Name == "sweep" || l.Name == "janitor" {
 			if err := l.Run(t.Context()); !errors.Is(err, objectstore.ErrForeign) || !strings.Contains(err.Error(), objectstore.OwnerObject) {
-				t.Errorf("the second installation's loop %s returned %v, want the error of a foreign bucket", l.Name, err)
+				t.Errorf("the second installation's %s loop returned %v, want an error about another database's bucket", l.Name, err)
 			}
 		}
 	}
 	if after := first.objects(""); !slices.Equal(before, after) || first.status(v.id) != "ready" {
-		t.Errorf("storage had %v and now has %v, want no change and a ready video", before, after)
+		t.Errorf("storage contained %v and now contains %v, want no change and a ready video", before, after)
 	}
 }
 
@@ -433,11 +433,11 @@ func TestAProcessOfAnotherDatabaseEndsAtItsStart(t *testing.T) {
 	other := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{videos.Indexes(), tags.Indexes, jobs.Indexes, idempotency.Indexes, outbox.Indexes}}).Endpoint
 	second, log := w.process(other)
 	if err := second.Wait(); err == nil || !strings.Contains(log.String(), "stop the other installation, delete the bucket's object "+objectstore.OwnerObject) {
-		t.Errorf("the second installation ended with %v and the log %s, want an error that names the owner object", err, log)
+		t.Errorf("the second installation exited with %v and log %s, want an error that names the owner object", err, log)
 	}
 	for turn := range 10 { // each search finds a stray that the previous search has not seen
 		name := fmt.Sprintf("videos/vid_%d/1-1/720p.mp4", turn)
-		w.object(name, "an object that no record of the first installation explains")
+		w.object(name, "an object that no record of the first installation accounts for")
 		before = append(before, name)
 		eventually(t, "search by the first installation's janitor", func() bool {
 			var list bytes.Buffer
@@ -446,7 +446,7 @@ func TestAProcessOfAnotherDatabaseEndsAtItsStart(t *testing.T) {
 		})
 	}
 	if after := append(w.objects("videos/"), w.objects("uploads/")...); len(after) != len(before) || first.ProcessState != nil {
-		t.Errorf("storage had %v and now has %v, want all objects and a running process", before, after)
+		t.Errorf("storage contained %v and now contains %v, want all objects and a running process", before, after)
 	}
 }
 
@@ -456,7 +456,7 @@ func TestALostJobIsMadeAgain(t *testing.T) {
 	v := w.create(`{}`)
 	w.put(v, "a film")
 	w.get(v.id)
-	must(t, w.jobs.Delete(t.Context(), w.job(v.id).ID)) // as if the service had crashed between the writes of the record and the job
+	must(t, w.jobs.Delete(t.Context(), w.job(v.id).ID)) // as after a crash between the writes of record and job
 	w.get(v.id)
 	if r := w.job(v.id); r.State != transcode.Queued {
 		t.Errorf("the job is %s, want queued", r.State)
@@ -482,7 +482,7 @@ func TestOnlyThePinnedGenerationCounts(t *testing.T) {
 	w.get(v.id)
 	w.clock.Advance(2 * time.Second)
 	if got := w.get(v.id); got["status"] != "processing" {
-		t.Errorf("after the failure of the older upload the status is %v, want processing of the newer upload", got["status"])
+		t.Errorf("status after the failure of the older upload = %v, want processing of the newer upload", got["status"])
 	}
 }
 
@@ -506,12 +506,12 @@ func TestWithoutRedisEverythingStillWorks(t *testing.T) {
 		}
 	}
 	if wrong != 2 {
-		t.Errorf("got %d guesses a minute without Redis, want 2, which is half of 5", wrong)
+		t.Errorf("got %d guesses a minute without Redis, want 2 (half of 5, rounded down)", wrong)
 	}
 }
 
-// Without this removal, anybody with the upload URL of a ready video could store files that
-// no limit or quota counts.
+// If such files were not removed, anyone with the upload URL of a ready video could store files
+// that no limit or quota counts.
 func TestAFileForAReadyVideoIsRemoved(t *testing.T) {
 	t.Parallel()
 	for name, edit := range map[string]func(*videos.Config, *storage.Options){

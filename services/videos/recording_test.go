@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// record creates a video that is uploaded during its recording.
+// record creates a video that is uploaded while it is being recorded.
 func (w *world) record() (id, session string) {
 	w.t.Helper()
 	m := w.api(http.MethodPost, "", `{"recording":true}`).want(201).json()
@@ -29,18 +29,18 @@ func TestARecordingWhoseTabDiesIsFinishedFiveMinutesAfterItsLastByte(t *testing.
 		w.send(http.MethodPut, s, part, header("Content-Range", "bytes 0-262143/*")).want(308)
 	}
 	w.loop("sweep")
-	// The recording is not finished while parts arrive, even if only one arrives every four
-	// minutes.
+	// The recording is not finished while parts keep arriving, even if only one arrives every
+	// four minutes.
 	for n := range 3 {
 		for range 8 {
 			w.clock.Advance(30 * time.Second)
-			time.Sleep(120 * time.Millisecond) // sweeps run every 50 ms of real time; too few sweeps cannot make the test fail
+			time.Sleep(120 * time.Millisecond) // sweeps run every 50 ms; too few sweeps cannot make the test fail
 		}
 		first := (n + 1) * 262144
 		w.send(http.MethodPut, session, part, header("Content-Range", "bytes "+strconv.Itoa(first)+"-"+strconv.Itoa(first+262143)+"/*")).want(308)
 	}
 	if s := w.status(id); s != "uploading" {
-		t.Fatalf("while parts arrive the status is %s, want uploading", s)
+		t.Fatalf("the status while parts arrive is %s, want uploading", s)
 	}
 	var waited time.Duration
 	eventually(t, "recording finished without its tab", func() bool {
@@ -56,10 +56,10 @@ func TestARecordingWhoseTabDiesIsFinishedFiveMinutesAfterItsLastByte(t *testing.
 		t.Errorf("Stat of the video's file returned %+v and error %v, want all received bytes", o, err)
 	}
 	if s := w.status(left); s != "uploading" {
-		t.Errorf("a recording without any byte is %s, want uploading", s)
+		t.Errorf("the status of a recording without any bytes is %s, want uploading", s)
 	}
 	if a := w.send(http.MethodPut, file, "", header("Content-Range", "bytes */*")); a.status != 308 {
-		t.Errorf("the session of a plain upload returned %d, want 308 for an open session", a.status)
+		t.Errorf("a request to the session of a plain upload returned %d, want 308, because the session is open", a.status)
 	}
 }
 
@@ -72,15 +72,15 @@ func TestARecordingWithoutItsSessionWaitsLikeAnUpload(t *testing.T) {
 	w.loop("sweep")
 	for range 12 {
 		w.clock.Advance(time.Minute)
-		time.Sleep(60 * time.Millisecond) // see the test above
+		time.Sleep(60 * time.Millisecond) // see the previous test
 	}
 	if s := w.status(id); s != "uploading" {
-		t.Fatalf("without its session the recording is %s, want uploading", s)
+		t.Fatalf("the status of the recording without its session is %s, want uploading", s)
 	}
 	v := w.get(id)
 	w.send(http.MethodPut, v["uploadUrl"].(string), "a film").want(200)
 	w.clock.Advance(2 * time.Second)
 	if s := w.get(id)["status"]; s != "processing" {
-		t.Errorf("after an upload in one piece the status is %v, want processing", s)
+		t.Errorf("status after an upload in one piece = %v, want processing", s)
 	}
 }

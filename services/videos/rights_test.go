@@ -40,7 +40,7 @@ func TestAnOwnersAddressEndsWithTheRightOfWhomItWasMadeFor(t *testing.T) {
 		t.Helper()
 		for _, a := range all {
 			if got := w.send(http.MethodGet, a, ""); got.status >= 400 {
-				t.Errorf("GET of an owner's %s returned %d %s, want success", a[strings.LastIndex(a, "/"):], got.status, got.body)
+				t.Errorf("GET of the owner's %s returned %d %s, want success", a[strings.LastIndex(a, "/"):], got.status, got.body)
 			}
 		}
 	}
@@ -81,13 +81,13 @@ func TestAnOwnersAddressWorksForAWhileWithoutAuth(t *testing.T) {
 	w.send(http.MethodGet, playlist, "").want(200)
 	other := w.replica()
 	w.apikeys.Away(true)
-	// This takes longer than a lease, so the service asks auth again.
+	// This takes longer than a lease, so the service queries auth again.
 	for end := time.Now().Add(1500 * time.Millisecond); time.Now().Before(end); {
 		w.send(http.MethodGet, playlist, "").want(200)
 	}
-	// A replica that has never asked auth has no earlier response.
+	// A replica that has never queried auth has no earlier response.
 	if a := other.send(http.MethodGet, strings.Replace(playlist, w.base, other.base, 1), "").want(503); a.header.Get("Retry-After") == "" {
-		t.Errorf("without auth the response has the header %v, want Retry-After", a.header)
+		t.Errorf("the response without auth has the header %v, want Retry-After", a.header)
 	}
 	w.apikeys.Away(false)
 	other.send(http.MethodGet, strings.Replace(playlist, w.base, other.base, 1), "").want(200)
@@ -111,7 +111,7 @@ func TestACallerThatMayNotReadGetsNoAddressThatPlays(t *testing.T) {
 			return (shown["playbackUrl"] != nil) == plays
 		})
 		if (shown["downloadUrl"] != nil) != plays {
-			t.Errorf("with the scopes %v downloadUrl is %v, want it only with the right to read videos", scopes, shown["downloadUrl"])
+			t.Errorf("downloadUrl with the scopes %v = %v, want a URL only with the right to read videos", scopes, shown["downloadUrl"])
 		}
 	}
 }

@@ -2,9 +2,9 @@
 // pipeline from the upload to the ready video. No other service changes the status of a
 // video.
 //
-// It starts and serves requests while Redis is down. Limits are then local and stricter.
-// While storage is down, it serves everything that does not need storage. Without Firestore,
-// it can only return errors.
+// It starts and serves requests while Redis is down. Each replica then applies stricter limits
+// locally. While storage is down, it serves everything that does not need storage. Without
+// Firestore, it can only return errors.
 package videos
 
 import (
@@ -66,22 +66,22 @@ type Config struct {
 	backing.Auth
 	Storage objectstore.Config `envPrefix:"LINKREEL_"`
 
-	// TokenSecrets sign the tokens with which people watch videos: at least 32 bytes each, as
-	// hex. The first secret signs, and every secret can verify, so that one can be replaced.
+	// TokenSecrets sign the tokens that give access to videos. Each is at least 32 bytes, in hex.
+	// The first secret signs, and all secrets verify, so a secret can be replaced.
 	TokenSecrets []string `env:"LINKREEL_TOKEN_SECRET,notEmpty"`
 
 	// PushAudience is the audience of the identity tokens in storage's notifications. If it
 	// is empty, notifications are rejected, and the sweep finds finished uploads.
 	PushAudience string `env:"LINKREEL_PUSH_AUDIENCE"`
 	// PushAccount is the service account of the push subscription. It must be set if Google
-	// issues the tokens, because anybody can get a token from Google.
+	// issues the tokens, because anyone can get a token from Google.
 	PushAccount string `env:"LINKREEL_PUSH_ACCOUNT"`
-	// PushCertsURL is the URL where the issuer of the tokens publishes its keys.
+	// PushCertsURL is where the issuer of the tokens publishes its keys.
 	PushCertsURL string `env:"LINKREEL_PUSH_JWKS_URL" envDefault:"https://www.googleapis.com/oauth2/v3/certs"`
 
 	// UploadTTL is how long an upload URL works.
 	UploadTTL time.Duration `env:"LINKREEL_UPLOAD_TTL" envDefault:"24h"`
-	// UploadMaxAge is the time after its creation in which a video must be uploaded.
+	// UploadMaxAge is the time after its creation within which a video must be uploaded.
 	UploadMaxAge time.Duration `env:"LINKREEL_UPLOAD_MAX_AGE" envDefault:"48h"`
 	// MaxBytes bounds an uploaded file.
 	MaxBytes int64 `env:"LINKREEL_VIDEO_MAX_BYTES" envDefault:"10737418240"`
@@ -108,7 +108,7 @@ type Config struct {
 	AbuseContact string `env:"LINKREEL_ABUSE_CONTACT"`
 
 	// RecordingIdle is how long after its last byte a recording counts as abandoned, for example
-	// because the browser tab crashed. The bytes that have arrived then become the video.
+	// because the browser tab crashed. The video is then made from the bytes that have arrived.
 	RecordingIdle time.Duration `env:"LINKREEL_RECORDING_IDLE" envDefault:"5m"`
 	// SweepEvery is how often the service searches for due videos.
 	SweepEvery time.Duration `env:"LINKREEL_SWEEP_EVERY" envDefault:"10s"`
@@ -146,7 +146,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	if err != nil {
 		return nil, err
 	}
-	push, err := cfg.verifier() // after Open, which sets the clock
+	push, err := cfg.verifier() // must follow Open, which sets the clock
 	if err != nil {
 		return nil, err
 	}

@@ -63,7 +63,7 @@ func TestTheSharePageOfAReadyVideo(t *testing.T) {
 	}
 	w.send(http.MethodGet, v.path+"/thumbnail.jpg", "").want(200)
 	if file := w.send(http.MethodGet, v.path+"/video.mp4", "").want(302); !strings.HasPrefix(file.header.Get("Location"), w.uploads) {
-		t.Errorf("the file redirects to %q, want a URL of storage", file.header.Get("Location"))
+		t.Errorf("the file URL redirects to %q, want a storage URL", file.header.Get("Location"))
 	}
 	if a := w.send(http.MethodHead, v.path, ""); a.status != 200 || a.body != "" {
 		t.Errorf("HEAD returned %d with body %q, want 200 without a body", a.status, a.body)
@@ -87,7 +87,7 @@ func TestEveryStateHasItsPage(t *testing.T) {
 			}
 		}
 		if page.header.Get("X-Robots-Tag") == "" || strings.Contains(page.body, "og:title") {
-			t.Error("the page without a playable video may be indexed or has a preview, want neither")
+			t.Error("the page without a playable video has a preview or allows indexing, want neither")
 		}
 	}
 	look("has not been uploaded yet", `<noscript><a class="button" href="?">Check again</a>`)
@@ -103,7 +103,7 @@ func TestEveryStateHasItsPage(t *testing.T) {
 	must(t, w.jobs.Fail(t.Context(), tokenOf(r), failure("NOT_A_VIDEO", "The file has no moving picture in it.")))
 	look("could not be prepared")
 	if page := w.send(http.MethodGet, v.path, ""); strings.Contains(page.body, "NOT_A_VIDEO") || strings.Contains(page.body, "moving picture") {
-		t.Error("the page contains the reason of the failure, want it only in the API")
+		t.Error("the page contains the reason for the failure, want it only in the API")
 	}
 	for path, status := range map[string]int{"/thumbnail.jpg": 404, "/session": 404, "/video.mp4": 404} {
 		w.send(http.MethodGet, v.path+path, "").want(status)
@@ -153,21 +153,21 @@ func TestAPasswordOpensOneVideo(t *testing.T) {
 		b.send(http.MethodGet, path, "").want(403)
 	}
 	if e := b.send(http.MethodGet, "/embed/"+v.slug, "").want(200); strings.Contains(e.body, "Ada") || strings.Contains(e.body, "<form") || !strings.Contains(e.body, v.share) {
-		t.Errorf("want a frame with only a link to the page; got:\n%s", e.body)
+		t.Errorf("want a page for frames with only a link to the share page; got:\n%s", e.body)
 	}
 
 	wrong := b.guess(v, "sesame").want(403)
 	if !strings.Contains(wrong.body, "<form") || !strings.Contains(wrong.body, `aria-invalid="true"`) || strings.Contains(wrong.body, "Ada") {
-		t.Errorf("after a wrong password: want the form with an error, got:\n%s", wrong.body)
+		t.Errorf("want the form with an error after a wrong password, got:\n%s", wrong.body)
 	}
 	right := b.guess(v, "sésame 🔑").want(303)
 	cookie := right.header.Get("Set-Cookie")
 	if right.header.Get("Location") != v.path || !strings.Contains(cookie, "HttpOnly") || !strings.Contains(cookie, "SameSite=Lax") || !strings.Contains(cookie, "path="+v.path) {
-		t.Errorf("after the correct password: Location %q and cookie %q, want the page and a restricted cookie", right.header.Get("Location"), cookie)
+		t.Errorf("got Location %q and cookie %q after the correct password, want the page and a restricted cookie", right.header.Get("Location"), cookie)
 	}
 	page = b.send(http.MethodGet, v.path, "").want(200)
 	if !strings.Contains(page.body, "Wedding of Ada") || strings.Contains(page.body, "og:") {
-		t.Errorf("after the correct password: want the title and no preview, got:\n%s", page.body)
+		t.Errorf("want the title and no preview after the correct password, got:\n%s", page.body)
 	}
 	b.send(http.MethodGet, v.path+"/session", "").want(200)
 
@@ -189,9 +189,9 @@ func TestAPasswordOpensOneVideo(t *testing.T) {
 	}
 }
 
-// One attacker uses all networks of a /16, another all networks of an IPv6 /48. During the
-// attack, viewers who know the password get access, and the attackers get only a small number
-// of guesses.
+// One attacker uses all networks of an IPv4 /16, and another uses all networks of an IPv6 /48.
+// During the attack, viewers who know the password get access, and the attackers get only a small
+// number of guesses.
 func TestARightPasswordGetsInWhileThousandsOfNetworksGuess(t *testing.T) {
 	t.Parallel()
 	trusting := func(c *videos.Config, _ *storage.Options) { c.TrustedProxies = prefixes("127.0.0.0/8") }
@@ -243,7 +243,7 @@ func TestARightPasswordGetsInWhileThousandsOfNetworksGuess(t *testing.T) {
 		w.guess(v, "right", from(ip)).want(303)
 	}
 	w.guess(v, "right", from("10.1.0.200")).want(429)
-	w.guess(v, "right", from("10.1.0.200"), others).want(429) // the cookie of another video
+	w.guess(v, "right", from("10.1.0.200"), others).want(429) // with the cookie of another video
 	w.guess(v, "right", from("10.1.0.200"), before).want(303)
 	w.clock.Advance(24 * time.Hour) // longer than the lifetime of an unlock
 	w.guess(v, "right", from("10.1.0.200"), before).want(303)
@@ -270,7 +270,7 @@ func TestGuessingIsLimited(t *testing.T) {
 	}
 	a := w.guess(v, "right", from("10.0.0.1")).want(429)
 	if a.header.Get("Retry-After") == "" || !strings.Contains(a.body, "Too many attempts") {
-		t.Errorf("429 response with header %v, want Retry-After and the page about too many attempts", a.header)
+		t.Errorf("the 429 response has header %v, want Retry-After and the page about too many attempts", a.header)
 	}
 	w.guess(v, "right", from("10.0.0.2")).want(303)
 	w.guess(v, "x", from("10.0.0.3"), header("Sec-Fetch-Site", "cross-site")).want(403)
@@ -282,8 +282,8 @@ func TestThePasswordComesFromTheBodyAlone(t *testing.T) {
 	w := newWorld(t)
 	v := w.ready(`{"privacy":"password","password":"right"}`)
 	form := header("Content-Type", "application/x-www-form-urlencoded")
-	// This comes first: if a busy machine makes Redis seem unreachable, two wrong guesses use
-	// up the budget.
+	// Do this first: if a busy machine makes Redis seem unreachable, two wrong guesses use up the
+	// budget.
 	w.send(http.MethodPost, v.path+"/unlock", "password=right", form).want(303)
 	w.send(http.MethodPost, v.path+"/unlock?password=right", "", form).want(403)
 	w.send(http.MethodPost, v.path+"/unlock?password=right", "password=wrong", form).want(403)
@@ -314,7 +314,7 @@ func TestACompressedBodyIsNeverUnpacked(t *testing.T) {
 		}
 	}
 	runtime.ReadMemStats(&after)
-	if grown := after.TotalAlloc - before.TotalAlloc; grown > 40<<20 { // tests that run in parallel allocate too, but less than 5 × 64 MiB
+	if grown := after.TotalAlloc - before.TotalAlloc; grown > 40<<20 { // parallel tests allocate too, but less than 5 × 64 MiB
 		t.Logf("%d bytes were allocated during the requests", grown)
 		if grown > 256<<20 {
 			t.Errorf("%d bytes were allocated, want at most 256 MiB, because bodies must not be decompressed", grown)
@@ -338,7 +338,7 @@ func TestAsksForVideosThatAreNotThereHaveABudget(t *testing.T) {
 		a := w.send(http.MethodGet, fmt.Sprintf("/v/nothing%d", i), "", from("10.0.0.1"))
 		if a.status == 429 {
 			if a.header.Get("Retry-After") == "" {
-				t.Fatal("the 429 response has no Retry-After, want one")
+				t.Fatal("the 429 response has no Retry-After header, want one")
 			}
 			if limited++; limited == 5 {
 				break
@@ -346,7 +346,7 @@ func TestAsksForVideosThatAreNotThereHaveABudget(t *testing.T) {
 		}
 	}
 	if limited == 0 {
-		t.Fatal("one network got 2,000 look-ups of unknown slugs, want some rejected")
+		t.Fatal("one network made 2,000 look-ups of unknown slugs, want some rejected")
 	}
 	w.send(http.MethodGet, v.path, "", from("10.0.0.1")).want(200) // found recently, so not limited
 	w.send(http.MethodGet, other.path, "", from("10.0.0.2")).want(200)
@@ -377,7 +377,7 @@ func TestAssetsAndPagesAreCompressedForWhoTakesThat(t *testing.T) {
 	z, err := gzip.NewReader(strings.NewReader(packed.body))
 	must(t, err)
 	if body, err := io.ReadAll(z); err != nil || string(body) != plain.body {
-		t.Errorf("decompressing returned another body or the error %v, want the plain body", err)
+		t.Errorf("decompressing returned a different body or the error %v, want the plain body", err)
 	}
 	for name, a := range map[string]answer{"plain": plain, "packed": packed, "page": page} {
 		if a.header.Get("Vary") != "Accept-Encoding" {
@@ -408,7 +408,7 @@ func TestExpiryEndsPageAndPlayback(t *testing.T) {
 	signed := regexp.MustCompile(`(?m)^http\S+$`).FindString(media.body)
 	page := w.send(http.MethodGet, v.path, "").want(200)
 	if !strings.Contains(page.body, "Available until") || page.header.Get("X-Robots-Tag") == "" {
-		t.Error("the page of an expiring video does not show its expiry or may be indexed, want the expiry and no indexing")
+		t.Error("the page of an expiring video does not show its expiry or allows indexing, want the expiry and no indexing")
 	}
 	viewers := playlistOf(page, "playlist")
 	w.send(http.MethodGet, signed, "").want(200)
@@ -437,7 +437,7 @@ func TestPlaylists(t *testing.T) {
 	playlist := w.get(v.id)["playbackUrl"].(string)
 	master := w.send(http.MethodGet, playlist, "").want(200)
 	if master.header.Get("Content-Type") != "application/vnd.apple.mpegurl; charset=utf-8" || master.header.Get("Access-Control-Allow-Origin") != "*" {
-		t.Errorf("master playlist with header %v, want its Content-Type and access for every origin", master.header)
+		t.Errorf("the master playlist has header %v, want its Content-Type and access for every origin", master.header)
 	}
 	names := regexp.MustCompile(`\S+?\.m3u8`).FindAllString(master.body, -1)
 	if len(names) != 3 {
@@ -452,7 +452,7 @@ func TestPlaylists(t *testing.T) {
 			}
 		}
 		if len(addresses) != 2 || addresses[0] != addresses[1] {
-			t.Fatalf("playlist %s has %d media URLs, want two equal ones:\n%s", name, len(addresses), media.body)
+			t.Fatalf("playlist %s has %d media URLs, want two identical URLs:\n%s", name, len(addresses), media.body)
 		}
 		u, err := url.Parse(addresses[0])
 		must(t, err)
@@ -460,7 +460,7 @@ func TestPlaylists(t *testing.T) {
 			t.Errorf("the media URL is %s, want a signed URL of an .mp4 file", u)
 		}
 		w.send(http.MethodGet, addresses[0], "").want(200)
-		w.send(http.MethodGet, u.Scheme+"://"+u.Host+u.Path, "").want(403) // without its signature, the object is not public
+		w.send(http.MethodGet, u.Scheme+"://"+u.Host+u.Path, "").want(403) // the URL needs its signature
 	}
 	if vtt := w.send(http.MethodGet, strings.Replace(playlist, "master.m3u8", "storyboard.vtt", 1), "").want(200); !strings.Contains(vtt.body, "#xywh=160,0,160,90") {
 		t.Errorf("the storyboard has no second frame:\n%s", vtt.body)
@@ -471,11 +471,11 @@ func TestPlaylists(t *testing.T) {
 	}
 	other := w.ready(`{}`)
 	for name, address := range map[string]string{
-		"changed token":          strings.Replace(playlist, "/hls/", "/hls/A", 1),
+		"tampered token":         strings.Replace(playlist, "/hls/", "/hls/A", 1),
 		"token of another video": strings.Replace(playlist, v.slug, other.slug, 1),
-		"token of a cookie":      w.base + v.path + "/hls/" + unlockValue(w.guess(v, "p")) + "/master.m3u8",
+		"token from a cookie":    w.base + v.path + "/hls/" + unlockValue(w.guess(v, "p")) + "/master.m3u8",
 		"missing token":          w.base + v.path + "/hls/x/master.m3u8",
-		"invented token":         w.base + v.path + "/hls/" + strings.Repeat("A", 400) + "/master.m3u8",
+		"made-up token":          w.base + v.path + "/hls/" + strings.Repeat("A", 400) + "/master.m3u8",
 	} {
 		if a := w.send(http.MethodGet, address, ""); a.status != 403 || a.code() != "FORBIDDEN" {
 			t.Errorf("%s: got %d %s, want 403 FORBIDDEN", name, a.status, a.body)
@@ -536,9 +536,9 @@ func TestSlowReadersOfALongPlaylistHoldLittleMemory(t *testing.T) {
 		conns = append(conns, conn)
 	}
 	if each := (procstat.Heap() - before) / readers; each > 256<<10 {
-		t.Errorf("a slow reader of %d KiB takes %d KiB of memory, want at most 256 KiB", len(whole.body)>>10, each>>10)
+		t.Errorf("a slow reader of %d KiB uses %d KiB of memory, want at most 256 KiB", len(whole.body)>>10, each>>10)
 	}
-	// The server has one goroutine for each connection. It ends with the write timeout.
+	// The server has one goroutine for each connection, which ends at the write timeout.
 	if more := runtime.NumGoroutine() - goroutines; more > readers+5 {
 		t.Errorf("%d readers use %d goroutines, want about one each", readers, more)
 	}
@@ -600,7 +600,7 @@ func TestViewsCountOncePerViewerAndDay(t *testing.T) {
 	watch("10.0.0.1", "a")
 	eventually(t, "view on the next day counted", func() bool { return w.get(v.id)["views"] == 4.0 })
 	if page := w.send(http.MethodGet, v.path, ""); !strings.Contains(page.body, "4 views") {
-		t.Error("the page does not contain the number of views, want 4 views")
+		t.Error("the page does not show the number of views, want 4 views")
 	}
 }
 
@@ -634,8 +634,8 @@ func TestOneNetworkMakesABoundedNumberOfViewers(t *testing.T) {
 		return counted() - before
 	}
 	one := func(ip string) func(int) string { return func(int) string { return ip } }
-	// One more viewer is counted for every 12 s that the requests take, and the counts are
-	// not exact. If a busy machine makes Redis seem unreachable, only half as many viewers
+	// One more viewer is counted for every 12 s that the requests take, and Redis counts only
+	// approximately. If a busy machine makes Redis seem unreachable, only half as many viewers
 	// are counted.
 	if n := watch(one("192.0.2.1"), "a"); n < 140 || n > 318 {
 		t.Errorf("counted %d viewers of one IPv4 address, want about 300", n)
@@ -715,7 +715,7 @@ func TestUnlistedPagesAreNotIndexed(t *testing.T) {
 	v := w.ready(`{"privacy":"unlisted","title":"Quiet"}`)
 	page := w.send(http.MethodGet, v.path, "").want(200)
 	if !strings.Contains(page.body, `content="noindex, nofollow"`) || page.header.Get("X-Robots-Tag") != "noindex, nofollow" || !strings.Contains(page.body, `og:title`) {
-		t.Errorf("the unlisted page has the header %v, want noindex and a preview", page.header)
+		t.Errorf("the unlisted page has header %v, want noindex and a preview", page.header)
 	}
 }
 
@@ -724,7 +724,7 @@ func TestErrorsOfPagesArePages(t *testing.T) {
 	w := newWorld(t)
 	page := w.send(http.MethodGet, "/v/unknown", "").want(404)
 	if !strings.Contains(page.body, "Nothing here") || page.header.Get("Content-Security-Policy") == "" {
-		t.Errorf("want a page about a missing video with a policy, got:\n%s", page.body)
+		t.Errorf("want a page about a missing video with a Content-Security-Policy, got:\n%s", page.body)
 	}
 	if a := w.send(http.MethodGet, "/v/unknown/session", "").want(404); a.code() != "VIDEO_NOT_FOUND" {
 		t.Error(a.body)

@@ -44,7 +44,7 @@ func TestASuspendedAccountsPagesEndBeforeTheCallReturns(t *testing.T) {
 		}
 	}
 	watch, own := playlistOf(page, "playlist"), w.get(v.id)["playbackUrl"].(string)
-	// Continuous requests make sure that the replica always has a fresh copy of the standing.
+	// Continuous requests ensure that the replica always has a fresh copy of the standing.
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -132,12 +132,12 @@ func TestATakedownIsTheOperatorsToLift(t *testing.T) {
 		t.Errorf("the second TakeDown returned %+v and error %v, want the current takedown tkd_1", again, err)
 	}
 	must(t, w.auth.Lift(t.Context(), tenant.Takedown{ID: "tkd_2", RecordID: v.id}))
-	w.send(http.MethodGet, v.path, "").want(410) // not the current takedown, so it has no effect
+	w.send(http.MethodGet, v.path, "").want(410) // tkd_2 is not the current takedown
 	must(t, w.auth.Lift(t.Context(), took))
 	must(t, w.auth.Lift(t.Context(), took))
 	w.send(http.MethodGet, v.path, "").want(200)
 
-	// auth lost the answer, so it knows only the URL of the order.
+	// auth lost the response, so it knows only the URL in the order.
 	order.Target = tenant.Target{URL: v.share}
 	_, err = w.auth.TakeDown(t.Context(), order)
 	must(t, err)
@@ -173,7 +173,7 @@ func TestAnErasedAccountLeavesNothing(t *testing.T) {
 	if erased, err := w.auth.Erased(t.Context(), "acc_a"); err != nil || erased {
 		t.Fatalf("Erased right after the order returned %v and error %v, want false", erased, err)
 	}
-	// A loop that is restarted resumes where it stopped.
+	// A restarted loop resumes where it stopped.
 	for range 3 {
 		ctx, cancel := context.WithCancel(context.Background())
 		time.AfterFunc(300*time.Millisecond, cancel)
@@ -201,24 +201,24 @@ func TestAnErasedAccountLeavesNothing(t *testing.T) {
 	}
 	for _, id := range []string{gone.id, done.id, busy.id} {
 		if left := append(w.objects("videos/"+id), w.objects("uploads/"+id)...); len(left) != 0 {
-			t.Errorf("storage still has %v, want no object", left)
+			t.Errorf("storage still contains %v, want no objects", left)
 		}
 	}
 	for _, c := range []string{"videos", "videoPurges", "videoExternalIds", "jobs", "videoSlugs"} {
 		docs, err := w.db.Collection(c).Documents(t.Context()).GetAll()
 		must(t, err)
 		for _, d := range docs {
-			// A tombstone has only the video's id and times.
+			// A tombstone contains only the video's id and times.
 			if fields := slices.Sorted(maps.Keys(d.Data())); c == "videoPurges" && slices.Equal(fields, []string{"due", "late", "since", "until"}) {
 				continue
 			}
 			if text := fmt.Sprint(d.Ref.ID, d.Data()); strings.Contains(text, "acc_a") || strings.Contains(text, done.id) || strings.Contains(text, busy.id) || strings.Contains(text, gone.id) {
-				t.Errorf("collection %s still has %s, want no trace of the account", c, text)
+				t.Errorf("collection %s still contains %s, want no trace of the account", c, text)
 			}
 		}
 	}
 	if _, err := w.db.Collection("videoSlugs").Doc(done.slug).Get(t.Context()); err != nil {
-		t.Errorf("look-up of the slug returned %v, want it reserved after the erasure", err)
+		t.Errorf("looking up the slug returned %v, want it reserved after the erasure", err)
 	}
 	w.as("acc_b", http.MethodGet, "/"+stranger, "").want(200)
 	if erased, err := w.auth.Erased(t.Context(), "acc_never"); err != nil || erased {
@@ -272,7 +272,7 @@ func TestAnExportHasEachVideoOnce(t *testing.T) {
 		must(t, json.Unmarshal([]byte(line), &item))
 		id := item.Data["id"].(string)
 		if item.Type != "video" || !want[id] {
-			t.Errorf("the export has the line %s, want each video once", line)
+			t.Errorf("the export contains the line %s, want each video once", line)
 		}
 		delete(want, id)
 		if id == v.id {
@@ -280,7 +280,7 @@ func TestAnExportHasEachVideoOnce(t *testing.T) {
 		}
 	}
 	if len(want) != 0 {
-		t.Errorf("the export lacks the videos %v", want)
+		t.Errorf("the export is missing the videos %v, want every video", want)
 	}
 }
 
@@ -291,7 +291,7 @@ func TestWhatIsCommittedAfterAnErasureIsErasedToo(t *testing.T) {
 	w.loop("sweep")
 	keepertest.TakesWhatIsCommittedLate(t, keepertest.Service{
 		Holder: w.auth, Account: "acc_a", Forward: w.clock.Advance,
-		// The key is still valid here: the test's auth does not know of the erasure.
+		// The key is still valid here: the test's auth does not know about the erasure.
 		Commit: func() { w.create(`{}`) },
 		Left: func() int {
 			found, err := w.db.Collection("videos").Documents(t.Context()).GetAll()

@@ -45,7 +45,7 @@ type world struct {
 	t       *testing.T
 	base    string
 	uploads string
-	push    string // the JSON API of storage, which publishes the keys that sign pushes
+	push    string // storage's JSON API, which also publishes the keys that verify push tokens
 	client  *http.Client
 	svc     *boot.Service
 	store   *storage.Server
@@ -164,8 +164,8 @@ func newWorld(t *testing.T, options ...option) *world {
 	return w
 }
 
-// meet makes the service's first calls to its database, as [boot.Warm] does, so tests do not
-// count those calls. If the database is down, the service makes these calls later.
+// meet makes the service's first calls to its database, as [boot.Warm] does, so that tests do not
+// count them. If the database is down, the service makes these calls later.
 func meet(t testing.TB, svc *boot.Service) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -196,7 +196,7 @@ func (w *world) replica() *world {
 	return &other
 }
 
-// config returns a configuration like in production, with limits that tests can reach.
+// config returns a production-like configuration with limits that tests can reach.
 func (w *world) config() videos.Config {
 	return videos.Config{
 		Config: backing.Config{
@@ -227,7 +227,7 @@ func (w *world) loop(name string) {
 	w.t.Fatalf("the service has no loop %q", name)
 }
 
-// answer is a response with its whole body.
+// answer is a response and its whole body.
 type answer struct {
 	t      *testing.T
 	status int
@@ -239,7 +239,7 @@ func (a answer) json() map[string]any {
 	a.t.Helper()
 	var m map[string]any
 	if err := json.Unmarshal([]byte(a.body), &m); err != nil {
-		a.t.Fatalf("response %d with body %q is not JSON: %v", a.status, a.body, err)
+		a.t.Fatalf("response %d with body %q is not valid JSON: %v", a.status, a.body, err)
 	}
 	return m
 }
@@ -378,11 +378,11 @@ func (w *world) ready(body string) made {
 	v := w.create(body)
 	w.put(v, "a film")
 	if s := w.get(v.id)["status"]; s != "processing" {
-		w.t.Fatalf("after the upload the status is %v, want processing", s)
+		w.t.Fatalf("status after the upload = %v, want processing", s)
 	}
 	w.work(v.id, nil)
 	if s := w.get(v.id)["status"]; s != "ready" {
-		w.t.Fatalf("after the job the status is %v, want ready", s)
+		w.t.Fatalf("status after the job = %v, want ready", s)
 	}
 	return v
 }

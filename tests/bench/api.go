@@ -100,7 +100,7 @@ func benchAPI(ctx context.Context) error {
 	return nil
 }
 
-// idleShares returns the share of a processor that each system uses without requests.
+// idleShares returns the share of a processor that each system uses while idle.
 func idleShares(ctx context.Context, systems []*server) ([]float64, error) {
 	const length = 4 * time.Second
 	before, err := usedBy(systems)
@@ -130,7 +130,7 @@ func usedBy(systems []*server) ([]float64, error) {
 	return used, nil
 }
 
-// apiCall is one kind of API call. Every system has the same state for it.
+// apiCall is one kind of API call. All systems are prepared for it in the same way.
 type apiCall struct {
 	name         string
 	want         int
@@ -204,8 +204,8 @@ func (s *server) measure(ctx context.Context, op *apiCall, n int) (callCost, err
 			return callCost{}, fmt.Errorf("%s returned %d, want %d", op.name, status, op.want)
 		}
 	}
-	// The events get their positions in the feed later, in one commit per second. This is also part
-	// of the cost.
+	// Events get their feed positions later, in one commit per second. That work is also part of
+	// the cost.
 	if err := pause(ctx, 2500*time.Millisecond); err != nil {
 		return callCost{}, err
 	}

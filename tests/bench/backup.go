@@ -22,7 +22,7 @@ import (
 	"github.com/linkreel/linkreel/services/standalone"
 )
 
-// The load during a backup, per second.
+// Requests per second during a backup.
 const (
 	backupVisits = 500
 	backupWrites = 50
@@ -32,7 +32,7 @@ const (
 var filesOfVideo = map[string]int{"480.mp4": 2 << 20, "720.mp4": 4 << 20, "1080.mp4": 6 << 20, "poster.jpg": 60 << 10, "storyboard.jpg": 200 << 10}
 
 // benchBackup measures a backup of 100,000 links and 200 videos while links are visited and
-// created, then the next backup, and then a restore until the first redirect.
+// created, then the next backup, and then a restore up to the first redirect.
 func benchBackup(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "linkreel-bench-")
 	if err != nil {
@@ -100,21 +100,21 @@ func benchBackup(ctx context.Context) error {
 		return err
 	}
 	rto := time.Since(began)
-	fmt.Printf("\n%-22s %8s %10s %12s %14s %14s %14s\n", "", "seconds", "written", "its CPU s", "server CPU s/s", "redirect p99", "create p99")
+	fmt.Printf("\n%-22s %8s %10s %12s %14s %14s %14s\n", "", "seconds", "written", "own CPU s", "server CPU s/s", "redirect p99", "create p99")
 	for _, f := range rows {
 		fmt.Printf("%-22s %8.1f %10s %12.1f %14.2f %14s %14s\n", f.what, f.took.Seconds(), megabytes(f.written), f.own.Seconds(),
 			f.server.Seconds()/f.took.Seconds(), f.visits.Round(10*time.Microsecond), f.writes.Round(10*time.Microsecond))
 	}
 	fmt.Printf("%-22s %8.1f %10s %12.1f\n", "restore", took.Seconds(), "", (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds())
-	fmt.Printf("RTO: %.1f s from the restore's begin to the first redirect.\n", rto.Seconds())
-	fmt.Printf("RPO: what changed since the last backup began, which is the pause between backups and the %.1f s of the next one.\n", rows[2].took.Seconds())
+	fmt.Printf("RTO: %.1f s from the start of the restore to the first redirect.\n", rto.Seconds())
+	fmt.Printf("RPO: the changes since the last backup began, that is, the interval between backups plus %.1f s for the next backup.\n", rows[2].took.Seconds())
 	return nil
 }
 
 // manyVideos is the default of BENCH_VIDEOS.
 const manyVideos = 200
 
-// figures are the figures of one row.
+// figures holds the measurements of one row.
 type figures struct {
 	what           string
 	took           time.Duration
@@ -123,7 +123,7 @@ type figures struct {
 	visits, writes time.Duration // p99
 }
 
-// beside loads the server while do runs.
+// beside sends requests to the server while do runs.
 func (s *server) beside(ctx context.Context, paths []string, do func() (*exec.Cmd, error)) (f figures, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -145,7 +145,7 @@ func (s *server) beside(ctx context.Context, paths []string, do func() (*exec.Cm
 			}
 			defer resp.Body.Close()
 			if resp.StatusCode != http.StatusFound {
-				return fmt.Errorf("a redirect answers %s", resp.Status)
+				return fmt.Errorf("a redirect returned %s, want 302", resp.Status)
 			}
 			return nil
 		})
@@ -155,7 +155,7 @@ func (s *server) beside(ctx context.Context, paths []string, do func() (*exec.Cm
 			var out struct{}
 			code, err := s.call(ctx, http.MethodPost, "/api/v1/links", map[string]string{"url": fmt.Sprintf("https://example.com/late/%d", i)}, &out)
 			if err == nil && code != http.StatusCreated {
-				err = fmt.Errorf("a create answers %d", code)
+				err = fmt.Errorf("a create returned %d, want 201", code)
 			}
 			return err
 		})
@@ -236,8 +236,8 @@ func serveRestore(ctx context.Context) error {
 	return standalone.Restore(ctx, io.Discard, standalone.RestoreOptions{Dir: os.Getenv("BENCH_BACKUPS")})
 }
 
-// serveEmbedded runs a whole stack on its own data directory. It fills a new directory with the
-// files of videos.
+// serveEmbedded runs a whole stack on its own data directory. It fills a new directory with video
+// files.
 func serveEmbedded(ctx context.Context) error {
 	dir := os.Getenv("BENCH_DIR")
 	if _, err := os.Stat(filepath.Join(dir, "firestore.db")); errors.Is(err, os.ErrNotExist) {
@@ -246,7 +246,7 @@ func serveEmbedded(ctx context.Context) error {
 		}
 	}
 	s, err := standalone.Start(ctx, standalone.Config{DataDir: dir, StackFile: filepath.Join(dir, "stack.json"), Env: map[string]string{
-		"LINKREEL_RATE_LIMITS": "enterprise:6000000", "LINKREEL_JANITOR_EVERY": "0", // the janitor would remove the files, because no record names them
+		"LINKREEL_RATE_LIMITS": "enterprise:6000000", "LINKREEL_JANITOR_EVERY": "0", // the janitor would remove the files, because no record refers to them
 	}})
 	if err != nil {
 		return err
@@ -261,7 +261,7 @@ func serveEmbedded(ctx context.Context) error {
 	return s.Close()
 }
 
-// fillObjects stores the files of videos. Their bytes are random, so nothing can compress them.
+// fillObjects stores video files. Their bytes are random, so that they cannot be compressed.
 func fillObjects(ctx context.Context, dir string, videos int) error {
 	s, err := storage.Open(storage.Options{Dir: dir, Buckets: []string{"linkreel-media"}})
 	if err != nil {
@@ -275,7 +275,7 @@ func fillObjects(ctx context.Context, dir string, videos int) error {
 			req := httptest.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("http://localhost/upload/storage/v1/b/linkreel-media/o?uploadType=media&name=videos/vid_%d/1-1/%s", i, name), bytes.NewReader(b))
 			w := httptest.NewRecorder()
 			if api.ServeHTTP(w, req); w.Code != http.StatusOK {
-				return errors.Join(fmt.Errorf("store a file: %d %s", w.Code, w.Body), s.Close())
+				return errors.Join(fmt.Errorf("storing a file returned %d: %s", w.Code, w.Body), s.Close())
 			}
 		}
 	}

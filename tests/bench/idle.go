@@ -43,7 +43,8 @@ type release struct {
 }
 
 // benchIdle counts the Firestore queries, spans and log lines per minute of an installation. It
-// counts first without requests, and then with 600 API calls and 3,000 redirects per minute.
+// counts first while the installation is idle, and then during 600 API calls and 3,000 redirects
+// per minute.
 func benchIdle(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "linkreel-bench-")
 	if err != nil {
@@ -99,7 +100,7 @@ func measureRest(ctx context.Context, bin, dir, commit string) error {
 	defer r.stop()
 	minutes := float64(setting("BENCH_IDLE_SECONDS", 120)) / 60
 	fmt.Printf("%s, per minute:\n", cmp.Or(commit, "this tree"))
-	if err := pause(ctx, 15*time.Second); err != nil { // every loop starts with a round
+	if err := pause(ctx, 15*time.Second); err != nil { // skip the first iteration of every loop
 		return err
 	}
 	r.reset()
@@ -216,8 +217,8 @@ func (r *release) openStores(ctx context.Context, dir string) ([]string, error) 
 	}, nil
 }
 
-// start starts a process and counts its output lines: log lines, and spans, which begin with their
-// name.
+// start starts a process and counts its output lines. A line is a log line, or a span if it begins
+// with the span's name.
 func (r *release) start(ctx context.Context, program, name string, env []string) error {
 	cmd := exec.CommandContext(ctx, program)
 	cmd.Env = append(os.Environ(), env...)
@@ -280,7 +281,7 @@ func (r *release) print(what string, minutes float64) {
 		float64(sum.Spans)/minutes, float64(sum.Lines)/minutes, float64(sum.Bytes)/minutes, float64(queries)/minutes, float64(queries)/minutes/60, strings.Join(of, ", "))
 }
 
-// work makes 600 API calls and 3,000 redirects, distributed over a minute.
+// work makes 600 API calls and 3,000 redirects, spread over a minute.
 func (r *release) work(ctx context.Context) error {
 	var slug string
 	client := &http.Client{Timeout: 10 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}

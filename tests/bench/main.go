@@ -19,14 +19,14 @@
 //	workers    two workers with one processor each against one worker
 //	go         the Go benchmarks of hot paths
 //
-// Without arguments it runs all parts. BENCH_ROUNDS (5; 9 for rules) and BENCH_SECONDS (3) set the
-// number and length of rounds. BENCH_PROFILES is a directory for CPU profiles of the redirect, rules
-// and api rounds; each round overwrites the previous profile. BENCH_BASELINE=<commit> also builds that
-// commit and measures redirect, rules and api of both in alternating rounds. BENCH_LINKS (100,000) is
-// the number of links for redirect, rules and backup, and BENCH_VIDEOS (200) is the number of videos
-// for backup. BENCH_IDLE_SECONDS (120) is the duration of idle without requests, and
-// BENCH_SAMPLE_RATIO (1) is the share of recorded traces. BENCH_CALL=create,search measures only these
-// calls of api; a search finds the links that create has made.
+// Without arguments, it runs all parts. BENCH_ROUNDS (5; 9 for rules) and BENCH_SECONDS (3) set the
+// number and length of rounds. BENCH_PROFILES is a directory for CPU profiles of the redirect,
+// rules and api rounds; each round overwrites the previous profile. BENCH_BASELINE=<commit> also
+// builds that commit and measures redirect, rules and api of both in alternating rounds.
+// BENCH_LINKS (100,000) is the number of links for redirect, rules and backup, and BENCH_VIDEOS
+// (200) is the number of videos for backup. BENCH_IDLE_SECONDS (120) is how long idle runs without
+// requests, and BENCH_SAMPLE_RATIO (1) is the share of recorded traces. BENCH_CALL=create,search
+// measures only these calls of api; a search finds the links that create has made.
 package main
 
 import (

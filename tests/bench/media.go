@@ -34,7 +34,8 @@ func benchLadder(ctx context.Context) error {
 	return goTest(ctx, "./services/transcoding-worker/internal/ladder", "BenchmarkAgainstFFmpeg", strconv.Itoa(setting("BENCH_ROUNDS", 5))+"x")
 }
 
-// source creates a clip that resembles a recording: it moves and is not too easy to encode.
+// source creates a clip that resembles a recording: it contains motion and is not trivial to
+// encode.
 func source(ctx context.Context, path, size string, seconds int, args ...string) error {
 	all := []string{"-nostdin", "-v", "error", "-f", "lavfi", "-i", fmt.Sprintf("testsrc2=s=%s:r=30:d=%d", size, seconds),
 		"-f", "lavfi", "-i", fmt.Sprintf("sine=f=440:r=48000:d=%d", seconds),
@@ -74,7 +75,7 @@ func benchFirstPlay(ctx context.Context) error {
 		}
 		took = append(took, t.Seconds())
 	}
-	fmt.Printf("fast path, 60 s at 1280x720, %d MiB: ready %.2f s after the upload's end, at most %.2f s\n",
+	fmt.Printf("fast path, 60 s at 1280x720, %d MiB: ready %.2f s after the end of the upload (maximum %.2f s)\n",
 		len(file)>>20, median(took), sorted(took)[len(took)-1])
 	return nil
 }

@@ -39,7 +39,7 @@ type contender struct {
 	server *server // the server to profile
 
 	answered int64
-	resting  time.Duration // CPU time used without requests
+	resting  time.Duration // CPU time used while idle
 	rested   time.Duration // duration of that measurement
 	rounds   []round
 	p99      []time.Duration
@@ -53,7 +53,7 @@ type round struct {
 	cpu     time.Duration
 }
 
-// idle returns the share of a processor that the contender uses without requests.
+// idle returns the share of a processor that the contender uses while idle.
 func (c *contender) idle() float64 { return c.resting.Seconds() / c.rested.Seconds() }
 
 // perRequest returns the CPU time of a redirect in each round, in µs. The cost does not include the
@@ -111,7 +111,7 @@ func benchRedirect(ctx context.Context) error {
 		{name: "bare Fiber", addr: fiber.Short, pids: []int{fiber.pid}, path: func(int, int) string { return "/hot" }},
 		{name: "linkreel, one hot link", addr: sys.Short, pids: sys.linkPids(), server: sys, path: func(int, int) string { return hot }},
 		{name: fmt.Sprintf("linkreel, %d links by Zipf", many), addr: sys.Short, pids: sys.linkPids(), server: sys, path: zipf, warm: drawn},
-		{name: "Fiber, HINCRBY a visit", addr: hour.Short, pids: hour.linkPids(), path: func(int, int) string { return "/hot" }},
+		{name: "Fiber, HINCRBY per visit", addr: hour.Short, pids: hour.linkPids(), path: func(int, int) string { return "/hot" }},
 	}
 	var oldBefore int64
 	if old != nil {
@@ -191,7 +191,7 @@ func ratios(a, b []float64) []float64 {
 	return sorted(r)
 }
 
-// rest measures the CPU time that contenders use without requests.
+// rest measures the CPU time that contenders use while idle.
 func rest(ctx context.Context, group []*contender) error {
 	const length = 8 * time.Second
 	before, err := cpu(group)
@@ -261,8 +261,8 @@ func takeTurns(ctx context.Context, group []*contender, keep bool) error {
 			p99[i] = append(p99[i], slow)
 		}
 	}
-	// The flusher's work for these clicks is part of their cost. After many links it pauses for
-	// four seconds before it counts more.
+	// Wait for the flusher, because its work for these clicks is part of their cost. After flushing
+	// many links, it pauses for four seconds.
 	if err := pause(ctx, 7*time.Second); err != nil {
 		return err
 	}
@@ -303,7 +303,8 @@ func (s *server) profile(ctx context.Context, path string, length time.Duration)
 	}
 }
 
-// drawZipf returns a function that draws paths to request, and a list with each drawn path once.
+// drawZipf returns a function that draws paths to request, and a list of the distinct paths that it
+// draws.
 func drawZipf(slugs []string) (path func(worker, n int) string, drawn []string) {
 	const draws = 1 << 16
 	z := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.1, 1, uint64(len(slugs)-1))
@@ -315,10 +316,10 @@ func drawZipf(slugs []string) (path func(worker, n int) string, drawn []string) 
 	return func(worker, n int) string { return paths[(worker*7919+n)%draws] }, drawn
 }
 
-// visitOnce sends a HEAD request for each path. Such a request does not count as a click.
+// visitOnce sends a HEAD request for each path. HEAD requests do not count as clicks.
 func visitOnce(ctx context.Context, addr string, paths []string) error {
-	// This must be fast, because a server refreshes old cache entries in the background. Otherwise
-	// it would refresh them during the round.
+	// This must be fast. A server refreshes old cache entries in the background, and a slow pass
+	// would cause refreshes during the round.
 	const visitors = 16
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, Transport: &http.Transport{MaxIdleConnsPerHost: visitors}}
 	defer client.CloseIdleConnections()
@@ -356,7 +357,7 @@ type server struct {
 	calls  int    // number of calls so far; it makes the bodies distinct
 }
 
-// ready is the output of a child process when it is ready.
+// ready is the message that a child process prints when it is ready.
 type ready struct {
 	Short, Base, Control, Key string
 	Firestore                 string
@@ -552,7 +553,7 @@ func (s *server) clicks(ctx context.Context) (n int64, err error) {
 	return n, s.control(ctx, "/clicks", &n)
 }
 
-// reconcile checks that exactly the answered redirects were counted.
+// reconcile checks that the number of counted clicks equals the number of redirects served.
 func (s *server) reconcile(ctx context.Context, before, answered int64) error {
 	var now int64
 	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {

@@ -11,7 +11,7 @@ import (
 
 // benchRules compares plain links, and a link with 20 rules, with the baseline's plain links.
 // Without a baseline, it compares them with plain links of a second system of this tree. This shows
-// the precision of the figures.
+// how precise the figures are.
 func benchRules(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "linkreel-bench-")
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 )
 
 // The test kills the real program three times with SIGKILL while it sends a part. Each time, the
-// same command resumes at storage's offset and sends no part twice. At the end the video is ready.
+// same command resumes at the offset that storage reports and sends no part twice. At the end, the
+// video must be ready.
 func TestUploadKilledThreeTimesEndsReady(t *testing.T) {
 	t.Parallel()
 	s := realStack(t)
@@ -46,7 +47,7 @@ func TestUploadKilledThreeTimesEndsReady(t *testing.T) {
 			case err := <-ended:
 				t.Fatalf("run %d exited before the kill: %v", kill+1, err)
 			case <-limit:
-				t.Fatalf("run %d made %d calls of the upload session, want at least 4", kill+1, sessions())
+				t.Fatalf("run %d made %d calls to the upload session, want at least 4", kill+1, sessions())
 			case <-time.After(5 * time.Millisecond): // poll the other process
 			}
 		}
@@ -65,15 +66,15 @@ func TestUploadKilledThreeTimesEndsReady(t *testing.T) {
 	}
 	var v client.Video
 	if err := json.Unmarshal(out.Bytes(), &v); err != nil || v.Status != "ready" || v.Title != "film" {
-		t.Errorf("the last run printed %[2]s (%[1]v), want the ready video film", err, out.String())
+		t.Errorf("the last run printed %[2]s (%[1]v), want the video film with the status ready", err, out.String())
 	}
 	if !strings.Contains(errs.String(), "resuming "+v.ID) {
-		t.Errorf("the last run printed %q, want that it resumes the upload", errs.String())
+		t.Errorf("the last run printed %q, want a message that the upload resumes", errs.String())
 	}
-	// Each killed run sent two parts, so one query and two parts remain. Storage may have kept a
-	// piece of an interrupted part. The remaining parts are then split differently.
+	// Each killed run sent two parts, so one query and two parts remain. Storage may have kept part
+	// of the data of an interrupted request. The rest is then split differently.
 	if got := sessions(); got > 1+parts-3*2+1 {
-		t.Errorf("the last run made %d calls of the upload session, want about %d", got, 1+parts-3*2)
+		t.Errorf("the last run made %d calls to the upload session, want about %d", got, 1+parts-3*2)
 	}
 }
 

@@ -57,7 +57,7 @@ func realStack(t *testing.T) *standalone.Stack {
 		t.Fatal(err)
 	}
 	s, err := standalone.Start(context.Background(), standalone.Config{DataDir: t.TempDir(), Log: log, Env: map[string]string{
-		"DNS_RESOLVER":               "127.0.0.1:9", // no lookup leaves this machine
+		"DNS_RESOLVER":               "127.0.0.1:9", // no DNS query leaves this machine
 		"LINKREEL_FIRESTORE_TIMEOUT": "9s",          // on a busy machine, Firestore is slow but not unreachable
 	}})
 	if err != nil {
@@ -71,7 +71,7 @@ func realStack(t *testing.T) *standalone.Stack {
 	return s
 }
 
-// These are the results of tools in the form that an assistant gets.
+// These are the results of tools as an assistant receives them.
 type (
 	link struct {
 		ID, ShortURL, Slug, DestinationURL, Title, Status, CreatedAt, ExpiresAt string
@@ -86,7 +86,7 @@ type (
 	}
 )
 
-// The test has a whole conversation with the real program over its pipes, against a real system.
+// The test holds a whole conversation with the real program over its pipes, against a real system.
 func TestAssistantConversation(t *testing.T) {
 	t.Parallel()
 	s := realStack(t)
@@ -118,7 +118,7 @@ func TestAssistantConversation(t *testing.T) {
 		clitest.Good[link](k, "create_link", clitest.Args{"url": fmt.Sprintf("https://example.com/more/%d", i)})
 	}
 	if found := clitest.Good[found](k, "find_links", clitest.Args{"text": "SPRING"}); len(found.Links) != 1 || found.Links[0].ID != made.ID || found.NextCursor != "" {
-		t.Errorf("find_links returned %+v, want the created link and no further page", found)
+		t.Errorf("find_links returned %+v, want the created link and no next page", found)
 	}
 	var walked []string
 	for cursor := ""; ; {
@@ -171,7 +171,7 @@ func TestAssistantConversation(t *testing.T) {
 	answers := k.Answers()
 	for _, secret := range []string{s.Keys["business"], "lr_live_", "X-Goog-Signature", "upload_id", "never to be repeated", s.AdminToken} {
 		if strings.Contains(answers, secret) {
-			t.Errorf("the server's responses contain %q", secret)
+			t.Errorf("the server's responses contain %q, which is secret", secret)
 		}
 	}
 }

@@ -24,8 +24,8 @@ import (
 const answersFile = "LINKREEL_MCP_ANSWERS"
 
 // task is a request to an assistant: a sentence, the tool for it, the tool's arguments, and a check
-// of the result. In these texts, https://s.example/ represents the deployment's short host, and
-// vid_tour and similar names represent the IDs of videos.
+// of the result. In a task, https://s.example/ stands for the deployment's short host, and vid_tour
+// and similar names stand for the IDs of videos.
 type task struct {
 	sentence string
 	tool     string
@@ -43,7 +43,8 @@ type world struct {
 
 type list = []any
 
-// shows checks that the tool's response contains all texts, but no text that begins with "!".
+// shows checks that the tool's response contains every text, except that a text with the prefix "!"
+// must be absent.
 func shows(texts ...string) func(*world, string) error {
 	return func(w *world, said string) error {
 		for _, text := range texts {
@@ -123,7 +124,7 @@ func videoHas(name string, must func(*client.Video, *client.VideoAccess) bool) f
 	}
 }
 
-// in reports whether a time is about d after the current time.
+// in reports whether a time is about d from now.
 func in(at *client.Time, d time.Duration) bool {
 	return at != nil && time.Until(at.Time()) > d-10*time.Minute && time.Until(at.Time()) < d+10*time.Minute
 }
@@ -149,12 +150,12 @@ var tasks = []task{
 		})},
 	{"Make a short link to https://example.com/vip that asks its visitors for the password opensesame.", "create_link", clitest.Args{"url": "https://example.com/vip", "password": "opensesame"},
 		to("https://example.com/vip", func(l *client.Link) bool { return l.HasPassword })},
-	{"Make a short link to https://example.com/offer that ends after 100 clicks. Whoever comes later should be sent to https://example.com/over.", "create_link",
+	{"Make a short link to https://example.com/offer that ends after 100 clicks. After that, send visitors to https://example.com/over.", "create_link",
 		clitest.Args{"url": "https://example.com/offer", "maxClicks": 100, "expiredUrl": "https://example.com/over"},
 		to("https://example.com/offer", func(l *client.Link) bool {
 			return l.MaxClicks != nil && *l.MaxClicks == 100 && is(l.ExpiredURL, "https://example.com/over")
 		})},
-	{"Make a short link to https://example.com/home with the slug geo. Visitors whose browser prefers German or Danish should get to https://example.com/de instead.", "create_link",
+	{"Make a short link to https://example.com/home with the slug geo. Visitors whose browser prefers German or Danish should be sent to https://example.com/de instead.", "create_link",
 		clitest.Args{"url": "https://example.com/home", "slug": "geo", "rules": list{clitest.Args{"name": "north", "when": clitest.Args{"language": list{"de", "da"}}, "url": "https://example.com/de"}}},
 		linkIs("geo", func(l *client.Link) bool {
 			return len(l.Rules) == 1 && l.Rules[0].URL == "https://example.com/de" && slices.Equal(slices.Sorted(slices.Values(l.Rules[0].When.Language)), []string{"da", "de"})
@@ -162,7 +163,7 @@ var tasks = []task{
 	{"Make a short link to https://example.com/a with the slug ab-test that sends half of its visitors to https://example.com/b.", "create_link",
 		clitest.Args{"url": "https://example.com/a", "slug": "ab-test", "rules": list{clitest.Args{"name": "b", "when": clitest.Args{"percent": 50}, "url": "https://example.com/b"}}},
 		linkIs("ab-test", func(l *client.Link) bool { return len(l.Rules) == 1 && l.Rules[0].When.Percent == 50 })},
-	{"Make a short link to https://example.com/docs with the slug docs-all. What visitors add behind the slug, both path and query, should be passed on.", "create_link",
+	{"Make a short link to https://example.com/docs with the slug docs-all. Anything that visitors add after the slug, both path and query, should be passed on.", "create_link",
 		clitest.Args{"url": "https://example.com/docs", "slug": "docs-all", "forwardQuery": true, "forwardPath": true},
 		linkIs("docs-all", func(l *client.Link) bool { return l.ForwardPath && l.ForwardQuery })},
 	{"Make a short link to https://example.com/contract. In our CRM it has the id crm-900; store that.", "create_link", clitest.Args{"url": "https://example.com/contract", "externalId": "crm-900"},
@@ -172,7 +173,7 @@ var tasks = []task{
 		to("https://example.com/news", func(l *client.Link) bool { return is(l.OGTitle, "Big news") && is(l.OGDescription, "Read it first") })},
 	{"Make a short link to https://example.com/moved, a permanent redirect with status 301.", "create_link", clitest.Args{"url": "https://example.com/moved", "redirectType": 301},
 		to("https://example.com/moved", func(l *client.Link) bool { return l.RedirectType == 301 })},
-	{"Make a short link to https://example.com/launch that begins to work on 1 March 2037 at 00:00 UTC.", "create_link", clitest.Args{"url": "https://example.com/launch", "starts": "2037-03-01T00:00:00Z"},
+	{"Make a short link to https://example.com/launch that starts working on 1 March 2037 at 00:00 UTC.", "create_link", clitest.Args{"url": "https://example.com/launch", "starts": "2037-03-01T00:00:00Z"},
 		to("https://example.com/launch", func(l *client.Link) bool { return l.Status == "scheduled" })},
 	{"Is the slug news-june still free?", "check_slug", clitest.Args{"slug": "news-june"}, shows(`"available":false`)},
 	{"Show me the links with the tag newsletter.", "find_links", clitest.Args{"tags": list{"newsletter"}}, shows("https://s.example/news-june", "https://s.example/news-july", "!autumn-fair")},
@@ -185,31 +186,31 @@ var tasks = []task{
 		}
 		return nil
 	}},
-	{"Do we have short links that lead to shop.example.net?", "find_links", clitest.Args{"text": "shop.example.net"}, shows("https://s.example/shop", "!news-june")},
-	{"Where does https://s.example/news-june lead?", "get_link", clitest.Args{"id": "https://s.example/news-june"}, shows("https://example.com/june")},
+	{"Do we have any short links to shop.example.net?", "find_links", clitest.Args{"text": "shop.example.net"}, shows("https://s.example/shop", "!news-june")},
+	{"Where does https://s.example/news-june redirect to?", "get_link", clitest.Args{"id": "https://s.example/news-june"}, shows("https://example.com/june")},
 	{"When does the link with the slug u-noexp2 expire?", "get_link", clitest.Args{"id": "u-noexp2"}, shows(`"expiresAt":"2037-05-01`)},
-	{"How many clicks did https://s.example/news-july have on each day from 1 to 3 November 2026?", "link_stats",
+	{"How many clicks did https://s.example/news-july get on each day from 1 to 3 November 2026?", "link_stats",
 		clitest.Args{"id": "https://s.example/news-july", "from": "2026-11-01", "to": "2026-11-03"}, shows(`"date":"2026-11-01"`, `"date":"2026-11-03"`, `!"date":"2026-11-04"`)},
 	{"From which countries do the visitors of the link autumn-fair come?", "link_stats", clitest.Args{"id": "autumn-fair"}, shows(`"countries"`)},
-	{"Where would https://s.example/app lead somebody with an iPhone?", "explain_link", clitest.Args{"id": "https://s.example/app", "device": "phone", "system": "ios"}, shows("https://apps.example.com/ios")},
-	{"Where would https://s.example/app lead somebody at a desktop computer with Windows?", "explain_link",
+	{"Where would https://s.example/app take somebody with an iPhone?", "explain_link", clitest.Args{"id": "https://s.example/app", "device": "phone", "system": "ios"}, shows("https://apps.example.com/ios")},
+	{"Where would https://s.example/app take somebody on a Windows desktop computer?", "explain_link",
 		clitest.Args{"id": "https://s.example/app", "device": "desktop", "system": "windows"}, shows("https://example.com/app", "!apps.example.com")},
-	{"Where will https://s.example/summer lead a visitor with a German browser on 1 July 2037?", "explain_link",
+	{"Where will https://s.example/summer take a visitor with a German browser on 1 July 2037?", "explain_link",
 		clitest.Args{"id": "https://s.example/summer", "language": "de", "at": "2037-07-01"}, shows("https://example.com/sommer")},
-	{"Let the link u-dest lead to https://example.com/new.", "update_link", clitest.Args{"id": "u-dest", "url": "https://example.com/new"},
+	{"Change the destination of the link u-dest to https://example.com/new.", "update_link", clitest.Args{"id": "u-dest", "url": "https://example.com/new"},
 		linkIs("u-dest", func(l *client.Link) bool { return l.DestinationURL == "https://example.com/new" })},
 	{"Give the link u-title the title Winter 2037.", "update_link", clitest.Args{"id": "u-title", "title": "Winter 2037"},
 		linkIs("u-title", func(l *client.Link) bool { return l.Title == "Winter 2037" })},
 	{"Add the tag urgent to the link u-tag. It should keep its other tags.", "update_link", clitest.Args{"id": "u-tag", "addTags": list{"urgent"}}, linkIs("u-tag", tagged("keep", "urgent"))},
-	{"Take the tag draft off the link u-untag.", "update_link", clitest.Args{"id": "u-untag", "removeTags": list{"draft"}}, linkIs("u-untag", tagged("keep"))},
+	{"Remove the tag draft from the link u-untag.", "update_link", clitest.Args{"id": "u-untag", "removeTags": list{"draft"}}, linkIs("u-untag", tagged("keep"))},
 	{"Archive https://s.example/u-arch.", "update_link", clitest.Args{"id": "https://s.example/u-arch", "archived": true}, linkIs("u-arch", func(l *client.Link) bool { return l.Archived })},
 	{"The link u-unarch was archived by mistake. Show it in the lists again.", "update_link", clitest.Args{"id": "u-unarch", "archived": false},
 		linkIs("u-unarch", func(l *client.Link) bool { return !l.Archived })},
 	{"The link u-exp should stop working in 12 hours.", "update_link", clitest.Args{"id": "u-exp", "expires": "12h"}, linkIs("u-exp", func(l *client.Link) bool { return in(l.ExpiresAt, 12*time.Hour) })},
 	{"The link u-noexp should never expire.", "update_link", clitest.Args{"id": "u-noexp", "clear": list{"expires"}}, linkIs("u-noexp", func(l *client.Link) bool { return l.ExpiresAt == nil })},
-	{"Nobody should have to enter a password for the link u-pass any more.", "update_link", clitest.Args{"id": "u-pass", "clear": list{"password"}}, linkIs("u-pass", func(l *client.Link) bool { return !l.HasPassword })},
-	{"Let the link u-max end after 500 clicks.", "update_link", clitest.Args{"id": "u-max", "maxClicks": 500}, linkIs("u-max", func(l *client.Link) bool { return l.MaxClicks != nil && *l.MaxClicks == 500 })},
-	{"Visitors of the link u-rule with a phone should get to https://m.example.com/.", "update_link",
+	{"Remove the password of the link u-pass.", "update_link", clitest.Args{"id": "u-pass", "clear": list{"password"}}, linkIs("u-pass", func(l *client.Link) bool { return !l.HasPassword })},
+	{"Let the link u-max expire after 500 clicks.", "update_link", clitest.Args{"id": "u-max", "maxClicks": 500}, linkIs("u-max", func(l *client.Link) bool { return l.MaxClicks != nil && *l.MaxClicks == 500 })},
+	{"Send visitors of the link u-rule who use a phone to https://m.example.com/.", "update_link",
 		clitest.Args{"id": "u-rule", "rules": list{clitest.Args{"name": "phones", "when": clitest.Args{"device": list{"phone"}}, "url": "https://m.example.com/"}}},
 		linkIs("u-rule", func(l *client.Link) bool {
 			return len(l.Rules) == 1 && slices.Equal(l.Rules[0].When.Device, []string{"phone"})
@@ -218,19 +219,19 @@ var tasks = []task{
 	{"Archive the links b-1, b-2 and b-3.", "update_links", clitest.Args{"ids": list{"b-1", "b-2", "b-3"}, "archived": true}, links(func(l *client.Link) bool { return l.Archived }, "b-1", "b-2", "b-3")},
 	{"Add the tag y2037 to the links b-4 and b-5.", "update_links", clitest.Args{"ids": list{"b-4", "b-5"}, "addTags": list{"y2037"}}, links(tagged("keep", "y2037"), "b-4", "b-5")},
 	{"Delete the short link d-1.", "delete_link", clitest.Args{"id": "d-1"}, gone("d-1")},
-	{"Delete https://s.example/d-2 for good.", "delete_link", clitest.Args{"id": "https://s.example/d-2"}, gone("d-2")},
+	{"Delete https://s.example/d-2 permanently.", "delete_link", clitest.Args{"id": "https://s.example/d-2"}, gone("d-2")},
 	{"Which tags do we use?", "list_tags", clitest.Args{}, shows("newsletter", "training")},
 	{"Which plan are we on, and how many links may we have?", "get_account", clitest.Args{}, shows(`"plan":"business"`, `"limits"`)},
-	{"Which domains of our own do we have?", "list_domains", clitest.Args{}, shows("go.acme.example")},
+	{"Which custom domains do we have?", "list_domains", clitest.Args{}, shows("go.acme.example")},
 	{"We want to use the host name links.acme.example for short links. Add it and tell me what to set in DNS.", "add_domain", clitest.Args{"hostname": "links.acme.example"}, shows(`"type":"TXT"`, "links.acme.example")},
-	{"Visitors of go.acme.example who follow an unknown address should get to https://acme.example/help.", "update_domain",
+	{"Send visitors of unknown addresses on go.acme.example to https://acme.example/help.", "update_domain",
 		clitest.Args{"domain": "go.acme.example", "notFoundUrl": "https://acme.example/help"}, shows(`"notFoundUrl":"https://acme.example/help"`)},
 	{"I am looking for our video about onboarding.", "find_videos", clitest.Args{"text": "onboarding"}, shows("Onboarding in May", "!Tour")},
 	{"Which videos have the tag training?", "find_videos", clitest.Args{"tags": list{"training"}}, shows("Onboarding in May", "!Tour")},
 	{"Is the video vid_tour ready to be watched?", "get_video", clitest.Args{"id": "vid_tour"}, shows(`"status":"ready"`)},
 	{"Rename the video vid_title to Team day 2037.", "update_video", clitest.Args{"id": "vid_title", "title": "Team day 2037"},
 		videoHas("vid_title", func(v *client.Video, _ *client.VideoAccess) bool { return v.Title == "Team day 2037" })},
-	{"Only people who know the password mellon may see the video vid_lock.", "set_video_access", clitest.Args{"id": "vid_lock", "privacy": "password", "password": "mellon"},
+	{"Protect the video vid_lock with the password mellon.", "set_video_access", clitest.Args{"id": "vid_lock", "privacy": "password", "password": "mellon"},
 		videoHas("vid_lock", func(v *client.Video, _ *client.VideoAccess) bool { return v.Privacy == "password" })},
 	{"The share link of the video vid_exp should stop working in 3 days.", "set_video_access", clitest.Args{"id": "vid_exp", "privacy": "expiring", "expires": "3d"},
 		videoHas("vid_exp", func(v *client.Video, _ *client.VideoAccess) bool { return in(v.ExpiresAt, 72*time.Hour) })},
@@ -239,10 +240,10 @@ var tasks = []task{
 		videoHas("vid_embed", func(_ *client.Video, a *client.VideoAccess) bool {
 			return !a.AllowDownload && slices.Equal(a.EmbedOrigins, []string{"https://www.acme.example"})
 		})},
-	{"Give the video vid_tour English captions: the word Hello from the first to the second second.", "set_captions",
+	{"Give the video vid_tour English captions: the word Hello during the first second.", "set_captions",
 		clitest.Args{"id": "vid_tour", "language": "en", "vtt": "WEBVTT\n\n00:00.000 --> 00:01.000\nHello\n"},
 		videoHas("vid_tour", func(v *client.Video, _ *client.VideoAccess) bool { return slices.Contains(v.Captions, "en") })},
-	{"Use the picture at second 1 of the video vid_tour as its thumbnail.", "set_thumbnail", clitest.Args{"id": "vid_tour", "second": 1},
+	{"Use the frame at 1 second of the video vid_tour as its thumbnail.", "set_thumbnail", clitest.Args{"id": "vid_tour", "second": 1},
 		videoHas("vid_tour", func(v *client.Video, _ *client.VideoAccess) bool {
 			return v.ThumbnailTime != nil && *v.ThumbnailTime == 1
 		})},
@@ -252,11 +253,12 @@ var tasks = []task{
 		}
 		return nil
 	}},
-	{"Upload the file clip.mp4 from my folder of videos. Its title is Our clip, and only people with the link should find it.", "upload_video",
+	{"Upload the file clip.mp4 from my videos folder. Give it the title Our clip, and let only people who have the link find it.", "upload_video",
 		clitest.Args{"path": "clip.mp4", "title": "Our clip", "privacy": "unlisted"}, shows(`"title":"Our clip"`, `"privacy":"unlisted"`)},
 }
 
-// real replaces the names in a text of the table with the deployment's real addresses and IDs.
+// real replaces the placeholders of the table in a text with the deployment's real addresses and
+// IDs.
 func (w *world) real(text string) string {
 	text = strings.ReplaceAll(text, "https://s.example", w.short)
 	for name, id := range w.videos {
@@ -362,7 +364,7 @@ func answers(t *testing.T) []task {
 		t.Fatal(err)
 	}
 	for i := range todo {
-		todo[i].tool = "" // a task that is missing in the file counts as not done
+		todo[i].tool = "" // a task that is missing from the file counts as not done
 	}
 	for _, a := range given {
 		if a.Task < 1 || a.Task > len(todo) {

@@ -14,10 +14,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// casesFile is a file of alerts/: test cases of promtool with three additions. See
+// casesFile is a file in alerts/. It has promtool's format with three additions. See
 // alerts/README.md.
 type casesFile struct {
-	Values   []string    `yaml:"values,omitempty"` // of the chart, in addition to everyAlert
+	Values   []string    `yaml:"values,omitempty"` // chart values, in addition to everyAlert
 	Rules    []string    `yaml:"rule_files"`
 	Interval string      `yaml:"evaluation_interval"`
 	Tests    []alertCase `yaml:"tests"`
@@ -58,7 +58,7 @@ type fired struct {
 	Labels map[string]string `yaml:"exp_labels"`
 }
 
-// rule is a rule of Prometheus. A case omits the fields that it need not repeat.
+// rule is a Prometheus rule. A test case may omit fields.
 type rule struct {
 	Record      string            `yaml:"record,omitempty"`
 	Alert       string            `yaml:"alert,omitempty"`
@@ -74,10 +74,11 @@ type ruleGroup struct {
 	Rules    []rule `yaml:"rules"`
 }
 
-// everyAlert contains the values with which the chart has all its alerts.
+// everyAlert contains the chart values that enable all alerts.
 var everyAlert = []string{"metrics.rules.enabled=true", "metrics.probe.enabled=true", "tls.onDemand.enabled=true", "backup.enabled=true"}
 
-// rulesOf returns the rules that the chart renders for a release, and the kind of their object.
+// rulesOf returns the rules that the chart renders for a release, and the kind of the object that
+// contains them.
 func rulesOf(t *testing.T, release, namespace string, values ...string) (groups []ruleGroup, kind string) {
 	t.Helper()
 	objects, err := renderAs(t, release, namespace, "--set", strings.Join(slices.Concat(everyAlert, values), ","))
@@ -133,7 +134,7 @@ func scoped(t *testing.T, groups []ruleGroup, namespace string) {
 	}
 }
 
-// promtool runs the cases of a file with the rules of the releases. A release has a name and a
+// promtool runs the cases of a file against the rules of the releases. A release has a name and a
 // namespace.
 func promtool(t *testing.T, file casesFile, releases ...[2]string) {
 	t.Helper()
@@ -164,14 +165,14 @@ func promtool(t *testing.T, file casesFile, releases ...[2]string) {
 	}
 }
 
-// needed removes alerts that no case expects, and recording rules that no rule reads. Windows of
-// several days take most of the time.
+// needed removes alerts that no case expects, and recording rules that no rule reads. Rules with
+// windows of several days take most of the test's time.
 func needed(groups []ruleGroup, cases string) {
 	reads := cases
 	dropped := func(r rule) bool {
 		return !strings.Contains(reads, "ALERTS{") && !strings.Contains(reads, r.Record+r.Alert)
 	}
-	for range 2 { // a recording rule may read another one
+	for range 2 { // a recording rule may read another recording rule
 		for _, g := range groups {
 			for _, r := range g.Rules {
 				if !dropped(r) {
@@ -397,8 +398,8 @@ func readable(t *testing.T, rules []rule) {
 	}
 }
 
-// ofOthers lists metrics that panels show and other programs export: Go's client, cAdvisor and
-// Redis's exporter. A test in tests/repo compares our own metrics with the code.
+// ofOthers lists metrics in panels that come from other exporters: Go's client library, cAdvisor
+// and the Redis exporter. A test in tests/repo compares our own metrics with the code.
 var ofOthers = []string{
 	"process_resident_memory_bytes", "container_cpu_cfs_periods_total", "container_cpu_cfs_throttled_periods_total",
 	"redis_memory_used_bytes", "redis_memory_max_bytes", "redis_commands_duration_seconds_total",

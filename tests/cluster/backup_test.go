@@ -10,7 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// mounts lists the pods with a container that gets a Secret, as files or in its environment.
+// mounts lists the pods that have a container with a Secret, mounted as files or in its
+// environment.
 func mounts(all []pod, secret string) (owners []string) {
 	for _, p := range all {
 		if slices.Contains(references(p), reference{"Secret", secret}) {
@@ -69,7 +70,7 @@ func TestOnlyTheBackupJobReachesBackups(t *testing.T) {
 		}
 	}
 	if len(jobs) != 2 {
-		t.Fatalf("backups are made by %v, want a CronJob, and a Job for the first one", jobs)
+		t.Fatalf("backups are made by %v, want a CronJob, and a Job for the first backup", jobs)
 	}
 	got, want := mounts(all, "try-linkreel-backup"), append(slices.Clone(jobs), localcloud)
 	slices.Sort(got)
@@ -132,8 +133,8 @@ func TestBackupsRunOneAtATime(t *testing.T) {
 	}
 }
 
-// TestTheFirstBackupIsMadeAtOnce compares the Job of the first backup with the CronJob. A Job cannot
-// be changed, so a Job of another program has another name. A restore needs no new backup.
+// TestTheFirstBackupIsMadeAtOnce compares the Job of the first backup with the CronJob. A Job is
+// immutable, so the Job of another image must have another name. A restore makes no first backup.
 func TestTheFirstBackupIsMadeAtOnce(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}
@@ -149,7 +150,7 @@ func TestTheFirstBackupIsMadeAtOnce(t *testing.T) {
 		all := pods(objects)
 		at := slices.IndexFunc(all, func(p pod) bool { return firstBackup.MatchString(p.owner) })
 		if (at >= 0) != want {
-			t.Errorf("with %s there is a Job for the first backup: %v, want %v", values, at >= 0, want)
+			t.Errorf("with %s, the Job of the first backup exists: %v, want %v", values, at >= 0, want)
 		}
 		if at < 0 {
 			continue
@@ -157,17 +158,17 @@ func TestTheFirstBackupIsMadeAtOnce(t *testing.T) {
 		names[all[at].owner] = true
 		got, want := containerOf(t, all, all[at].owner, "backup"), containerOf(t, all, backupJob, "backup")
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("the first backup is made in another way (-CronJob +Job):\n%s", diff)
+			t.Errorf("the first backup's container differs from the CronJob's (-CronJob +Job):\n%s", diff)
 		}
 	}
 	if len(names) != 2 {
-		t.Errorf("the Jobs of two versions are %v, want two names", names)
+		t.Errorf("the Jobs of two images have the names %v, want two different names", names)
 	}
 }
 
-// TestARestoreEndsBackups compares the first step of a restore with the labels of the chart's CronJob
-// and of every Job that makes a backup. A backup that still runs would copy the emptied or the restored
-// localcloud in the middle of the steps.
+// TestARestoreEndsBackups compares the first step of a restore with the labels of the chart's
+// CronJob and of every Job that makes a backup. A backup that is still running would copy
+// localcloud during the restore.
 func TestARestoreEndsBackups(t *testing.T) {
 	t.Parallel()
 	objects, err := renderAs(t, "linkreel", "linkreel", "--set", "backup.enabled=true")
@@ -195,15 +196,15 @@ func TestARestoreEndsBackups(t *testing.T) {
 			selected = append(selected, o.kind())
 		}
 		if o.kind() == "CronJob" && !selects(wanted, mapAt(o, "spec", "jobTemplate", "metadata", "labels")) {
-			t.Errorf("the command leaves the Jobs of %s", o.name())
+			t.Errorf("the command does not delete the Jobs of %s", o.name())
 		}
 	}
 	if slices.Sort(selected); !slices.Equal(selected, []string{"CronJob", "Job"}) {
-		t.Errorf("the command deletes %v of the chart, want its CronJob and the Job of the first backup", selected)
+		t.Errorf("the command deletes these objects of the chart: %v; want its CronJob and the Job of the first backup", selected)
 	}
 	script := command.FindString(strings.ReplaceAll(string(read(t, "test.sh")), "$release", "linkreel"))
 	if script != shown[0] {
-		t.Errorf("the cluster's case of backups runs %q, want %q", script, shown[0])
+		t.Errorf("the backup case of test.sh runs %q, want %q", script, shown[0])
 	}
 }
 
@@ -241,9 +242,9 @@ func TestOnlyARestoreSeesTheKeys(t *testing.T) {
 	}
 }
 
-// TestARestoredDatabaseIsTreatedBeforePodsUseIt checks a Job on Google's services. With
-// restore.enabled it runs before each upgrade, with the identity and the settings of auth.
-// Otherwise it does not exist.
+// TestARestoredDatabaseIsTreatedBeforePodsUseIt checks a Job of the chart on Google Cloud. With
+// restore.enabled, the Job runs before each upgrade, with auth's identity and settings. Otherwise
+// it does not exist.
 func TestARestoredDatabaseIsTreatedBeforePodsUseIt(t *testing.T) {
 	t.Parallel()
 	google := []string{"--values", chart + "/ci/google.yaml", "--set", "auth.env.LINKREEL_AUDIT_DIR=/audit"}
@@ -258,7 +259,7 @@ func TestARestoredDatabaseIsTreatedBeforePodsUseIt(t *testing.T) {
 		}
 		at := slices.IndexFunc(objects, func(o object) bool { return o.name() == "try-linkreel-restore" })
 		if (at >= 0) != restoring {
-			t.Errorf("with restore.enabled=%v, the Job exists: %v, want the same", restoring, at >= 0)
+			t.Errorf("with restore.enabled=%[1]v, the Job exists: %[2]v, want %[1]v", restoring, at >= 0)
 		}
 		if at < 0 {
 			continue

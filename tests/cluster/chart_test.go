@@ -32,7 +32,7 @@ const chart = "../../charts/linkreel"
 
 var update = flag.Bool("update", false, "rewrite the generated parts of the chart")
 
-// value is a leaf of the chart's values that values.yaml documents.
+// value is a documented leaf of values.yaml.
 type value struct{ path, doc, def string }
 
 // documented reads values.yaml. Each "# -- sentence" documents the key below it.
@@ -249,7 +249,7 @@ func (o object) at(path ...string) any {
 	return v
 }
 
-// helm returns the path of helm: the program that make builds, or else the one on the PATH.
+// helm returns the path of helm: the binary that make builds, or else the one on the PATH.
 func helm(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"../../.local/bin/helm", filepath.Join(os.Getenv("CLUSTER_STATE"), "bin/helm"), "/var/lib/linkreel-cluster/bin/helm", "helm"} {
@@ -375,7 +375,7 @@ func unrestricted(o object) (complaints []string) {
 	return complaints
 }
 
-// Before an install, the operator must know how many resources the pods request.
+// Before an installation, an operator must know how much CPU and memory the pods request.
 func TestTheDocsNameWhatPodsRequest(t *testing.T) {
 	t.Parallel()
 	docs := string(read(t, "../../docs/operations.md"))
@@ -455,9 +455,9 @@ func TestRefusals(t *testing.T) {
 		"direct visitors and Istio's sidecar":      {[]string{"--set", "tls.onDemand.enabled=true,trustedProxies={10.0.0.0/8,127.0.0.6/32}"}, "loopback addresses of 127.0.0.6/32"},
 		"direct visitors and its IPv6 address":     {[]string{"--set", "tls.onDemand.enabled=true,trustedProxies={fc00::/7,::6/128}"}, "loopback addresses of ::6/128"},
 		"direct visitors and a wide network":       {[]string{"--set", "tls.onDemand.enabled=true,trustedProxies={64.0.0.0/2}"}, "loopback addresses of 64.0.0.0/2"},
-		"direct visitors and everybody":            {[]string{"--set", "tls.onDemand.enabled=true,trustedProxies={::/0}"}, "loopback addresses of ::/0"},
+		"direct visitors and all networks":         {[]string{"--set", "tls.onDemand.enabled=true,trustedProxies={::/0}"}, "loopback addresses of ::/0"},
 		"an authority without TLS":                 {[]string{"--set", "tls.onDemand.directory=http://ca.example/dir"}, "directory"},
-		"a preflight of localcloud":                {[]string{"--set", "preflight.enabled=true"}, "needs cloud.mode google"},
+		"a preflight with localcloud":              {[]string{"--set", "preflight.enabled=true"}, "needs cloud.mode google"},
 		"an unknown jail":                          {[]string{"--set", "worker.jail=none"}, "jail"},
 		"an unknown log format":                    {[]string{"--set", "defaults.logFormat=xml"}, "logFormat"},
 		"an unknown log access setting":            {[]string{"--set", "links.logAccess=some"}, "logAccess"},
@@ -481,7 +481,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Google's balancers need a health check for the readiness of each public service. A NetworkPolicy
+// Google's load balancers need a readiness health check for each public service. A NetworkPolicy
 // must allow the check.
 func TestGKE(t *testing.T) {
 	t.Parallel()
@@ -570,7 +570,7 @@ func TestSettingsReachTheirPods(t *testing.T) {
 		"the jail by default": {nil, "worker", map[string]string{"LINKREEL_JAIL": "full"}},
 		"the reduced jail":    {[]string{"--set", "worker.jail=reduced"}, "worker", map[string]string{"LINKREEL_JAIL": "reduced"}},
 		"logs by default":     {nil, "links", map[string]string{"LINKREEL_LOG_FORMAT": "json", "GOOGLE_CLOUD_PROJECT": ""}},
-		"logs for Google": {
+		"logs for Google Cloud": {
 			[]string{"--values", filepath.Join(chart, "ci/google.yaml"), "--set", "defaults.logFormat=google,cloud.google.project=shop"}, "videos",
 			map[string]string{"LINKREEL_LOG_FORMAT": "google", "GOOGLE_CLOUD_PROJECT": "shop"},
 		},
@@ -582,8 +582,8 @@ func TestSettingsReachTheirPods(t *testing.T) {
 			[]string{"--set", "telemetry.endpoint=http://collector:4318,networkPolicy.telemetryTo[0].podSelector.matchLabels.app=collector"}, "auth",
 			map[string]string{"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.05"},
 		},
-		"no pages of the short host by default": {nil, "links", map[string]string{"LINKREEL_SHORT_HOME_URL": ""}},
-		"pages of the short host": {
+		"no pages for the short host by default": {nil, "links", map[string]string{"LINKREEL_SHORT_HOME_URL": ""}},
+		"pages for the short host": {
 			[]string{"--set", "links.pages.home=https://e.example/,links.pages.notFound=https://e.example/n,links.pages.expired=https://e.example/x"}, "links",
 			map[string]string{
 				"LINKREEL_SHORT_HOME_URL": "https://e.example/", "LINKREEL_SHORT_NOT_FOUND_URL": "https://e.example/n", "LINKREEL_SHORT_EXPIRED_URL": "https://e.example/x",
@@ -608,11 +608,11 @@ func TestSettingsReachTheirPods(t *testing.T) {
 			"LINKREEL_INTERNAL_TOKEN": "try-linkreel/internal-token", "LINKREEL_LINKS_TOKEN": "try-linkreel/links-token", "LINKREEL_VIDEOS_TOKEN": "try-linkreel/videos-token",
 			"LINKREEL_EVENTS_TOKEN": "try-linkreel/events-token", "LINKREEL_CONSOLE_TOKEN": "try-linkreel/console-token",
 		}},
-		"links: only its own token":       {nil, "links", map[string]string{"LINKREEL_INTERNAL_TOKEN": "try-linkreel/links-token", "LINKREEL_CONSOLE_TOKEN": ""}},
-		"console: only its own token":     {nil, "console", map[string]string{"LINKREEL_INTERNAL_TOKEN": "try-linkreel/console-token", "LINKREEL_LINKS_TOKEN": ""}},
-		"worker: no token":                {nil, "worker", map[string]string{"LINKREEL_INTERNAL_TOKEN": ""}},
-		"console: no token of localcloud": {nil, "console", map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "", "LINKREEL_ADMIN_TOKEN": ""}},
-		"no token of localcloud for Google": {
+		"links: only its own token":    {nil, "links", map[string]string{"LINKREEL_INTERNAL_TOKEN": "try-linkreel/links-token", "LINKREEL_CONSOLE_TOKEN": ""}},
+		"console: only its own token":  {nil, "console", map[string]string{"LINKREEL_INTERNAL_TOKEN": "try-linkreel/console-token", "LINKREEL_LINKS_TOKEN": ""}},
+		"worker: no token":             {nil, "worker", map[string]string{"LINKREEL_INTERNAL_TOKEN": ""}},
+		"console: no localcloud token": {nil, "console", map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "", "LINKREEL_ADMIN_TOKEN": ""}},
+		"no localcloud token on Google Cloud": {
 			[]string{"--values", filepath.Join(chart, "ci/google.yaml")}, "videos",
 			map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "", "LINKREEL_PROFILE_TOKEN": "linkreel/profile-token"},
 		},
@@ -639,7 +639,7 @@ func TestSettingsReachTheirPods(t *testing.T) {
 			map[string]string{"LINKREEL_AUDIT_BUCKET": "linkreel", "LINKREEL_STORAGE_ENDPOINT": "http://try-linkreel-localcloud:8086", "LINKREEL_LOCALCLOUD_TOKEN": "try-linkreel-storage-key/token"},
 		},
 		"no trail outside auth": {[]string{"--set", "audit.enabled=true"}, "links", map[string]string{"LINKREEL_AUDIT_BUCKET": "", "LINKREEL_STORAGE_ENDPOINT": ""}},
-		"a private authority of Redis": {
+		"a private certificate authority for Redis": {
 			[]string{"--set", "redis.enabled=false,redis.external.url=rediss://r:6379,redis.external.caFile=/ca.pem"}, "auth",
 			map[string]string{"LINKREEL_REDIS_CA_FILE": "/ca.pem"},
 		},
@@ -792,7 +792,7 @@ func TestPreflight(t *testing.T) {
 			found[o.kind()] = o
 			annotations, _ := o.at("metadata", "annotations").(map[string]any)
 			if annotations["helm.sh/hook"] != "pre-install,pre-upgrade" {
-				t.Errorf("%s is no hook for pre-install and pre-upgrade: %v", o.kind(), annotations)
+				t.Errorf("%s is not a hook for pre-install and pre-upgrade: %v", o.kind(), annotations)
 			}
 		}
 	}
@@ -1041,13 +1041,14 @@ func TestAScalerGoesByTheMetricsOfTheValues(t *testing.T) {
 	}
 }
 
-// Kubernetes first evicts pods that use more memory than they request, and links serves the
-// redirects. The Go runtime of links stays within nine tenths of the limit.
+// When memory is short, Kubernetes first evicts pods that use more than they request. This must not
+// affect links, which serves the redirects. The Go runtime of links uses at most nine tenths of the
+// limit.
 func TestLinksMayUseWhatTheDocsPlan(t *testing.T) {
 	t.Parallel()
 	m := regexp.MustCompile(`up to (\d+) MiB for links`).FindSubmatch(read(t, "../../docs/operations.md"))
 	if m == nil {
-		t.Fatal("operations.md has no text with the memory of links")
+		t.Fatal("operations.md does not say how much memory links uses")
 	}
 	uses := quantity(t, string(m[1])+"Mi")
 	objects, err := render(t)
@@ -1061,10 +1062,10 @@ func TestLinksMayUseWhatTheDocsPlan(t *testing.T) {
 		containers, _ := o.at("spec", "template", "spec", "containers").([]any)
 		c := object(containers[0].(map[string]any))
 		if limit := quantity(t, c.at("resources", "limits", "memory")); limit*0.9 < uses {
-			t.Errorf("links may use %.0f bytes, want at least the %.0f of operations.md", limit*0.9, uses)
+			t.Errorf("links may use %.0f bytes, want at least the %.0f bytes in operations.md", limit*0.9, uses)
 		}
 		if wanted := quantity(t, c.at("resources", "requests", "memory")); wanted < uses/2 {
-			t.Errorf("links requests %.0f bytes, want at least half of the %.0f of operations.md", wanted, uses)
+			t.Errorf("links requests %.0f bytes, want at least half of the %.0f bytes in operations.md", wanted, uses)
 		}
 		return
 	}
@@ -1072,7 +1073,7 @@ func TestLinksMayUseWhatTheDocsPlan(t *testing.T) {
 }
 
 // When a manifest no longer sets the number of replicas, Kubernetes resets the number to one. The
-// records of field managers come from a real API server. The fake server here implements only what
+// managedFields in this test come from a real API server. The fake server here implements only what
 // Helm's lookup needs.
 func TestTurningAScalerOnKeepsThePods(t *testing.T) {
 	t.Parallel()
@@ -1233,9 +1234,9 @@ func write(t *testing.T, path, text string) {
 
 func isDNS(port any) bool { p, _ := port.(map[string]any); return p["port"] == 53 }
 
-// TestEventsPolicy checks who may call events and which addresses events may call. It is the only
-// service that calls addresses that users choose. The case "policy" of test.sh tests the same with
-// real traffic on a cluster.
+// TestEventsPolicy checks who may call events and which addresses events may call. Only events
+// calls addresses that users choose. The case "policy" of test.sh tests the same with real traffic
+// on a cluster.
 func TestEventsPolicy(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t)

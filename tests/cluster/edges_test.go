@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// lists returns the names in each list of the first container of a service's pods, and in each list
-// of the pods.
+// lists returns the names of the entries in the lists of a service's pods and containers. The keys
+// are the names of the lists.
 func lists(t *testing.T, objects []object, service string) map[string][]string {
 	t.Helper()
 	found := map[string][]string{}
@@ -58,7 +58,7 @@ func TestListsOfDefaultsAndOfAServiceAreJoined(t *testing.T) {
 			"containers": {"before-shared", "before-own"},
 		} {
 			if !slices.Contains(got[list], want[0]) || slices.Contains(got[list], want[1]) != own {
-				t.Errorf("%s has the %s %v, want %s from defaults, and %s only if %v", service, list, got[list], want[0], want[1], own)
+				t.Errorf("%s has the %s %v, want %s from defaults, and %s from links: %v", service, list, got[list], want[0], want[1], own)
 			}
 		}
 	}
@@ -110,7 +110,7 @@ func TestEntriesWithTheSameNameAreRefused(t *testing.T) {
 	}
 }
 
-// Without trusted hops, every visitor would appear to have the balancer's address.
+// Without trusted hops, every visitor would appear to have the load balancer's address.
 func TestGooglesBalancersAppendTwoAddresses(t *testing.T) {
 	t.Parallel()
 	google := []string{"--values", filepath.Join(chart, "ci/google.yaml")}
@@ -120,14 +120,14 @@ func TestGooglesBalancersAppendTwoAddresses(t *testing.T) {
 		error string
 	}{
 		"any cluster":                 {nil, "", ""},
-		"any cluster, none":           {[]string{"--set", "trustedProxyHops=0"}, "", ""},
-		"any cluster, one":            {[]string{"--set", "trustedProxyHops=1"}, "1", ""},
+		"any cluster, zero hops":      {[]string{"--set", "trustedProxyHops=0"}, "", ""},
+		"any cluster, one hop":        {[]string{"--set", "trustedProxyHops=1"}, "1", ""},
 		"Google":                      {google, "2", ""},
-		"Google, a Gateway":           {[]string{"--values", filepath.Join(chart, "ci/gke-gateway.yaml")}, "2", ""},
-		"Google, after another proxy": {append(google, "--set", "trustedProxyHops=3"), "3", ""},
-		"Google, none":                {append(google, "--set", "trustedProxyHops=0"), "", "append two addresses"},
-		"Google, one":                 {append(google, "--set", "trustedProxyHops=1"), "", "append two addresses"},
-		"Google, with certificates":   {append(google, "--set", "tls.onDemand.enabled=true"), "", "exclude each other"},
+		"Google with a Gateway":       {[]string{"--values", filepath.Join(chart, "ci/gke-gateway.yaml")}, "2", ""},
+		"Google behind another proxy": {append(google, "--set", "trustedProxyHops=3"), "3", ""},
+		"Google, zero hops":           {append(google, "--set", "trustedProxyHops=0"), "", "append two addresses"},
+		"Google, one hop":             {append(google, "--set", "trustedProxyHops=1"), "", "append two addresses"},
+		"Google with certificates":    {append(google, "--set", "tls.onDemand.enabled=true"), "", "exclude each other"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -212,15 +212,15 @@ func TestARedisElsewhereCanBeReached(t *testing.T) {
 		links []string
 		auth  []string
 	}{
-		"the chart's Redis":                {nil, nil, nil},
-		"one server":                       {external("redis://r:6379/0"), []string{"6379"}, []string{"6379"}},
-		"another port, with a password":    {external("rediss://u:p:1@r:6378/0?x=:9"), []string{"6379", "6378"}, []string{"6379", "6378"}},
-		"Sentinels":                        {external("redis://s1:26379,s2:26380?master=m"), []string{"6379", "26379", "26380"}, []string{"6379", "26379", "26380"}},
-		"an address in a Secret":           {[]string{"--set", "redis.enabled=false,redis.external.existingSecret=r,networkPolicy.externalRedisPorts={6378}"}, []string{"6378"}, []string{"6378"}},
-		"clicks outside the chart's Redis": {[]string{"--set", "links.env.LINKREEL_CLICKS_REDIS_URL=redis://c:7000"}, []string{"6379", "7000"}, nil},
-		"clicks in a Secret":               {[]string{"--set", "links.extraEnv[0].name=LINKREEL_CLICKS_REDIS_URL,links.extraEnv[0].valueFrom.secretKeyRef.name=c,links.extraEnv[0].valueFrom.secretKeyRef.key=url"}, []string{"6379"}, nil},
-		"clicks outside an external Redis": {append(external("redis://r:6379"), "--set", "links.env.LINKREEL_CLICKS_REDIS_URL=c:7000"), []string{"6379", "7000"}, []string{"6379"}},
-		"a range, as in Memorystore":       {append(external("redis://r:6379?cluster=true"), "--set-json", `networkPolicy.externalRedisPorts=[{"port":11000,"endPort":11002}]`), []string{"11000-11002", "6379"}, []string{"11000-11002", "6379"}},
+		"the chart's Redis":             {nil, nil, nil},
+		"one server":                    {external("redis://r:6379/0"), []string{"6379"}, []string{"6379"}},
+		"another port, with a password": {external("rediss://u:p:1@r:6378/0?x=:9"), []string{"6379", "6378"}, []string{"6379", "6378"}},
+		"Sentinels":                     {external("redis://s1:26379,s2:26380?master=m"), []string{"6379", "26379", "26380"}, []string{"6379", "26379", "26380"}},
+		"an address in a Secret":        {[]string{"--set", "redis.enabled=false,redis.external.existingSecret=r,networkPolicy.externalRedisPorts={6378}"}, []string{"6378"}, []string{"6378"}},
+		"a separate Redis for clicks":   {[]string{"--set", "links.env.LINKREEL_CLICKS_REDIS_URL=redis://c:7000"}, []string{"6379", "7000"}, nil},
+		"a separate Redis for clicks, address in a Secret": {[]string{"--set", "links.extraEnv[0].name=LINKREEL_CLICKS_REDIS_URL,links.extraEnv[0].valueFrom.secretKeyRef.name=c,links.extraEnv[0].valueFrom.secretKeyRef.key=url"}, []string{"6379"}, nil},
+		"an external Redis and another for clicks":         {append(external("redis://r:6379"), "--set", "links.env.LINKREEL_CLICKS_REDIS_URL=c:7000"), []string{"6379", "7000"}, []string{"6379"}},
+		"a range of ports, as in Memorystore":              {append(external("redis://r:6379?cluster=true"), "--set-json", `networkPolicy.externalRedisPorts=[{"port":11000,"endPort":11002}]`), []string{"11000-11002", "6379"}, []string{"11000-11002", "6379"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -364,7 +364,7 @@ func TestNetworksOfBothFamilies(t *testing.T) {
 	}
 }
 
-// OpenShift's admission chooses the users and groups of pods, and it rejects pods that set others.
+// OpenShift assigns users and groups to pods on admission, and it rejects pods that set others.
 func TestOpenShift(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t, "--values", filepath.Join(chart, "ci/openshift.yaml"), "--set", "worker.securityContext.procMount=Default,worker.podSecurityContext.supplementalGroups={7}")
@@ -399,7 +399,7 @@ func TestOpenShift(t *testing.T) {
 	}
 }
 
-// Amazon's balancer sends GET / as a health check to each port to which it forwards requests.
+// Amazon's load balancer sends GET / as a health check to each port to which it forwards requests.
 func TestEKS(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t, "--values", filepath.Join(chart, "ci/eks.yaml"))
@@ -407,7 +407,7 @@ func TestEKS(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := environment(objects, "links")["LINKREEL_TRUSTED_PROXY_HOPS"]; got != "1" {
-		t.Errorf("links trusts %q hops, want 1, because the balancer appends one address", got)
+		t.Errorf("links trusts %q hops, want 1, because the load balancer appends one address", got)
 	}
 	for _, o := range objects {
 		if o.kind() == "Ingress" {

@@ -46,38 +46,38 @@ const (
 // edge is the proxy between visitors and the pods.
 type edge struct {
 	values  func(t *testing.T, docs string) []string // arguments that render the chart for this edge
-	peer    string                                   // the address from which it calls pods
-	replace bool                                     // it replaces the visitor's X-Forwarded-For; otherwise it appends
-	appends func(client string) string               // the text that it writes into that header
-	adds    func(client string) []string             // further headers, which replace the visitor's
+	peer    string                                   // the address from which the edge calls pods
+	replace bool                                     // whether the edge replaces X-Forwarded-For or appends to it
+	appends func(client string) string               // the text that the edge writes to X-Forwarded-For
+	adds    func(client string) []string             // additional headers, which replace the visitor's
 
-	// start runs the real proxy in front of upstream, and returns the address at which it
-	// listens for connections that begin with a line of the PROXY protocol. If start is set,
-	// replace, appends and adds are not used.
+	// start runs the real proxy in front of upstream, and returns the address at which it listens
+	// for connections that begin with a PROXY protocol line. If start is set, replace, appends and
+	// adds are not used.
 	start func(t *testing.T, upstream string) (addr string)
 }
 
-// The edges write their headers as their documentation says: Google's "Target proxies" of the
-// external Application Load Balancer, Amazon's "HTTP headers and Application Load Balancers", the
-// template of ingress-nginx with its defaults, Envoy's "HTTP header manipulation" for an edge,
-// and "Cloudflare HTTP headers". For nginx there is also a real one, and for the others there are
-// recorded requests, in testdata/edges.
+// The edges write their headers as these documents say: Google's "Target proxies" of the external
+// Application Load Balancer, Amazon's "HTTP headers and Application Load Balancers", the template
+// of ingress-nginx with its defaults, Envoy's "HTTP header manipulation" for an edge, and
+// "Cloudflare HTTP headers". Another case uses a real nginx, and testdata/edges has recorded
+// requests from the other edges.
 var edges = map[string]edge{
-	"Google's balancer": {
+	"Google's load balancer": {
 		values: func(*testing.T, string) []string { return []string{"--values", filepath.Join(chart, "ci/google.yaml")} },
 		peer:   "35.191.8.9", appends: func(client string) string { return client + ",34.111.20.30" },
 		adds: func(string) []string {
 			return []string{"X-Forwarded-Proto: https", "Via: 1.1 google", "X-Cloud-Trace-Context: 105445aa7843bc8bf206b12000100000/1;o=1", "Connection: Keep-Alive"}
 		},
 	},
-	"Google's balancer of a Gateway": {
+	"Google's load balancer with a Gateway": {
 		values: func(*testing.T, string) []string {
 			return []string{"--values", filepath.Join(chart, "ci/gke-gateway.yaml")}
 		},
 		peer: "130.211.1.2", appends: func(client string) string { return client + ",2600:1901:0:1::" },
 		adds: func(string) []string { return []string{"X-Forwarded-Proto: https", "Via: 1.1 google"} },
 	},
-	"Amazon's balancer": {
+	"Amazon's load balancer": {
 		values: func(*testing.T, string) []string { return []string{"--values", filepath.Join(chart, "ci/eks.yaml")} },
 		peer:   "10.0.12.34", appends: func(client string) string { return client },
 		adds: func(string) []string {
@@ -110,7 +110,7 @@ var edges = map[string]edge{
 			return []string{"X-Forwarded-Host: go.example.com", "X-Forwarded-Port: 443", "X-Forwarded-Proto: https", "Forwarded: for=" + client + ";host=go.example.com;proto=https"}
 		},
 	},
-	"Cloudflare before Envoy": {
+	"Cloudflare in front of Envoy": {
 		values: cloudflareValues, peer: "10.244.1.6", appends: func(client string) string { return client + ",172.68.1.2" },
 		adds: func(client string) []string {
 			country := "FR"
@@ -145,26 +145,26 @@ func (e edge) through(client string, sent []string) []string {
 	return slices.Concat(out, []string{"X-Forwarded-For: " + forwarded}, e.adds(client))
 }
 
-// forgeries returns headers with which a visitor could pretend to be somebody else or somewhere
-// else.
+// forgeries returns headers that visitors could forge to appear as another client or to change the
+// request.
 func forgeries(as string) map[string][]string {
 	f := map[string][]string{
-		"nothing":          nil,
-		"X-Forwarded-For":  {"X-Forwarded-For: " + as},
-		"a list":           {"X-Forwarded-For: " + as + ", " + as + "," + as},
-		"a broken list":    {"X-Forwarded-For: ,unknown,_hidden:80, " + as + ","},
-		"X-Real-IP":        {"X-Real-IP: " + as, "X-Client-IP: " + as, "True-Client-IP: " + as, "CF-Connecting-IP: " + as, "Fastly-Client-IP: " + as, "X-Cluster-Client-IP: " + as},
-		"Forwarded":        {"Forwarded: for=" + as + ";host=evil.example;proto=http"},
-		"another host":     {"X-Forwarded-Host: evil.example", "X-Original-Host: evil.example", "X-Host: evil.example", "X-Forwarded-Server: evil.example"},
-		"another scheme":   {"X-Forwarded-Proto: http", "X-Forwarded-Scheme: http", "X-Forwarded-Ssl: off", "X-Forwarded-Port: 80", "Front-End-Https: off", "X-Url-Scheme: http"},
-		"another path":     {"X-Original-URL: /admin/v1/accounts", "X-Rewrite-URL: /admin/v1/accounts", "X-Forwarded-Prefix: /evil"},
-		"another country":  {"CF-IPCountry: NL", "X-Country: NL", "CloudFront-Viewer-Country: NL", "X-AppEngine-Country: NL"},
-		"another method":   {"X-HTTP-Method-Override: DELETE", "X-Method-Override: DELETE"},
-		"a name's variant": {"X_Forwarded_For: " + as, "x-forwarded-for : " + as},
+		"nothing":            nil,
+		"X-Forwarded-For":    {"X-Forwarded-For: " + as},
+		"a list":             {"X-Forwarded-For: " + as + ", " + as + "," + as},
+		"a broken list":      {"X-Forwarded-For: ,unknown,_hidden:80, " + as + ","},
+		"X-Real-IP":          {"X-Real-IP: " + as, "X-Client-IP: " + as, "True-Client-IP: " + as, "CF-Connecting-IP: " + as, "Fastly-Client-IP: " + as, "X-Cluster-Client-IP: " + as},
+		"Forwarded":          {"Forwarded: for=" + as + ";host=evil.example;proto=http"},
+		"another host":       {"X-Forwarded-Host: evil.example", "X-Original-Host: evil.example", "X-Host: evil.example", "X-Forwarded-Server: evil.example"},
+		"another scheme":     {"X-Forwarded-Proto: http", "X-Forwarded-Scheme: http", "X-Forwarded-Ssl: off", "X-Forwarded-Port: 80", "Front-End-Https: off", "X-Url-Scheme: http"},
+		"another path":       {"X-Original-URL: /admin/v1/accounts", "X-Rewrite-URL: /admin/v1/accounts", "X-Forwarded-Prefix: /evil"},
+		"another country":    {"CF-IPCountry: NL", "X-Country: NL", "CloudFront-Viewer-Country: NL", "X-AppEngine-Country: NL"},
+		"another method":     {"X-HTTP-Method-Override: DELETE", "X-Method-Override: DELETE"},
+		"variants of a name": {"X_Forwarded_For: " + as, "x-forwarded-for : " + as},
 	}
 	all := []string{}
 	for _, name := range slices.Sorted(maps.Keys(f)) {
-		if name != "a name's variant" {
+		if name != "variants of a name" {
 			all = append(all, f[name]...)
 		}
 	}
@@ -177,11 +177,11 @@ type behind struct {
 	edge
 	t       *testing.T
 	servers map[string]boot.Server
-	real    map[string]string // where the real edge listens, by port of the service
+	real    map[string]string // the real edge's address, by port of the service
 }
 
-// The test sends requests, as edges pass them on, through the service with the environment that
-// the chart renders for that edge.
+// The test sends requests, as each edge forwards them, to a service with the environment that the
+// chart renders for that edge.
 func TestBehindEachEdgeTheVisitorIsKnown(t *testing.T) {
 	t.Parallel()
 	docs := string(read(t, "../../docs/operations.md"))
@@ -240,7 +240,7 @@ type fromPeer struct {
 
 func (c fromPeer) RemoteAddr() net.Addr { return c.addr }
 
-// listen serves a port of the service to connections that seem to come from the edge.
+// listen serves a port of the service to connections that appear to come from the edge.
 func (b *behind) listen(port string) (addr string) {
 	b.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -263,8 +263,8 @@ func (b *behind) listen(port string) (addr string) {
 
 func (b *behind) peerAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(b.peer), Port: 40000} }
 
-// connect returns a connection on which a client sends requests to the edge, and what the
-// client sends first.
+// connect returns a connection on which a client sends requests to the edge, and the data that the
+// client must send first.
 func (b *behind) connect(port, client string) (conn net.Conn, first string) {
 	b.t.Helper()
 	if addr := b.real[port]; addr != "" {
@@ -287,7 +287,7 @@ func (b *behind) connect(port, client string) (conn net.Conn, first string) {
 	return closing{pipe.Conn1(), func() { _ = pipe.Close(); <-served }}, ""
 }
 
-// closing is a connection with more to do when it is closed.
+// closing is a connection that calls then when it is closed.
 type closing struct {
 	net.Conn
 	then func()
@@ -306,7 +306,7 @@ func (b *behind) ask(port, client, method, target string, sent []string, body st
 	}
 	raw := fmt.Sprintf("%s%s /%s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n%s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
 		first, method, path, host, strings.Join(sent, "\r\n"), len(body), body)
-	go func() { _, _ = io.WriteString(conn, raw) }() // a refused request may not be read to its end
+	go func() { _, _ = io.WriteString(conn, raw) }() // the server may reject a request without reading all of it
 	res, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: method})
 	if err != nil {
 		b.t.Fatalf("%s %s: %v", method, target, err)
@@ -317,7 +317,7 @@ func (b *behind) ask(port, client, method, target string, sent []string, body st
 	}
 	_ = res.Body.Close()
 	if strings.Contains(string(text), "evil.example") || strings.Contains(fmt.Sprint(res.Header), "evil.example") {
-		b.t.Errorf("%s %s with %q repeats the forged host: %v %s", method, target, sent, res.Header, text)
+		b.t.Errorf("the response to %s %s with %q contains the forged host: %v %s", method, target, sent, res.Header, text)
 	}
 	return res, string(text)
 }
@@ -374,7 +374,7 @@ http {
 }`, dir, addr, upstream))
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	cmd := exec.CommandContext(ctx, program, "-c", filepath.Join(dir, "nginx.conf"), "-p", dir)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // SIGKILL would leave its worker
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // SIGKILL would leave its worker running
 	cmd.WaitDelay = 10 * time.Second
 	var log bytes.Buffer
 	cmd.Stderr = &log
@@ -393,7 +393,7 @@ http {
 		select {
 		case err := <-ended:
 			ended <- err
-			t.Fatalf("nginx ended: %v\n%s", err, log.String())
+			t.Fatalf("nginx exited: %v\n%s", err, log.String())
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -406,18 +406,19 @@ func (b *behind) creates(key string) (slug string) {
 	res, text := b.ask("api", visitor, "POST", "app.example.com/api/v1/links", append(forgeries(stranger)["all of them"], "Authorization: Bearer "+key), body)
 	var made struct{ Slug, ShortURL string }
 	if err := json.Unmarshal([]byte(text), &made); err != nil || res.StatusCode != 201 {
-		b.t.Fatalf("create: %d %s", res.StatusCode, text)
+		b.t.Fatalf("the create returned %d, want 201: %s", res.StatusCode, text)
 	}
 	if made.ShortURL != "https://go.example.com/"+made.Slug {
-		b.t.Errorf("the short address is %s", made.ShortURL)
+		b.t.Errorf("the short address is %s, want https://go.example.com/ and the slug", made.ShortURL)
 	}
 	if res.Header.Get("Strict-Transport-Security") == "" {
-		b.t.Error("the API does not tell browsers to stay on https")
+		b.t.Error("the response has no Strict-Transport-Security header")
 	}
 	return made.Slug
 }
 
-// visits checks that a client counts as the one that the edge sees, whatever headers it sends.
+// visits checks that the service uses the client address that the edge sees, whatever headers the
+// client sends.
 func (b *behind) visits(slug string) {
 	for client, to := range map[string]string{visitor: "https://example.com/visitor", visitorIPv6: "https://example.com/visitor", stranger: "https://example.com/others"} {
 		as := visitor // the stranger pretends to be the visitor, and the visitor to be the stranger
@@ -426,11 +427,11 @@ func (b *behind) visits(slug string) {
 		}
 		for name, sent := range forgeries(as) {
 			res, text := b.ask("redirect", client, "GET", "go.example.com/"+slug, append(sent, "User-Agent: Mozilla/5.0"), "")
-			if name == "a name's variant" && res.StatusCode == 400 {
-				continue // refused as an invalid header
+			if name == "variants of a name" && res.StatusCode == 400 {
+				continue // rejected as an invalid header
 			}
 			if res.StatusCode != 302 || res.Header.Get("Location") != to || res.Header.Get("Strict-Transport-Security") == "" {
-				b.t.Errorf("%s with %s gets %d %q (%v), want %s: %.80s", client, name, res.StatusCode, res.Header.Get("Location"), res.Header, to, text)
+				b.t.Errorf("a visit by %s with %s returned %d with Location %q and the headers %v, want 302 to %s: %.80s", client, name, res.StatusCode, res.Header.Get("Location"), res.Header, to, text)
 			}
 		}
 	}
@@ -443,21 +444,21 @@ func (b *behind) guesses() {
 		res, _ := b.ask("api", client, "GET", "app.example.com/api/v1/links", append(sent, "Authorization: Bearer "+identity.NewKey(rand.Reader).Secret()), "")
 		return res.StatusCode
 	}
-	// A network may miss 300 times at once and then once a second. If forged addresses counted,
-	// each of them would have a budget of its own.
+	// A network may send 300 wrong keys at once and then one per second. If forged addresses
+	// counted, each of them would have its own budget.
 	limited := false
 	for i := 0; i < 1000 && !limited; i++ {
 		limited = guess(stranger, fmt.Sprintf("X-Forwarded-For: 192.0.2.%d, 100.%d.1.1", i%256, i%256)) == 429
 	}
 	if !limited {
-		b.t.Error("the stranger's guesses are never limited")
+		b.t.Error("none of the stranger's 1000 wrong keys returned 429")
 	}
 	if status := guess(visitor, "X-Forwarded-For: "+stranger); status != 401 {
-		b.t.Errorf("the visitor's first wrong key gets %d, want 401", status)
+		b.t.Errorf("the visitor's first wrong key returned %d, want 401", status)
 	}
 }
 
-// countryFile writes a MaxMind database of networks and their countries, the widest first.
+// countryFile writes a MaxMind database of networks and their countries, the widest networks first.
 func countryFile(t *testing.T, countries map[string]string) string {
 	t.Helper()
 	tree, err := mmdbwriter.New(mmdbwriter.Options{DatabaseType: "GeoLite2-Country", IncludeReservedNetworks: true})

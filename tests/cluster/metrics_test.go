@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// ServiceMonitor and PodMonitoring must read the port "admin" of all Services and pods of the
+// ServiceMonitor and PodMonitoring must select the port "admin" of all Services and pods of the
 // release, and the NetworkPolicy must admit Prometheus.
 func TestMetricsOfTheOwnStores(t *testing.T) {
 	t.Parallel()

@@ -16,8 +16,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The test renders the settings that docs/operations.md recommends, combined with the charts from
-// which operators start. It checks that the objects are consistent.
+// The test renders the settings that docs/operations.md recommends, combined with the values from
+// which operators start. It checks that the rendered objects are consistent.
 func TestRecipes(t *testing.T) {
 	t.Parallel()
 	docs := string(read(t, "../../docs/operations.md"))
@@ -60,7 +60,7 @@ func TestRecipes(t *testing.T) {
 	}
 }
 
-// Each file in ci is an example from which operators start.
+// Each file in ci is an example that operators can start from.
 func TestExamplesFitTogether(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(chart, "ci/*.yaml"))
@@ -81,7 +81,7 @@ func TestExamplesFitTogether(t *testing.T) {
 	}
 }
 
-// Without this test, the checks above would pass for every chart if they never reported an error.
+// Without this test, nobody would notice if the checks above never reported an error.
 func TestInconsistenciesAreFound(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ values, want string }{
@@ -89,9 +89,9 @@ func TestInconsistenciesAreFound(t *testing.T) {
 		"a missing ConfigMap": {
 			`{links: {extraVolumes: [{name: x, configMap: {name: nobodys}}], extraVolumeMounts: [{name: x, mountPath: /x}]}}`, "ConfigMap nobodys",
 		},
-		"a missing projected Secret":   {`{auth: {extraVolumes: [{name: x, projected: {sources: [{secret: {name: nobodys}}]}}]}}`, "Secret nobodys"},
-		"a closed port of a collector": {`{telemetry: {endpoint: "http://collector:4318"}}`, "may not call collector:4318"},
-		"a closed port of the release": {
+		"a missing projected Secret":    {`{auth: {extraVolumes: [{name: x, projected: {sources: [{secret: {name: nobodys}}]}}]}}`, "Secret nobodys"},
+		"a blocked port of a collector": {`{telemetry: {endpoint: "http://collector:4318"}}`, "may not call collector:4318"},
+		"a blocked port of the release": {
 			`{networkPolicy: {enabled: true}, auth: {extraEnv: [{name: LINKREEL_TEST_URL, value: "http://try-linkreel-redis:6380"}]}}`, "may not call try-linkreel-redis:6380",
 		},
 		"a file without a mount": {`{tls: {onDemand: {enabled: true, caFile: /etc/ca.pem}}}`, "but mounts nothing"},
@@ -218,7 +218,7 @@ type pod struct {
 	labels     map[string]any
 	spec       object
 	volumes    []string
-	containers []object // the init containers are first
+	containers []object // init containers first
 }
 
 func (p pod) component() string { s, _ := p.labels["app.kubernetes.io/component"].(string); return s }
@@ -261,7 +261,7 @@ func pods(objects []object) (all []pod) {
 
 // inconsistencies lists the errors in a set of objects: mounts without a volume; Secrets and
 // ConfigMaps that neither the chart nor a command in text creates; ports that no container, Service
-// or NetworkPolicy has; and addresses that a pod is configured to call but may not.
+// or NetworkPolicy has; and addresses that a pod is configured to call but is not allowed to.
 func inconsistencies(t *testing.T, objects []object, text string) (complaints []string) {
 	t.Helper()
 	all := pods(objects)
@@ -312,7 +312,7 @@ func mountsWithoutVolume(p pod) (complaints []string) {
 			file, _ := e["value"].(string)
 			mounted := slices.ContainsFunc(listAt(c, "volumeMounts"), func(m object) bool { return strings.HasPrefix(file+"/", fmt.Sprint(m["mountPath"], "/")) })
 			if isFile.MatchString(fmt.Sprint(e["name"])) && file != "" && !mounted {
-				complaints = append(complaints, fmt.Sprintf("%s reads the file of %v, %s, but mounts nothing at this path", p.owner, e["name"], file))
+				complaints = append(complaints, fmt.Sprintf("%s has the setting %v=%s, but mounts nothing at this path", p.owner, e["name"], file))
 			}
 		}
 	}
@@ -418,7 +418,7 @@ func selects(selector object, labels map[string]any) bool {
 	return true
 }
 
-// unknownPorts lists the ports to which an object refers although they do not exist.
+// unknownPorts lists the ports that objects refer to but that do not exist.
 func unknownPorts(objects []object, all []pod) (complaints []string) {
 	services := map[string][]any{} // names and numbers of ports
 	for _, o := range objects {
@@ -479,9 +479,9 @@ func unknownPorts(objects []object, all []pod) (complaints []string) {
 var called = regexp.MustCompile(`^(LINKREEL_(AUTH|LINKS|VIDEOS|EVENTS|REDIS|CLICKS_REDIS|PUSH_JWKS|TEST)_URL|LINKREEL_\w+_ENDPOINT|LINKREEL_STORAGE_PUBLIC_DIAL|` +
 	`LINKREEL_API_ROUTES|LINKREEL_OIDC_ISSUER|LINKREEL_ACME_DIRECTORY|LINKREEL_EGRESS_PROXY|LINKREEL_WEBHOOK_RESOLVER|DNS_RESOLVER|OTEL_EXPORTER_OTLP_ENDPOINT)$`)
 
-// closedCalls lists the configured addresses that no NetworkPolicy allows the pods to call, and
-// those that do not admit the pods. If an address is in a Secret, the list uses the address with
-// which text creates the Secret.
+// closedCalls lists the configured addresses that the NetworkPolicy of the caller or of the
+// destination does not allow. If an address is in a Secret, closedCalls reads it from the command
+// in text that creates the Secret.
 func closedCalls(t *testing.T, objects []object, all []pod, text string) (complaints []string) {
 	t.Helper()
 	policies := map[string]object{}
@@ -503,14 +503,14 @@ func closedCalls(t *testing.T, objects []object, all []pod, text string) (compla
 			target := podOf(objects, all, call.host, call.port)
 			to := listAt(policy, "egress")
 			if !slices.ContainsFunc(to, func(rule object) bool { return allows(rule, "to", call.port, target) }) {
-				complaints = append(complaints, fmt.Sprintf("the setting %[2]s of %[1]s has the address %[3]s:%[4]d, but by its NetworkPolicy it may not call %[3]s:%[4]d", p.owner, call.setting, call.host, call.port))
+				complaints = append(complaints, fmt.Sprintf("the setting %[2]s of %[1]s has the address %[3]s:%[4]d, but according to its NetworkPolicy it may not call %[3]s:%[4]d", p.owner, call.setting, call.host, call.port))
 			}
 			if target == nil || policies[target.owner] == nil {
 				continue
 			}
 			from := listAt(policies[target.owner], "ingress")
 			if !slices.ContainsFunc(from, func(rule object) bool { return allowsFrom(rule, call.port, *target, p) }) {
-				complaints = append(complaints, fmt.Sprintf("%s calls %s:%d, but the NetworkPolicy there does not admit it", p.owner, call.host, call.port))
+				complaints = append(complaints, fmt.Sprintf("%s calls %s:%d, but the NetworkPolicy of the destination does not admit it", p.owner, call.host, call.port))
 			}
 		}
 	}

@@ -26,9 +26,9 @@ import (
 //
 //   - Source, Published, Changed: the source, its author and date, and the changes made to it.
 //   - Recipe: the first cell of the row in operations.md for this edge.
-//   - Peer: the address that called the application. If the source does not contain it, it is one
-//     that the edge could have.
-//   - Client, Scheme: the values that the application must find.
+//   - Peer: the address that called the application. If the source does not give it, a plausible
+//     address of the edge.
+//   - Client, Scheme: the values that the application must determine.
 //   - Replaces: "yes" if the edge replaces X-Forwarded-For instead of appending to it.
 //   - Believed: "no" if the edge does not have the settings of the recipe, so the application must
 //     not trust its headers.
@@ -141,7 +141,7 @@ func TestRecordedRequestsOfEdges(t *testing.T) {
 	}
 	for _, edge := range []string{"amazon", "cloudflare", "envoy", "google"} {
 		if count[edge] < 2 {
-			t.Errorf("%d recordings of %s, want two or more", count[edge], edge)
+			t.Errorf("there are %d recordings of %s, want two or more", count[edge], edge)
 		}
 	}
 	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{links.Indexes(), tags.Indexes, idempotency.Indexes, outbox.Indexes}})
@@ -161,7 +161,7 @@ func TestRecordedRequestsOfEdges(t *testing.T) {
 			settings := environment(objects, "links")
 			maps.Copy(settings, edgeStores(t, cloud, auth))
 			settings["LINKREEL_GEOIP_FILE"] = countryFile(t, map[string]string{r.about["Client"] + "/32": "DE", "::/0": "FR"})
-			// Without the header, the country is that of the client's address.
+			// Without the header, the service looks up the country of the client's address.
 			header := settings["LINKREEL_COUNTRY_HEADER"]
 			delete(settings, "LINKREEL_COUNTRY_HEADER")
 			key := auth.Key(t, "acc_"+strings.ToLower(identity.NewNonce()[:8]), identity.Creator)
@@ -195,7 +195,7 @@ func (r recording) replay(t *testing.T, settings map[string]string, key, country
 	all := forgeries(stranger)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		res, text := b.ask("redirect", "", "GET", r.host+"/"+made.Slug, all[name], "")
-		if name == "a name's variant" && res.StatusCode == http.StatusBadRequest {
+		if name == "variants of a name" && res.StatusCode == http.StatusBadRequest {
 			continue // rejected as an invalid header
 		}
 		secure := res.Header.Get("Strict-Transport-Security") != ""

@@ -97,17 +97,17 @@ func TestTheRecipesOfRecoveryAreOurs(t *testing.T) {
 			}
 		}
 		if len(want) != 4 {
-			t.Fatalf("the chart's Redis: %q", want)
+			t.Fatalf("the chart has the Redis steps %q, want four", want)
 		}
-		// Every key of Redis that the code names begins as one of those that the recipe deletes. A test
-		// of services/standalone compares the recipe with the keys of a running installation.
+		// Every Redis key in the code begins with a prefix that the recipe deletes. A test of
+		// services/standalone compares the recipe with the keys of a running installation.
 		for _, want := range append(want, "'lr:*'", "'{lr:*'", "'"+strings.TrimSuffix(queue.StreamKey("*"), "}")+"'", "LINKREEL_CLICKS_REDIS_URL") {
 			if !strings.Contains(recipe, want) {
-				t.Errorf("it does not say %s", want)
+				t.Errorf("the recipe does not contain %s", want)
 			}
 		}
 		if stop, empty, start := strings.Index(recipe, "linkreel --replicas=0"), strings.Index(recipe, want[0]), strings.Index(recipe, "helm upgrade"); stop < 0 || empty < stop || start < empty {
-			t.Error("Redis is not emptied between the end of the services and their start")
+			t.Error("the recipe does not empty Redis after it stops the services and before it starts them again")
 		}
 	})
 	t.Run("autoscalers", func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestTheRecipesOfRecoveryAreOurs(t *testing.T) {
 			case "HorizontalPodAutoscaler":
 			default:
 				if strings.Contains(o.kind(), "Scal") {
-					t.Errorf("the recipe does not know the autoscaler %s %s", o.kind(), o.name())
+					t.Errorf("the recipe does not pause the autoscaler %s %s", o.kind(), o.name())
 				}
 			}
 		}

@@ -71,7 +71,7 @@ type rehearsal struct {
 	env      map[string]string // the environment of the whole workflow
 	registry string            // host and port
 	port     string            // the port of the registry from which a cluster pulls
-	archive  string            // the mirror of Debian
+	archive  string            // the Debian mirror
 	golang   map[string]string // Go's settings, because a job's home directory has none
 	at       map[string]string // the commit of each job's clone
 	passed   map[string]bool   // jobs that have passed and are not run again
@@ -110,7 +110,7 @@ func newRehearsal(t *testing.T) *rehearsal {
 	}
 	var text []byte
 	r.jobs, r.env, text = jobsOf(t, "release.yml")
-	// Another test checks that pods with these values request the resources in the manual.
+	// Another test checks that pods with these values request the resources that the manual states.
 	small := regexp.MustCompile("On a small cluster, `(--set [^`]+)`").FindSubmatch(read(t, "../../docs/operations.md"))
 	if small == nil || !bytes.Contains(text, small[1]) {
 		t.Errorf("the workflow does not use the values for a small cluster in docs/operations.md: %q", small)
@@ -155,8 +155,8 @@ func (r *rehearsal) path(elem ...string) string {
 	return filepath.Join(append([]string{r.dir}, elem...)...)
 }
 
-// clone creates the source repository. Its main is this tree with its uncommitted changes, as the
-// commit that prepares 0.4.0.
+// clone creates the source repository. Its main branch contains this tree, including uncommitted
+// changes, as the commit that prepares 0.4.0.
 func (r *rehearsal) clone() {
 	r.t.Helper()
 	r.source = r.path("source")
@@ -295,7 +295,7 @@ case "$1 $2" in
 	[[ " $* " = *" --cert-identity $(cat "$dir/signed/attested-${digest#sha256:}") "* ]] ;;
 esac`
 
-// A signature is a file with the identity of the job that signed.
+// A stand-in signature is a file with the identity of the job that signed.
 const standInCosign = `
 digest() {
 	local path=${1#*/}
@@ -321,8 +321,8 @@ verify | verify-attestation | verify-blob)
 	esac ;;
 esac`
 
-// release runs the jobs that have not passed yet, in the order of their needs. fail is the job that
-// must fail: "cluster" or "".
+// release runs the jobs that have not passed yet, in the order of their dependencies. fail is the
+// job that must fail: "cluster" or "".
 func (r *rehearsal) release(tag, fail string) error {
 	r.t.Helper()
 	tried := map[string]bool{}
@@ -384,7 +384,7 @@ func (r *rehearsal) job(name, tag, fail string) error {
 	return failed
 }
 
-// use does the work of an action.
+// use stands in for an action.
 func (r *rehearsal) use(s step, at string) error {
 	action, _, _ := strings.Cut(s.Uses, "@")
 	switch action {
@@ -553,7 +553,7 @@ func (r *rehearsal) wantOrder() {
 	}
 	// There are 9 images with two platforms each, the chart, and an SBOM for each platform.
 	if want := []int{9*3 + 1, 1, 10, 18, 1, 3, 10, 1, 1}; !slices.Equal(counts, want) {
-		r.t.Errorf("the numbers of events are %d, want %d: %q", counts, want, events)
+		r.t.Errorf("the event counts are %d, want %d: %q", counts, want, events)
 	}
 }
 
@@ -578,7 +578,8 @@ func (r *rehearsal) wantProvenance() {
 	if id, run := builder(r.path("page/provenance.intoto.json")); id != signer+"v0.4.0" || run != runOfIt {
 		r.t.Errorf("the workflow's provenance has the builder %q and the run %q, want the workflow and its run", id, run)
 	}
-	// A person with a key to the registry builds the same version again from another commit.
+	// Build the same version again from another commit, as a person with a key to the registry
+	// could.
 	r.must(r.source, "git", "checkout", "-q", "-b", "aside")
 	r.commitAll("a commit that nobody has reviewed")
 	released := r.commit
@@ -587,18 +588,18 @@ func (r *rehearsal) wantProvenance() {
 	if err := r.byHand("0.4.0", "build", "push"); err == nil || !strings.Contains(err.Error(), "is published as sha256:") {
 		r.t.Errorf("replacing a published version returned %v, want an error", err)
 	}
-	r.wantNothing("after a second 0.4.0")
+	r.wantNothing("after a second build of 0.4.0")
 	r.aside, r.commit = r.commit, released
 	id, run := builder(r.path("job-build/dist/release/provenance.intoto.json"))
 	_, anchor, _ := strings.Cut(id, "docs/releasing.md#")
 	if heading := "\n## " + strings.ReplaceAll(anchor, "-", " ") + "\n"; run != "" ||
 		!strings.Contains(strings.ToLower(string(read(r.t, "../../docs/releasing.md"))), heading) {
-		r.t.Errorf("the provenance of a manual release has the builder %q and the run %q, want the section of docs/releasing.md", id, run)
+		r.t.Errorf("the provenance of a manual release has the builder %q and the run %q, want a section of docs/releasing.md and no run", id, run)
 	}
 }
 
 // byHand runs steps of the release program for one image, as a person would. The job build has
-// built the program.
+// already built the program.
 func (r *rehearsal) byHand(version string, steps ...string) error {
 	env := map[string]string{
 		"PATH": r.path("bin") + ":" + os.Getenv("PATH"), "HOME": r.path("home"), "REGISTRY": r.registry + "/linkreel", "VERSION": version,
@@ -647,8 +648,8 @@ func (r *rehearsal) verify() {
 	r.published()
 }
 
-// The test checks the last release a week later. In the first check nothing has changed. In the
-// second check, Debian has other packages and a vulnerability is known.
+// The test checks the last release a week later. In the first check, nothing has changed. In the
+// second check, Debian has newer packages and there is a known vulnerability.
 func (r *rehearsal) wantStaleReleasesNoticed() {
 	r.t.Helper()
 	r.must(r.source, "git", "tag", "v0.4.0", r.commit)
@@ -665,7 +666,7 @@ func (r *rehearsal) wantStaleReleasesNoticed() {
 	}
 	finds(0)
 	if err := r.job("stale", "", ""); err != nil {
-		r.t.Errorf("the check of a current release returned %v, want no error", err)
+		r.t.Errorf("checking a current release returned %v, want no error", err)
 	}
 	finds(3)
 	sbom := r.path("page/image-transcoding-worker-linux-arm64.spdx.json")
@@ -673,14 +674,14 @@ func (r *rehearsal) wantStaleReleasesNoticed() {
 	write(r.t, sbom, strings.Replace(string(released), "pkg:deb/debian/ffmpeg@", "pkg:deb/debian/ffmpeg@0.", 1))
 	err := r.job("stale", "", "")
 	if err == nil || !strings.Contains(err.Error(), "< pkg:deb/debian/ffmpeg@0.") || !strings.Contains(err.Error(), "GO-2026-1") {
-		r.t.Errorf("the check of a stale release returned %v, want the new ffmpeg and the vulnerability", err)
+		r.t.Errorf("checking a stale release returned %v, want the new ffmpeg and the vulnerability", err)
 	}
 	write(r.t, sbom, string(released))
 	r.published()
 }
 
-// Git accepts some of these names and rejects others. Each job gets them as if it ran first,
-// together with the files of a complete build.
+// Git accepts some of these names and rejects others. Each job receives them as if it were the
+// first job to run, together with the files of a complete build.
 func (r *rehearsal) wantHostileNamesRefused() {
 	r.t.Helper()
 	for _, tag := range []string{

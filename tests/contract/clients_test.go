@@ -27,7 +27,7 @@ func needNode(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "node", "--version").Output()
 	var major int
 	if _, serr := fmt.Sscanf(string(out), "v%d.", &major); err != nil || serr != nil || major < 20 {
-		t.Skipf("node is %q on this machine, but the TypeScript client needs 20 (%v); the tests of the Go and Python clients make the same calls", strings.TrimSpace(string(out)), err)
+		t.Skipf("the version of Node is %q, but the TypeScript client needs 20 or later (%v); the tests of the Go and Python clients make the same calls", strings.TrimSpace(string(out)), err)
 	}
 }
 
@@ -125,7 +125,7 @@ func TestGoClient(t *testing.T) {
 	free, err := c.CheckSlug(ctx, client.CheckSlugQuery{Slug: made.Slug})
 	must(err)
 	if free.Available || free.Reason == nil || *free.Reason != "taken" {
-		t.Errorf("the slug of an existing link: %+v, want it taken", free)
+		t.Errorf("checking the slug of an existing link returned %+v, want taken", free)
 	}
 	const many = client.BulkMax + 20 // two requests
 	items := make([]client.LinkCreate, many)
@@ -144,7 +144,7 @@ func TestGoClient(t *testing.T) {
 		n++
 	}
 	if n != many {
-		t.Errorf("the walk returned %d links, want %d", n, many)
+		t.Errorf("the iterator returned %d links, want %d", n, many)
 	}
 	must(c.DeleteLink(ctx, made.ID))
 	if _, err := c.GetLink(ctx, made.ID); !client.HasCode(err, "LINK_NOT_FOUND") {
@@ -337,12 +337,12 @@ func checkTour(t *testing.T, report []byte, secret, message string) {
 		t.Fatalf("cannot parse the report: %v: %s", err, report)
 	}
 	if len(r.Made) != 991 || r.Refused != 10 || r.Message != message || r.Progress == 0 {
-		t.Errorf("%d made, %d refused, message %q, progress %d; want 991, 10, %q and some progress", len(r.Made), r.Refused, r.Message, r.Progress, message)
+		t.Errorf("the report has %d created, %d rejected, the message %q and the progress %d; want 991, 10, %q and some progress", len(r.Made), r.Refused, r.Message, r.Progress, message)
 	}
 	slices.Sort(r.Made)
 	slices.Sort(r.Events)
 	if !slices.Equal(r.Made, r.Events) {
-		t.Errorf("the feed's %d created records differ from the %d of the report", len(r.Events), len(r.Made))
+		t.Errorf("the %d created records in the feed differ from the %d in the report", len(r.Events), len(r.Made))
 	}
 	c, err := client.New(client.Config{BaseURL: running.BaseURL, Key: secret})
 	if err != nil {

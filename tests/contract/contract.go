@@ -1,7 +1,6 @@
 // Package contract checks every HTTP exchange of a test against openapi.yaml, in both directions. A
 // response must have a documented status, the documented headers, and a body with the documented
 // fields and no others. A request that the document does not allow must not succeed.
-// allow must not succeed.
 //
 // [NewTransport] adds these checks to a test's HTTP client. It checks only API requests. Requests
 // for share pages, redirects and object storage are not checked.
@@ -44,8 +43,8 @@ var Load = sync.OnceValue(func() *Contract {
 	return c
 })
 
-// Parse reads a JSON document. It closes the objects in the document first, so a response with an
-// undocumented field breaks the contract. Real callers must tolerate new fields.
+// Parse reads a JSON document. It forbids unknown fields in the document's objects, so that a
+// response with an undocumented field breaks the contract. Real callers must tolerate new fields.
 func Parse(document []byte) (*Contract, error) {
 	var raw map[string]any
 	if err := json.Unmarshal(document, &raw); err != nil {
@@ -103,7 +102,7 @@ func Covers(u *url.URL) bool {
 	return strings.HasPrefix(u.Path, "/api/") || strings.HasPrefix(u.Path, "/admin/")
 }
 
-// Check returns how the exchange breaks the contract, or nil if it does not.
+// Check returns an error that describes how the exchange breaks the contract, or nil.
 func (c *Contract) Check(x *Exchange) error {
 	path, params := c.match(x.Method, x.URL)
 	if path == "" {
@@ -134,8 +133,8 @@ func (c *Contract) Check(x *Exchange) error {
 	return c.checkResponse(x, route)
 }
 
-// Wrong returns how the request breaks the document, whatever the response is. It returns nil for
-// an allowed request and for a request that matches no operation.
+// Wrong returns an error that describes how the request breaks the document, regardless of the
+// response. It returns nil for an allowed request and for a request that matches no operation.
 func (c *Contract) Wrong(x *Exchange) error {
 	path, params := c.match(x.Method, x.URL)
 	if path == "" {
@@ -187,7 +186,7 @@ func (c *Contract) checkRequest(x *Exchange, route *routers.Route, params map[st
 	err := openapi3filter.ValidateRequest(context.Background(), c.input(x, route, params))
 	if errors.Is(err, strconv.ErrRange) {
 		// The validator cannot represent a number beyond float64. It rejects any field with such a
-		// number, even a field that allows any value. The service reads the number as an infinity.
+		// number, even a field that allows any value. The service reads the number as infinity.
 		return nil
 	}
 	return err
@@ -216,8 +215,8 @@ func (c *Contract) checkResponse(x *Exchange, route *routers.Route) error {
 	return nil
 }
 
-// checkError checks responses that no operation documents. They must have the shape of all errors
-// and one of the given statuses.
+// checkError checks responses that no operation documents. They must have the shape of an error and
+// one of the given statuses.
 func (c *Contract) checkError(x *Exchange, statuses ...int) error {
 	if !slices.Contains(statuses, x.Status) {
 		return fmt.Errorf("status %d for a request that matches no operation, want one of %v", x.Status, statuses)
@@ -333,7 +332,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := &Exchange{Method: req.Method, URL: req.URL, Header: req.Header}
 	if req.Body != nil {
 		body, err := io.ReadAll(req.Body)
-		_ = req.Body.Close() // Body was read to its end
+		_ = req.Body.Close() // the body has been read completely
 		if err != nil {
 			return nil, fmt.Errorf("cannot read the request body: %w", err)
 		}
@@ -351,7 +350,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	body, err := io.ReadAll(res.Body)
-	_ = res.Body.Close() // Body was read to its end
+	_ = res.Body.Close() // the body has been read completely
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the response body: %w", err)
 	}
@@ -441,7 +440,7 @@ func dig(v any, names ...string) any {
 }
 
 // allowNull makes the validator accept any value, including null, for a schema without a type.
-// Fields that exist but cannot be edited have such a schema.
+// Fields that exist but cannot be edited have schemas without a type.
 func allowNull(v any) {
 	switch v := v.(type) {
 	case map[string]any:

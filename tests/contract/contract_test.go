@@ -130,7 +130,7 @@ func TestWrongExchangesAreNoticed(t *testing.T) {
 		{"a missing Location", "create", func(x *contract.Exchange) { x.Answer.Del("Location") }},
 		{"a missing Retry-After", "too fast", func(x *contract.Exchange) { x.Answer.Del("Retry-After") }},
 		{"a missing WWW-Authenticate", "no key", func(x *contract.Exchange) { x.Answer.Del("WWW-Authenticate") }},
-		{"a code of another status", "slug taken", func(x *contract.Exchange) { x.AnswerBody = []byte(fault("LINK_NOT_FOUND", "")) }},
+		{"an error code of another status", "slug taken", func(x *contract.Exchange) { x.AnswerBody = []byte(fault("LINK_NOT_FOUND", "")) }},
 		{"an unknown detail code", "invalid", func(x *contract.Exchange) {
 			x.AnswerBody = bytes.Replace(x.AnswerBody, []byte("invalid_type"), []byte("wrong"), 1)
 		}},
@@ -235,7 +235,7 @@ func TestDiffRoutesNamesBothDirections(t *testing.T) {
 	}
 	served = append(served, apispec.Route{Method: "GET", Path: "/v/:slug"})
 	if diff := contract.DiffRoutes(served); diff != "" {
-		t.Errorf("DiffRoutes reports a difference between the same routes:\n%s", diff)
+		t.Errorf("DiffRoutes reported a difference between identical routes:\n%s", diff)
 	}
 	served[0].Path = "/api/v1/other"
 	if diff := contract.DiffRoutes(served); strings.Count(diff, "\n") != 1 {

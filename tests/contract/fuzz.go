@@ -57,10 +57,10 @@ func (r *FuzzReport) String() string {
 }
 
 // Fuzz calls every operation of the document with valid, almost valid and invalid requests, which
-// it generates from the schemas. It calls them as accounts of every plan, with good and bad keys.
-// Each exchange must keep the contract, no response may be a 5xx, and a caller without a valid key
-// must always get a 401. Fuzz returns an error only if it could not prepare the run. The report
-// contains the faults.
+// it generates from the schemas. It calls them as accounts of every plan, with valid and invalid
+// keys. Each exchange must match the contract, no response may be a 5xx, and a caller without a
+// valid key must always get a 401. Fuzz returns an error only if it could not prepare the run. The
+// report contains the faults.
 func Fuzz(ctx context.Context, cfg FuzzConfig) (*FuzzReport, error) {
 	if cfg.Workers <= 0 {
 		cfg.Workers = 4
@@ -111,7 +111,7 @@ type fuzzer struct {
 	actors []actor
 
 	mu          sync.Mutex
-	pool        map[string][]string // IDs by their prefix
+	pool        map[string][]string // IDs by prefix
 	untouchable map[string]bool     // IDs that the run needs
 	report      *FuzzReport
 	kinds       map[string]bool
@@ -122,7 +122,7 @@ type fuzzOp struct {
 	value map[string]any
 }
 
-// actor is a caller. Most requests use one with a valid key.
+// actor is a caller. Most requests come from an actor with a valid key.
 type actor struct {
 	name, bearer string
 	dead         bool // must always get a 401
@@ -146,8 +146,8 @@ func (f *fuzzer) prepare(ctx context.Context) error {
 	if err := f.addActor(ctx, "reader", "business", map[string]any{"scopes": []string{"links:read"}}); err != nil {
 		return err
 	}
-	// A new key cannot have an expiry in the past. This key expires after the seconds that a busy
-	// machine may need to create it.
+	// A new key cannot have an expiry in the past. A busy machine may need a few seconds to create
+	// this key, so it expires after three.
 	if err := f.addActor(ctx, "expired", "business", map[string]any{"expiresAt": time.Now().Add(3 * time.Second).UnixMilli()}); err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func (f *fuzzer) addActor(ctx context.Context, name, plan string, key map[string
 	return nil
 }
 
-// awaitEnd returns after a key has expired.
+// awaitEnd waits until a key has expired.
 func (f *fuzzer) awaitEnd(ctx context.Context, bearer string) error {
 	for pace := time.NewTicker(100 * time.Millisecond); ; {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.cfg.BaseURL+"/api/v1/account", nil)
@@ -289,7 +289,7 @@ func (f *fuzzer) send(ctx context.Context, op fuzzOp, who actor, method, target 
 		return
 	}
 	answer, err := io.ReadAll(res.Body)
-	_ = res.Body.Close() // Body was read to its end
+	_ = res.Body.Close() // the body has been read completely
 	if err != nil {
 		f.fault(op, "the response was cut off: "+err.Error(), method, target, body, nil)
 		return
@@ -329,7 +329,7 @@ func (f *fuzzer) send(ctx context.Context, op fuzzOp, who actor, method, target 
 }
 
 // Dotted reports whether a segment of the path is "." or "..". Services reject such a path before
-// routing, whatever operation it resembles.
+// routing, regardless of the operation.
 func Dotted(u *url.URL) bool {
 	for segment := range strings.FieldsFuncSeq(u.Path, func(r rune) bool { return r == '/' || r == '\\' }) {
 		if segment == "." || segment == ".." {
@@ -440,7 +440,8 @@ func (f *fuzzer) path(s *source, op fuzzOp) string {
 	return strings.Replace(path, "{id}", id, 1)
 }
 
-// known returns an ID or a cursor of an earlier response. If there is none yet, it returns without.
+// known returns an ID or a cursor of an earlier response. If there is none yet, it returns the
+// argument without.
 func (f *fuzzer) known(s *source, prefix, without string) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -466,7 +467,7 @@ func (f *fuzzer) query(s *source, op fuzzOp) string {
 			q.Set(name, pick(s, []string{"1790000000000000", "0", "1", "9007199254740991", "9007199254740992", "-1", "abc", "", "1.5", "1e3", "nonsense",
 				f.known(s, "evt", ""), f.known(s, "cursor", ""), f.known(s, "cursor", "")}))
 		case "wait":
-			q.Set(name, pick(s, []string{"0", "0", "-1", "26", "1.5", "", "x"})) // another value would only make the walk slow
+			q.Set(name, pick(s, []string{"0", "0", "-1", "26", "1.5", "", "x"})) // a valid wait would only slow down the run
 		case "from", "to":
 			q.Set(name, pick(s, []string{"2026-11-01", "2026-11-20", "2026-02-30", "2026-13-01", "yesterday", "", "20261101", "2000-01-01", "9999-12-31", "2026-11-01T00:00:00Z"}))
 		default:
@@ -485,8 +486,8 @@ func (f *fuzzer) query(s *source, op fuzzOp) string {
 	return "?" + q.Encode()
 }
 
-// queryValue usually sets a parameter to a value that its schema allows, and sometimes to another.
-// A list is a repeated parameter.
+// queryValue usually sets a parameter to a value that its schema allows, and sometimes to another
+// value. For a list, it repeats the parameter.
 func (f *fuzzer) queryValue(s *source, q url.Values, name string, schema any) {
 	if s.IntN(8) == 0 {
 		q.Set(name, s.text(s.IntN(10)))
@@ -526,7 +527,7 @@ func (s *source) word(n int) string {
 	return string(b)
 }
 
-// text returns a text with characters that often cause errors in programs.
+// text returns a string with characters that often cause errors in programs.
 func (s *source) text(n int) string {
 	odd := []rune("aZ09 -_./\\<>&'\"%?#=;:@\u00fc\u00df\u0130\u202e\u200b\ufeff\u00a0\u1f600\U0001f600\U0010ffff\t\n")
 	var b strings.Builder
@@ -692,7 +693,7 @@ func (s *source) object(doc, m map[string]any, depth int) any {
 		name := pick(s, slices.Sorted(maps.Keys(props)))
 		out[name] = s.value(doc, props[name], name, depth+1)
 	}
-	// Follow the rules between fields, or no create of a video or link succeeds.
+	// Follow the rules between fields. Otherwise no create of a video or link would succeed.
 	if to, ok := out["redirectType"]; ok && to != nil && s.IntN(4) > 0 {
 		delete(out, "password")
 		delete(out, "maxClicks")

@@ -111,8 +111,8 @@ func fuzz(t *testing.T, m *imitation, n int) *contract.FuzzReport {
 	return r
 }
 
-// The imitation does not know which IDs exist or what else Go's HTTP server rejects. Apart from
-// these requests, the fuzzer must report no fault.
+// The imitation does not know which IDs exist, or which other requests Go's HTTP server rejects.
+// For all other requests, the fuzzer must report no fault.
 func TestFuzzReachesEveryOperationWithRightAndWrongRequests(t *testing.T) {
 	t.Parallel()
 	r := fuzz(t, newImitation(t), 1500)
@@ -142,7 +142,7 @@ func TestFuzzFindsPlantedFaults(t *testing.T) {
 			}
 			return s, b
 		}, "createLink"},
-		{"a leak", func(op string, s int, b []byte) (int, []byte) {
+		{"a leaked field", func(op string, s int, b []byte) (int, []byte) {
 			if op == "getLink" && s == 200 {
 				return s, []byte(strings.Replace(string(b), "{", `{"ownerEmail":"x",`, 1))
 			}

@@ -38,8 +38,8 @@ func nodeTool(t *testing.T, name string) string {
 	return path
 }
 
-// oapi-codegen is the most used generator of Go clients. It can read the document, and the
-// generated client compiles and works.
+// oapi-codegen is the most widely used generator of Go clients. It must be able to read the
+// document, and the generated client must compile and work.
 func TestGeneratedGoClient(t *testing.T) {
 	t.Parallel()
 	secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", nil)
@@ -62,8 +62,8 @@ func TestGeneratedOgenClient(t *testing.T) {
 	}
 }
 
-// generated creates a folder in a folder of the tools module and copies files into it. The
-// generated code needs that module's versions. It returns the folder's path in the module.
+// generated creates a folder inside the tools module and copies files into it, because the
+// generated code needs that module's dependencies. It returns the folder's path in the module.
 func generated(t *testing.T, in string, files ...string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(filepath.Join(goTools, in), "gen-") //nolint:usetesting // must be inside the module

@@ -36,9 +36,9 @@ type parameter struct {
 	Name, In string
 }
 
-// Each operation has a method with its name. If the test calls the method with all its parameters,
-// the client must send the documented request. Each list also has a method that walks through its
-// pages.
+// Each operation must have a method of the same name. When the test calls the method with all its
+// parameters, the client must send the documented request. Each list operation must also have a
+// method that iterates over its pages.
 func TestEveryOperationHasAMethodOfTheGoClient(t *testing.T) {
 	t.Parallel()
 	var doc struct {
@@ -109,7 +109,7 @@ func TestEveryOperationHasAMethodOfTheGoClient(t *testing.T) {
 			}
 			if all := strings.Replace(strings.Replace(op.ID, "list", "", 1), "List", "", 1); all != op.ID {
 				if got = nil; !call(t, of, all) || got == nil || got.URL.EscapedPath() != want {
-					t.Errorf("%s has no method that walks through its pages, or it sent %+v", op.ID, got)
+					t.Errorf("%s has no method that iterates over its pages, or the method sent %+v", op.ID, got)
 				}
 			}
 		}

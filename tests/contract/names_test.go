@@ -53,7 +53,7 @@ type namesWorld struct {
 	session, weak, caller string
 	doc                   map[string]any
 	ids                   map[string]string // by the path segment before {id}, or by the parameter
-	pair, owner           string            // IDs: pair is a second link, for requests that change several, and owner is the session's member
+	pair, owner           string            // IDs of a second link, for bulk requests, and of the session's member
 }
 
 // op is an operation with a valid request.
@@ -244,7 +244,7 @@ func (w *namesWorld) queries(t *testing.T, o op) {
 	}
 	for _, missing := range o.missing {
 		if got := w.send(t, o.Method, missing+"?nobodyKnowsThis=1", body); got.status != http.StatusNotFound {
-			t.Errorf("%s of the nonexistent %s returned %d %s, want 404, not 400", o.OperationID, missing, got.status, got.text)
+			t.Errorf("%s on the nonexistent %s returned %d %s, want 404, not 400", o.OperationID, missing, got.status, got.text)
 		}
 	}
 }

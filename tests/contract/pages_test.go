@@ -40,7 +40,7 @@ type page struct {
 }
 
 // block is one block of code. operation is the example that the block belongs to. It is empty
-// outside of the generated sections.
+// outside the generated sections.
 type block struct{ language, operation, text string }
 
 var (
@@ -185,8 +185,7 @@ func TestPagesRunAsPasted(t *testing.T) {
 	})
 }
 
-// each calls read once for each page with code in a language, several at a time, and waits for all
-// calls.
+// each calls read concurrently for every page with code in a language, and waits for all calls.
 func each(t *testing.T, all []page, language string, clip []byte, read func(t *testing.T, p page, dir string, env []string)) {
 	t.Helper()
 	t.Run("pages", func(t *testing.T) {
@@ -203,8 +202,8 @@ func each(t *testing.T, all []page, language string, clip []byte, read func(t *t
 	})
 }
 
-// typescriptPages compiles all pages together, with the strictest settings that their readers can
-// choose. It returns the folder with the programs.
+// typescriptPages compiles all pages together, with the strictest settings that readers can choose.
+// It returns the folder with the programs.
 func typescriptPages(t *testing.T, all []page) string {
 	t.Helper()
 	programs := map[string]string{}
@@ -366,7 +365,7 @@ func recorded(t *testing.T) map[string]recording {
 }
 
 // source contains the settings of examples.yaml for checking a response. A brief example only
-// prepares others, so the page does not show its response.
+// prepares data for other examples, so the page does not show its response.
 type source struct {
 	Error         string
 	Varies, Brief bool
@@ -397,7 +396,7 @@ func judge(t *testing.T, want, got map[string]recording) {
 	}
 	if *update {
 		if t.Failed() {
-			t.Fatal("no response was recorded, because some are wrong")
+			t.Fatal("recorded nothing, because some responses are wrong")
 		}
 		var out bytes.Buffer
 		enc := json.NewEncoder(&out)
@@ -453,7 +452,7 @@ func newScrubber(now time.Time) *scrubber {
 	return &scrubber{now: now, samples: map[string]string{}, counts: map[string]int{}}
 }
 
-// sample returns a value with the alphabet and the length of an ID. It is number n of its kind.
+// sample returns sample n of a kind of ID, with the alphabet and the length of a real one.
 func (s *scrubber) sample(kind, of string) string {
 	if known := s.samples[of]; known != "" {
 		return known
@@ -540,7 +539,7 @@ func (s *scrubber) scrub(text string) string {
 	})
 }
 
-// The API must return the sample error on the page about errors.
+// The API must return the sample error that the page about errors shows.
 func TestTheSampleOfAnErrorIsReal(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("../../docs/errors.md")
@@ -584,8 +583,8 @@ func TestTheSampleOfAnErrorIsReal(t *testing.T) {
 	}
 }
 
-// goModule turns a folder into a module that requires the Go client, in the way that the clients'
-// README describes.
+// goModule turns a folder into a module that requires the Go client, as the clients' README
+// describes.
 func goModule(t *testing.T, dir string) {
 	t.Helper()
 	const client = "github.com/linkreel/linkreel/libs/clients/go"

@@ -84,7 +84,7 @@ func TestSnippetsOfTheDocumentsRun(t *testing.T) {
 		{file: "docs/api.md", least: 1},
 		{file: "docs/cli.md", login: true, least: 2},
 		{file: "docs/guides.md", login: true, least: 7, replaced: map[string]string{
-			// The test sets no DNS record, so these commands must fail with the error about it.
+			// The test sets no DNS record, so these commands must fail with DOMAIN_NOT_VERIFIED.
 			`verify "$DOMAIN" --wait 10m`:      `verify "$DOMAIN" 2>refusal || grep -q DOMAIN_NOT_VERIFIED refusal`,
 			`--domain "$DOMAIN" --slug spring`: `--domain "$DOMAIN" --slug spring 2>refusal || grep -q DOMAIN_NOT_VERIFIED refusal`,
 		}},
@@ -102,7 +102,7 @@ func TestSnippetsOfTheDocumentsRun(t *testing.T) {
 			script, n := prelude, 0
 			for _, b := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllSubmatch(doc, -1) {
 				if strings.HasPrefix(string(b[1]), "make ") || strings.HasPrefix(string(b[1]), "helm ") {
-					continue // the test runs inside the first block, and the second block has its own tests
+					continue // make test runs this test, and the block that installs the chart has its own tests
 				}
 				script += string(b[1]) + "\n"
 				n++

@@ -23,8 +23,8 @@ import (
 	"github.com/linkreel/linkreel/tests/contract"
 )
 
-// running is the system under test. It is the system of the stack.json in LINKREEL_STACK, or one
-// that the tests start.
+// running is the system under test. It is the system that the stack.json in LINKREEL_STACK
+// describes, or one that the tests start.
 var running *standalone.Stack
 
 func TestMain(m *testing.M) {
@@ -52,7 +52,7 @@ func withStack(run func() int) (code int, err error) {
 	if err != nil {
 		return 1, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // leftovers in the temporary folder do no harm
+	defer func() { _ = os.RemoveAll(dir) }() // leftovers in the temporary folder are harmless
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
 		return 1, err
@@ -60,7 +60,7 @@ func withStack(run func() int) (code int, err error) {
 	running, err = standalone.Start(context.Background(), standalone.Config{
 		DataDir: filepath.Join(dir, "data"), Log: log,
 		Env: map[string]string{
-			"DNS_RESOLVER":               "127.0.0.1:9", // no lookup leaves this machine
+			"DNS_RESOLVER":               "127.0.0.1:9", // no DNS query leaves this machine
 			"LINKREEL_FIRESTORE_TIMEOUT": "9s",          // on a busy machine, Firestore is slow but not unreachable
 		},
 	})

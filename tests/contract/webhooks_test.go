@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// The snippets of docs/webhooks.md must accept a signed message and reject a changed one.
+// The snippets of docs/webhooks.md must accept a signed message and reject an altered one.
 func TestSnippetsVerifyWebhooks(t *testing.T) {
 	t.Parallel()
 	needNode(t)
@@ -103,7 +103,7 @@ func handle(w http.ResponseWriter, r *http.Request, secret string) {
 		for name, tt := range map[string]struct{ body, signature, want string }{
 			"the signed body":                {body, signature, "verified"},
 			"two signatures":                 {body, "v1,AAAA " + signature, "verified"},
-			"another body":                   {body + " ", signature, "not verified"},
+			"an altered body":                {body + " ", signature, "not verified"},
 			"an invalid signature":           {body, "v1,AAAA", "not verified"},
 			"a signature of another version": {body, strings.Replace(signature, "v1,", "v2,", 1), "not verified"},
 		} {
@@ -146,8 +146,8 @@ func TestAWebhookIsReceivedAsTheDocumentSays(t *testing.T) {
 	for old, with := range map[string]string{
 		"receiver.py &": "receiver.py > received &",
 		"until curl":    "until command curl", // a receiver that accepts only POST responds with 501, which is enough here
-		// A reader presses Ctrl-C here. In the test, the command continues to run and gets one more
-		// event.
+		// A reader presses Ctrl-C here. In the test, the command keeps running and receives one
+		// more event.
 		`--secret "$SECRET"`: `--secret "$SECRET" > forwarded 2> listening &
 listener=$!
 wait_for() { for i in $(seq 300); do "$@" && return; sleep 0.1; done; echo "not within 30 s: $*"; }

@@ -14,7 +14,7 @@ import (
 
 // wrong is an invalid request that a caller could send, and the expected response.
 type wrong struct {
-	// request is a method and a path. The prefix short: or admin: selects another address than the
+	// request is a method and a path. The prefix short: or admin: selects an address other than the
 	// base address. Placeholders such as {link} stand for the records of newWrongWorld.
 	request string
 	body    string
@@ -23,8 +23,8 @@ type wrong struct {
 	header string
 	status int
 	code   apierr.Code
-	// words has the expected parts of the response in their order, separated by " … ". They tell
-	// the caller what to do.
+	// words has the expected parts of the response in order, separated by " … ". They tell the
+	// caller what to do.
 	words string
 }
 
@@ -46,7 +46,7 @@ func TestWrongRequestsAreToldWhatToDo(t *testing.T) {
 				}
 			}
 			if err := json.Unmarshal([]byte(body), &answer); err != nil {
-				t.Errorf("%s: %s %s returned %d without an error in JSON: %.200s", group.name, row.request, row.body, status, body)
+				t.Errorf("%s: %s %s returned %d without a JSON error: %.200s", group.name, row.request, row.body, status, body)
 				continue
 			}
 			fault := answer.Error
@@ -74,7 +74,7 @@ func TestWrongRequestsAreToldWhatToDo(t *testing.T) {
 
 var sentence = regexp.MustCompile("^[A-Z`\"].*[.?]$")
 
-// says reports whether text contains all parts of words, in their order.
+// says reports whether text contains all parts of words, in order.
 func says(text, words string) bool {
 	for part := range strings.SplitSeq(words, " … ") {
 		_, after, ok := strings.Cut(text, part)
@@ -324,7 +324,7 @@ var wrongRequests = []struct {
 		{"POST /api/v1/links", `{"url":"https://example.com","slug":"{slug}"}`, "", 409, "SLUG_TAKEN", "The slug … is already taken. Choose another, or leave it out to have one generated."},
 		{"GET /api/v1/links/available", "", "", 400, "VALIDATION_ERROR", "slug: Send the slug to check."},
 		{"GET /api/v1/links/available?name=x", "", "", 400, "VALIDATION_ERROR", "name: There is no such parameter here. The parameters are domainId and slug."},
-	}}, {"texts of links", []wrong{
+	}}, {"text fields of links", []wrong{
 		{"POST /api/v1/links", `{"url":"https://example.com","title":"{t501}"}`, "", 400, "VALIDATION_ERROR", "title: Use at most 500 characters."},
 		{"POST /api/v1/links", `{"url":"https://example.com","title":5}`, "", 400, "VALIDATION_ERROR", "title: Use a string, or null."},
 		{"POST /api/v1/links", `{"url":"https://example.com","ogTitle":"{t501}"}`, "", 400, "VALIDATION_ERROR", "ogTitle: Use at most 500 characters."},
@@ -359,7 +359,7 @@ var wrongRequests = []struct {
 		{"GET /api/v1/links/{link}/stats?from=yesterday", "", "", 400, "VALIDATION_ERROR", "from: Use a day such as 2026-11-20."},
 		{"GET /api/v1/links/{link}/stats?from=2026-11-20&to=2026-11-10", "", "", 400, "VALIDATION_ERROR", "from: Request 1 to 366 days."},
 		{"GET /api/v1/links/{link}/stats?from=2020-01-01&to=2026-01-01", "", "", 400, "VALIDATION_ERROR", "from: Request 1 to 366 days."},
-	}}, {"links that decide", []wrong{
+	}}, {"redirect settings and rules", []wrong{
 		{"POST /api/v1/links", `{"url":"https://example.com","redirectType":307}`, "", 400, "VALIDATION_ERROR", "redirectType: Use 301, 302 or 308."},
 		{"POST /api/v1/links", `{"url":"https://example.com","redirectType":"302"}`, "", 400, "VALIDATION_ERROR", "redirectType: Use a whole number, or null."},
 		{"POST /api/v1/links", `{"url":"https://example.com","forwardQuery":"yes"}`, "", 400, "VALIDATION_ERROR", "forwardQuery: Use true or false, or null."},
@@ -406,7 +406,7 @@ var wrongRequests = []struct {
 		{"GET /api/v1/events?after=&cursor=x", "", "", 400, "VALIDATION_ERROR", "cursor: Use `cursor` to read backwards or `after` to read forwards, not both."},
 		{"GET /api/v1/tags?cursor=zzz", "", "", 400, "INVALID_CURSOR", "This cursor does not come from this list. Pass nextCursor of the previous page, unchanged."},
 		{"GET /api/v1/account?fields=name", "", "", 400, "VALIDATION_ERROR", "fields: There is no such parameter here."},
-	}}, {"records that are not there", []wrong{
+	}}, {"missing records", []wrong{
 		{"GET /api/v1/links/lnk_nothing", "", "", 404, "LINK_NOT_FOUND", "This account has no link with this id."},
 		{"GET /api/v1/links/{slug}", "", "", 404, "LINK_NOT_FOUND", "This account has no link with this id."},
 		{"GET /api/v1/links/{foreign}", "", "", 404, "LINK_NOT_FOUND", "This account has no link with this id."},

@@ -39,7 +39,7 @@ func init() {
 }
 
 // runOnAFullDisk executes a program with a seccomp filter that makes fsync fail with ENOSPC, as it
-// does on a full network disk. A filter needs no privilege. A small test disk would need one.
+// does on a full network disk. Unlike a small test disk, a filter needs no privileges.
 func runOnAFullDisk(args []string) error {
 	const prSetSeccomp, prSetNoNewPrivs, filterMode, retErrno, retAllow = 22, 38, 2, 0x00050000, 0x7fff0000
 	filter := []syscall.SockFilter{
@@ -59,7 +59,7 @@ func runOnAFullDisk(args []string) error {
 	return syscall.Exec(args[0], args, slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, fullDisk+"=") }))
 }
 
-// version is a state of a link. url is its destination, or "" after it was deleted. acknowledged is
+// version is a state of a link. url is its destination, or "" if it was deleted. acknowledged is
 // zero if no response confirmed the change. Such a change may or may not have taken effect.
 type version struct {
 	url                string
@@ -76,7 +76,7 @@ type writer struct {
 	slugs []string             // of the links in ids
 }
 
-// change makes the change with the number n.
+// change makes change number n.
 func (w *writer) change(s *load, n int) {
 	if n%5 < 3 || len(w.slugs) == 0 {
 		slug := fmt.Sprintf("%s-%d", w.name, n)
@@ -114,7 +114,7 @@ func (w *writer) send(s *load, slug, url, method, path string, body map[string]a
 		s.lost.Add(1)
 		return "", false
 	case code/100 != 2:
-		s.t.Errorf("%s %s returned %d, want a success: %s", method, slug, code, text)
+		s.t.Errorf("%s %s returned %d, want success: %s", method, slug, code, text)
 		return "", false
 	}
 	w.mu.Lock()
@@ -126,10 +126,10 @@ func (w *writer) send(s *load, slug, url, method, path string, body map[string]a
 	return made.ID, true
 }
 
-// allowed returns the states that a link may have in a backup made between two times: the last
-// state acknowledged before, and the states sent since.
+// allowed returns the states that a link may have in a backup that was made between began and
+// ended: the last state acknowledged before began, and the states sent after it and before ended.
 func allowed(versions []version, began, ended time.Time) (urls []string) {
-	urls = []string{""} // before its create
+	urls = []string{""} // before the link was created
 	for _, v := range versions {
 		switch {
 		case !v.acknowledged.IsZero() && v.acknowledged.Before(began):
@@ -415,7 +415,7 @@ func (s *load) published(f *shot) bool {
 	return false
 }
 
-// same checks that a video has the same files as earlier.
+// same checks that a video has the same files as before.
 func (s *load) same(f *shot, files map[string][sha256.Size]byte) {
 	s.t.Helper()
 	for path, was := range f.bytes {
@@ -491,7 +491,7 @@ func recordsOf(t *testing.T, dir string) documents {
 	return found
 }
 
-// halves describes each record without the other record that the same commit wrote.
+// halves describes each record that lacks the other record of the same commit.
 func (d documents) halves() (found []string) {
 	say := func(format string, a ...any) { found = append(found, fmt.Sprintf(format, a...)) }
 	tags, owners, days, links := map[string]bool{}, map[string]bool{}, map[string]int64{}, map[string]int64{}
@@ -630,7 +630,7 @@ func (s *load) holds(b taken, dir string) (d documents) {
 	return d
 }
 
-// quickly contains settings with which a new program soon continues the work of a killed one.
+// quickly contains settings that let a new program soon take over the work of a killed one.
 var quickly = []string{
 	"DNS_RESOLVER=127.0.0.1:9", "LINKREEL_FIRESTORE_TIMEOUT=9s", "LINKREEL_JANITOR_EVERY=1s", "LINKREEL_SWEEP_EVERY=1s",
 	"LINKREEL_JOB_LEASE=3s", "LINKREEL_JOB_HEARTBEAT=500ms", "LINKREEL_JOB_SWEEP=1s",
@@ -703,7 +703,7 @@ func (s *load) restored(b taken, dir string) {
 // changes and 500 visits a second and kills the program 10 times.
 func TestBackupsUnderLoadAndKills(t *testing.T) {
 	t.Parallel()
-	visits, writes, rounds, backupKills, changes := 50, 20, 1, 2, 25 // changes is the number for half a round
+	visits, writes, rounds, backupKills, changes := 50, 20, 1, 2, 25 // changes is the number of changes in half a round
 	full := os.Getenv("LINKREEL_FULL") != ""
 	if full {
 		visits, writes, rounds, backupKills, changes = 500, 50, 10, 6, 750
@@ -790,7 +790,7 @@ func TestBackupsUnderLoadAndKills(t *testing.T) {
 	t.Logf("%d backups, %d killed, %d on a full disk, %d kills of the program; in %.0f s, %.0f of them down, %d visits (%d without a response) and %d acknowledged changes (%d without a response)",
 		len(all), killed, rounds, rounds, took.Seconds(), down.Seconds(), made, s.missed.Load(), acknowledged, s.lost.Load())
 	if killed == 0 {
-		t.Error("every backup ended before its kill, want one or more killed backups")
+		t.Error("every backup ended before it could be killed, want at least one killed backup")
 	}
 	up := (took - down).Seconds()
 	if full && (float64(made) < 0.9*up*float64(visits) || float64(acknowledged) < 0.9*up*float64(writes)) {
@@ -803,8 +803,8 @@ func TestBackupsUnderLoadAndKills(t *testing.T) {
 }
 
 // TestANewerStateOutlivesARestore restores older records while the bucket keeps its newer objects,
-// as after a restore of the database alone. Objects that the older records do not name must stay.
-// The test then returns to the newer records, and every video must play.
+// as after a restore of the database alone. Objects that the older records do not name must not be
+// deleted. The test then returns to the newer records, and every video must play.
 func TestANewerStateOutlivesARestore(t *testing.T) {
 	t.Parallel()
 	i := install(t)
@@ -821,8 +821,7 @@ func TestANewerStateOutlivesARestore(t *testing.T) {
 	added.bytes = s.finished(added)
 	i.interrupt(p)
 
-	// Redis knows changes that the restored records do not have, so give it an empty data
-	// directory.
+	// Redis contains changes that the restored records lack, so give it an empty data directory.
 	exchange := func(records, keep string) {
 		t.Helper()
 		check(t, os.Rename(s.data("firestore.db"), keep))

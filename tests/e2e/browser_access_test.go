@@ -54,8 +54,8 @@ func (a *asked) after(t time.Time) (paths []string) {
 	return paths
 }
 
-// The test opens a password video to everybody and closes it again while two people watch.
-// The videos service's own tests show that other replicas follow.
+// The test makes a password-protected video public and then protects it again while two people
+// watch. The videos service's own tests cover other replicas.
 func TestAVideoIsOpenedAndClosedWhileItPlays(t *testing.T) {
 	t.Parallel()
 	c := as(t, "creator")
@@ -79,17 +79,17 @@ func TestAVideoIsOpenedAndClosedWhileItPlays(t *testing.T) {
 	c.want(200, "PUT", access, map[string]any{"privacy": "password", "password": "grün 7"})
 	closed := time.Now()
 	if page := visit(t, made.str("shareUrl")); strings.Contains(string(page.raw), "Members only") {
-		t.Error("the page shows the title without the password after the video was closed")
+		t.Error("the page shows the title without the password after the video was protected again")
 	}
-	for name, v := range map[string]*viewer{"the viewer with the password": first, "the viewer who joined while the video was open": second} {
+	for name, v := range map[string]*viewer{"the viewer with the password": first, "the viewer who joined while the video was public": second} {
 		v.until("the end of playback for "+name, `() => !document.querySelector("[data-ended]").hidden`)
 		if text := v.find("[data-ended]").MustText(); !strings.Contains(text, "locked") {
-			t.Errorf("%s sees %q, want a text with \"locked\"", name, text)
+			t.Errorf("%s sees %q, want it to contain \"locked\"", name, text)
 		}
 	}
 	for _, a := range []*asked{requests, more} {
 		if got := a.after(closed); len(got) > 0 {
-			t.Errorf("requests %v succeeded after the video was closed, want none", got)
+			t.Errorf("requests %v succeeded after the video was protected again, want none", got)
 		}
 		if len(a.after(time.Time{})) == 0 {
 			t.Error("no request was recorded")
@@ -107,7 +107,7 @@ func (v *viewer) framed() *rod.Page {
 	return frame.Context(v.t.Context()) // the context of find has ended
 }
 
-// The test frames a video on two sites, only one of which its owner lists.
+// The test embeds a video on two sites. The video's owner has listed only one of them.
 func TestEmbedsAreShownWhereTheOwnerSays(t *testing.T) {
 	t.Parallel()
 	c := as(t, "creator")
@@ -120,8 +120,8 @@ func TestEmbedsAreShownWhereTheOwnerSays(t *testing.T) {
 	}
 	base, err := url.Parse(stack.BaseURL)
 	check(t, err)
-	// A site on another port has another origin but the same host, and the browser shows the frames
-	// of one host in one process.
+	// The sites use other ports of the same host. Each has its own origin, but the browser runs all
+	// frames of one host in one process.
 	site := func() string {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -154,7 +154,7 @@ func TestEmbedsAreShownWhereTheOwnerSays(t *testing.T) {
 		return strings.Contains(strings.Join(v.wrong, "\n"), "frame-ancestors")
 	})
 	if there, _, err := v.framed().Has("video"); err != nil || there {
-		t.Errorf("a site that is not listed: the frame has a video = %v, %v; want false", there, err)
+		t.Errorf("the frame on a site that is not listed has a video: %v, %v; want false", there, err)
 	}
 	c.want(200, "PUT", "/api/v1/videos/"+id+"/access", map[string]any{"privacy": "public"})
 	v = visitor(t, look{})

@@ -18,7 +18,7 @@ func TestTypeScriptClientUploadsInABrowser(t *testing.T) {
 	t.Parallel()
 	made := as(t, "creator").want(201, "POST", "/api/v1/videos", map[string]any{"title": "From a browser"})
 	if made.str("resumableUploadUrl") == "" {
-		t.Fatalf("no upload session: %s", made.raw)
+		t.Fatalf("creating the video returned no upload session: %s", made.raw)
 	}
 	file := scenery(t, 3)
 	mux := http.NewServeMux()

@@ -23,7 +23,7 @@ func TestTwoTabsLoseNoText(t *testing.T) {
 		page.MustElementR("form button", "^Save$").MustClick()
 		v.shows(".note", "Somebody changed this")
 		if mine, theirs := page.MustElement("#title").MustProperty("value").Str(), page.MustElement(".theirs q").MustText(); mine != "From the second tab" || theirs != "From the first tab" {
-			t.Errorf("%s: the field has %q and the text below it %q, want the texts of the second and of the first tab", name, mine, theirs)
+			t.Errorf("%s: the field contains %q and the text below it is %q, want the texts from the second and from the first tab", name, mine, theirs)
 		}
 		v.shot("conflict-" + name)
 		page.MustElementR("form button", "^Save$").MustClick()
@@ -61,7 +61,7 @@ func TestTwoTabsOnOneMember(t *testing.T) {
 	page.MustElement(form + " button").MustClick()
 	v.shows(".note", "Somebody changed this")
 	if mine, theirs := page.MustElement(form+" select").MustText(), page.MustElement(form+" .theirs q").MustText(); theirs != "Admin" || page.MustElement(form+" select").MustProperty("value").Str() != "viewer" {
-		t.Errorf("the field has the texts %q and the text next to it is %q, want the role viewer and the text Admin", mine, theirs)
+		t.Errorf("the field shows %q and the text next to it is %q, want the role viewer and the text Admin", mine, theirs)
 	}
 	v.shot("conflict-member")
 	page.MustElement(form + " button").MustClick()

@@ -68,9 +68,10 @@ func (v *viewer) authenticator() {
 // shortAddress matches the address that a page shows for copying without JavaScript.
 var shortAddress = regexp.MustCompile(`class="mono" href="([^"]+)"`)
 
-// Cleo accepts an invitation, and her session ends before she has a passkey. An admin makes a link
-// on the Members page. Home then asks her for a passkey, with which she signs in without an admin.
-// With LINKREEL_PICTURES, the test saves pictures of the pages in that folder.
+// Cleo accepts an invitation, and her session ends before she has a passkey. An admin makes a
+// sign-in link for her on the Members page. Home then asks her to add a passkey. With it she signs
+// in without an admin's help. With LINKREEL_PICTURES, the test saves screenshots of the pages in
+// that folder.
 func TestAnInvitedPersonComesBackInABrowser(t *testing.T) {
 	t.Parallel()
 	account := operator(t).want(201, "POST", "/admin/v1/accounts", map[string]any{"name": "Harbour Museum", "plan": "business"}).str("id")
@@ -104,7 +105,7 @@ func TestAnInvitedPersonComesBackInABrowser(t *testing.T) {
 	members := admin.get("/app/members")
 	made := regexp.MustCompile(`action="(/app/members/[^"]+/sign-in-link)"`).FindAllStringSubmatch(members.html, -1)
 	if len(made) != 1 || !strings.Contains(members.html, "Can sign in only with a link") {
-		t.Fatalf("the forms that make links are %v, want one and the note that a member needs it: %s", made, members.html)
+		t.Fatalf("the page has the sign-in link forms %v, want one form and a note that the member needs a link: %s", made, members.html)
 	}
 	link := linkFrom(admin.send(made[0][1], nil))
 	v.open(link)

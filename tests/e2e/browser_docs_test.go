@@ -32,9 +32,9 @@ func TestReferencePagesStayInPlace(t *testing.T) {
 	}
 }
 
-// A reader of /docs/try calls this deployment, first with the form that the address names and then
-// with a form that the reader opens. The page does not violate its own policy and calls no other
-// host. With open forms and visible responses, it is still accessible.
+// A reader of /docs/try calls this deployment, first with the form that the address selects and
+// then with a form that the reader opens. The page does not violate its own policy and calls no
+// other host. With open forms and visible responses, it is still accessible.
 func TestDocsPageMakesACall(t *testing.T) {
 	t.Parallel()
 	for name, l := range map[string]look{"light desktop": {}, "dark phone": {width: 320, height: 700, dark: true}} {

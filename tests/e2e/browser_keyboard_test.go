@@ -159,7 +159,7 @@ func TestConsoleByKeyboardAlone(t *testing.T) {
 	v.clean("404", "networkError") // leaving a page with a player aborts its requests
 }
 
-// The test checks what a screen reader gets from three pages: landmarks, one heading of level one,
+// The test checks what a screen reader finds on three pages: landmarks, one heading of level one,
 // no skipped level, and a name for every control. Controls with different purposes must have
 // different names.
 func TestConsoleForAScreenReader(t *testing.T) {
@@ -216,7 +216,7 @@ func TestConsoleForAScreenReader(t *testing.T) {
 			t.Errorf("%s: the landmarks are %v, want one banner, one main, one contentinfo and a navigation", path, landmarks)
 		}
 		if len(levels) == 0 || levels[0] != 1 || slices.Max(levels) > 3 {
-			t.Errorf("%s: the levels of the headings are %v, want them to start with 1 and end at 3", path, levels)
+			t.Errorf("%s: the heading levels are %v, want them to start with 1 and end at 3", path, levels)
 		}
 		for i, level := range levels {
 			if i > 0 && (level == 1 || level > levels[i-1]+1) {

@@ -41,7 +41,7 @@ func TestALinksPasswordInTheBrowser(t *testing.T) {
 			}
 		}
 		if alert := v.find("[role=alert]").MustText(); !strings.Contains(alert, "not the password") {
-			t.Errorf("%s: the message for a wrong password is %q, want a text with \"not the password\"", name, alert)
+			t.Errorf("%s: the message for a wrong password is %q, want it to contain \"not the password\"", name, alert)
 		}
 		if f := eval[string](v, `() => document.activeElement.id + " " + document.activeElement.getAttribute("aria-invalid") + " " + document.activeElement.value`); f != "password true " {
 			t.Errorf("%s: after a wrong password, the focus, its state and its text are %q, want the empty password field, marked invalid", name, f)

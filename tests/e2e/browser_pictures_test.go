@@ -18,9 +18,9 @@ import (
 	"github.com/go-rod/rod/lib/proto"
 )
 
-// The pictures of the README and the documentation show a realistic account. Each picture must show
-// its page and must not be blank. `LINKREEL_PICTURES=../../docs/images go test ./tests/e2e -run
-// TestPictures` recreates them.
+// The screenshots in the README and the documentation show a realistic account. Each screenshot
+// must show its page and must not be blank. `LINKREEL_PICTURES=../../docs/images go test
+// ./tests/e2e -run TestPictures` recreates them.
 func TestPictures(t *testing.T) {
 	t.Parallel()
 	dir := os.Getenv("LINKREEL_PICTURES")
@@ -90,7 +90,8 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// picture shows the page at path. The page must have this heading and contain this text.
+// picture is a screenshot of the page at path. The page must have this heading and contain this
+// text.
 type picture struct{ name, path, heading, text string }
 
 func (p picture) take(v *viewer, dir string, l look) {
@@ -102,7 +103,7 @@ func (p picture) take(v *viewer, dir string, l look) {
 	v.open(p.path)
 	page := v.Timeout(patience)
 	page.MustWaitLoad().MustWaitIdle()
-	// A player that is still loading draws a spinner over the picture.
+	// A player that is still loading draws a spinner over the video.
 	eval[any](v, `async () => {
 	  const v = document.querySelector("video[controls]");
 	  for (let n = 0; v && v.networkState !== v.NETWORK_IDLE && n < 60; n++) await new Promise((again) => setTimeout(again, 50));
@@ -140,8 +141,8 @@ func (p picture) take(v *viewer, dir string, l look) {
 	}
 }
 
-// With a hundred thousand links in the account (some hundreds by default), the median
-// time to the first byte of the list must be at most 50 ms.
+// With a hundred thousand links in the account (a few hundred by default), the median time to the
+// first byte of the list must be at most 50 ms.
 func TestFirstByteOfALongList(t *testing.T) {
 	account := operator(t).want(201, "POST", "/admin/v1/accounts", map[string]any{"name": "Many", "plan": "enterprise"}).str("id")
 	c := as(t, plan)
@@ -179,7 +180,7 @@ func TestFirstByteOfALongList(t *testing.T) {
 	}
 	slices.Sort(took)
 	t.Logf("first byte of /app/links with %d links: median %v, p95 %v", many, took[50], took[96])
-	if full(t) && took[50] > 50*time.Millisecond { // on a busy machine, the time has no meaning
+	if full(t) && took[50] > 50*time.Millisecond { // on a busy machine, the time is meaningless
 		t.Errorf("the median is %v, want at most 50 ms", took[50])
 	}
 }

@@ -30,7 +30,7 @@ var axe string
 //go:embed testdata/html-validate.min.js
 var htmlValidate string
 
-// nasty is a text that a user could type into any field.
+// nasty is hostile text that a user could type into any field.
 const nasty = `"'><img src=x onerror=alert(1)><script>alert(2)</script></textarea>{{.}}`
 
 // furnished fills the stack's account so that every page has content. Most of the content is
@@ -92,7 +92,7 @@ func consolePages(at map[string]string) []string {
 
 // The test loads every page in both schemes, on a phone and on a desktop. Axe must find no problem,
 // no element may be wider than the screen, and the layout must not shift. Scripts may have at most
-// 60 kB, no page may violate the policy, and no injected script may run.
+// 60 kB in total, no page may violate the policy, and no injected script may run.
 func TestConsolePagesAreGood(t *testing.T) {
 	at := furnished()
 	looks := []look{{width: 320, height: 700, dark: true}, {width: 1280, height: 860}}
@@ -112,7 +112,8 @@ func TestConsolePagesAreGood(t *testing.T) {
 }
 
 // The test applies the same checks to the public pages. With LINKREEL_FULL, it tests every page in
-// four looks. By default it tests each of the long documents in one look.
+// both schemes and on both screens. By default it tests each of the long documents in one of these
+// combinations.
 func TestPublicPagesAreGood(t *testing.T) {
 	at := furnished()
 	pages := []string{"/app/sign-in", at["share"], strings.Replace(at["share"], "/v/", "/embed/", 1), at["short"] + "+", stack.ShortBaseURL + "/nothing-here", "/v/nothinghere"}
@@ -226,8 +227,8 @@ func (v *viewer) good(path string, l look) {
 	if found.Scripts > 60_000 && strings.HasPrefix(path, "/app") && path != "/app/record" {
 		t.Errorf("%s loads %d bytes of script, want at most 60,000", name, found.Scripts)
 	}
-	// If the machine stalls, a page arrives and is drawn in pieces, and its layout may shift a
-	// single time. A page with a real layout shift shifts every time it loads.
+	// If the machine stalls, a page arrives and is drawn in pieces, and its layout may shift once.
+	// A page with a real layout shift shifts every time it loads.
 	if by, what := v.shift(); by > 0.005 {
 		t.Logf("%s shifts by %v, loading it again:\n  %s", name, by, what)
 		check(t, proto.NetworkSetCacheDisabled{CacheDisabled: true}.Call(v.Page))
@@ -255,7 +256,7 @@ func (v *viewer) accessible(name string) {
 	  return run.violations.flatMap((v) => v.nodes.map((n) => v.id + ": " + n.target.join(" ") + " " + n.html.slice(0, 120) + " " + (n.any[0]?.message ?? "")));
 	}`)
 	if len(found) > 0 {
-		v.t.Errorf("%s: axe finds\n  %s", name, strings.Join(found, "\n  "))
+		v.t.Errorf("%s: axe found problems:\n  %s", name, strings.Join(found, "\n  "))
 	}
 }
 

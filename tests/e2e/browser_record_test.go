@@ -71,7 +71,7 @@ func recorded(t testing.TB, share string) *answer {
 			return as(t, plan).want(200, "GET", "/api/v1/videos/"+m["_id"].(string), nil)
 		}
 	}
-	t.Fatalf("no video at %s", share)
+	t.Fatalf("the list has no video with the share address %s", share)
 	return nil
 }
 
@@ -104,7 +104,7 @@ func TestRecorderInABrowser(t *testing.T) {
 	page.MustElement("#stop").MustClick()
 	v.said("Ready to watch")
 	if got := page.MustEval(`() => window.clip`).Str(); got != share {
-		t.Errorf("clipboard has %q, want %q", got, share)
+		t.Errorf("the clipboard has %q, want %q", got, share)
 	}
 	made := recorded(t, share)
 	if d := seconds(made); d < 3 || d > 20 {
@@ -136,8 +136,8 @@ func TestRecordingWhoseTabDies(t *testing.T) {
 	share := v.record("camera")
 	v.said("Recording")
 	v.recorded(length)
-	_ = proto.PageCrash{}.Call(v.Page.Timeout(time.Second)) // a crashed page does not answer
-	eventually(t, 4*time.Minute, "a video without its tab", func() bool { return recorded(t, share).str("status") == "ready" })
+	_ = proto.PageCrash{}.Call(v.Page.Timeout(time.Second)) // a crashed page does not respond
+	eventually(t, 4*time.Minute, "the video of the crashed tab", func() bool { return recorded(t, share).str("status") == "ready" })
 	d := seconds(recorded(t, share))
 	t.Logf("the tab died after %d s of recording; the video has %.1f s", length, d)
 	if d < float64(length-5) {
@@ -192,7 +192,7 @@ func TestRecordingPlaysSoonAfterStop(t *testing.T) {
 	slices.Sort(took)
 	p95 := took[(19*times-1)/20]
 	t.Logf("from Stop to a share page that plays, %d times: median %v, p95 %v", times, took[times/2], p95)
-	if full(t) && p95 > 5*time.Second { // on a busy machine, the time has no meaning
+	if full(t) && p95 > 5*time.Second { // on a busy machine, the time is meaningless
 		t.Errorf("the p95 is %v, want at most 5 s", p95)
 	}
 }

@@ -86,8 +86,8 @@ func (i *issuer) as(subject string) {
 }
 
 // The story starts with an empty installation. The program prints a sign-in link. A person signs in
-// with it, shortens and copies an address, uploads and shares a file, and records and shares a
-// clip. A colleague then signs in through the company's identity provider. The test logs the time
+// with the link, shortens and copies an address, uploads and shares a file, and records and shares
+// a clip. A colleague then signs in through the company's identity provider. The test logs the time
 // of each step.
 func TestFromNothingToARecording(t *testing.T) {
 	t.Parallel()

@@ -9,8 +9,8 @@ import (
 )
 
 // A person uploads two files at the same time. A reload interrupts the first upload, which then
-// resumes without the person. The second file is not a video, and the person replaces it with a
-// video at the same share address.
+// resumes automatically. The second file is not a video, and the person replaces it with a video at
+// the same share address.
 func TestUploadsInABrowser(t *testing.T) {
 	t.Parallel()
 	bad := filepath.Join(t.TempDir(), "notes.mp4")
@@ -51,7 +51,7 @@ func TestUploadsInABrowser(t *testing.T) {
 	})
 	v.mu.Lock()
 	if v.dialogs != 1 {
-		t.Errorf("%d dialogs opened, want only the reload's question whether to leave", v.dialogs)
+		t.Errorf("%d dialogs opened, want only the one in which the browser asks whether to leave the page", v.dialogs)
 	}
 	v.dialogs = 0
 	v.mu.Unlock()

@@ -18,13 +18,13 @@ import (
 	"github.com/go-rod/rod/lib/proto"
 )
 
-// Some stories below take longer than a page's first playback permission is valid, and they act as
-// several clients from one loopback address. The stack reads both settings from its environment
-// when it starts.
+// Some tests last longer than a page's first playback permission, and some act as several clients
+// from one loopback address. The stack reads the settings for both from its environment when it
+// starts.
 func init() {
 	_ = os.Setenv("LINKREEL_WATCH_TTL", "12s")
-	// This must be longer than the network outage in one test and shorter than the test of the
-	// crashed tab may take.
+	// This must be longer than the network outage in one test and shorter than the time limit of
+	// the test of the crashed tab.
 	_ = os.Setenv("LINKREEL_RECORDING_IDLE", map[bool]string{true: "30s", false: "12s"}[os.Getenv("LINKREEL_FULL") != ""])
 	_ = os.Setenv("LINKREEL_TRUSTED_PROXIES", "127.0.0.0/8")
 }
@@ -164,7 +164,7 @@ func (v *viewer) note(s string) {
 }
 
 // clean fails the test if the page reported an error, except for errors that contain one of
-// expected. A stalled buffer is no failure, because every player stalls now and then on a busy
+// expected. A stalled buffer is not a failure, because every player sometimes stalls on a busy
 // machine. Tests of smooth playback check window.stalls.
 func (v *viewer) clean(expected ...string) {
 	expected = append(expected, "bufferStalledError")
@@ -258,9 +258,9 @@ func (v *viewer) try(password string) {
 	loaded()
 }
 
-// unlock opens a locked page with its password. The page may ask the visitor to try again:
-// all tests on 127.0.0.1 share one limit of guesses, and on a very busy machine no hash may
-// get its turn within ten seconds.
+// unlock opens a locked page with its password. The page may ask the visitor to try again: all
+// tests on 127.0.0.1 share one limit of guesses, and on a very busy machine, a password may wait
+// longer than ten seconds to be hashed.
 func (v *viewer) unlock(password string) {
 	v.t.Helper()
 	eventually(v.t, patience, "the page accepts the password", func() bool {
@@ -269,7 +269,7 @@ func (v *viewer) unlock(password string) {
 	})
 }
 
-// shot saves a picture of the page for human review.
+// shot saves a screenshot of the page for human review.
 func (v *viewer) shot(name string) {
 	v.t.Helper()
 	picture, err := v.Screenshot(true, nil)
@@ -305,7 +305,7 @@ func film(t testing.TB, body map[string]any, file string) *answer {
 	return v
 }
 
-// scenery makes a clip that looks good in the saved pictures.
+// scenery makes a clip that looks good in screenshots.
 func scenery(t testing.TB, seconds int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "scenery.mp4")
@@ -314,7 +314,7 @@ func scenery(t testing.TB, seconds int) string {
 		"-f", "lavfi", "-i", fmt.Sprintf("sine=frequency=220:duration=%d", seconds),
 		"-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-g", "50", "-c:a", "aac", "-shortest", path}
 	if out, err := exec.CommandContext(t.Context(), "ffmpeg", args...).CombinedOutput(); err != nil {
-		t.Fatalf("make a clip: %v\n%s", err, out)
+		t.Fatalf("cannot make a clip: %v\n%s", err, out)
 	}
 	return path
 }

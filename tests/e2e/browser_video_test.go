@@ -55,7 +55,7 @@ func TestAViewerWatches(t *testing.T) {
 		t.Errorf("the player decoded %v, want at least 200 frames, some audio and at most one stall", stats)
 	}
 
-	// The service counted a view, and a seek shows the frame at its target.
+	// The service must have counted a view, and a seek must show the frame at its target.
 	eventually(t, patience, "one view", func() bool {
 		return c.want(200, "GET", "/api/v1/videos/"+made.str("id"), nil).json["views"] == 1.0
 	})
@@ -77,8 +77,8 @@ func TestAViewerWatches(t *testing.T) {
 	v.clean()
 }
 
-// The download of the player's script fails twice. The viewer has already pressed the button and
-// still sees the video. If the script never arrives, the page shows an error.
+// The download of the player's script fails twice. A viewer who has already pressed the button must
+// still see the video. If the script never arrives, the page must show an error.
 func TestAViewerWhoseNetworkDropsThePlayer(t *testing.T) {
 	t.Parallel()
 	made := film(t, map[string]any{}, scenery(t, 2))
@@ -111,7 +111,7 @@ func TestAViewerWhoseNetworkDropsThePlayer(t *testing.T) {
 				v.Timeout(patience).MustElement("[data-ended]").MustWaitVisible()
 				v.shot("watch-player-lost")
 				if text := v.find("[data-ended]").MustText(); !strings.Contains(text, "The video does not play") || !strings.Contains(text, "Open the page again") {
-					t.Errorf("the page shows %q, want that the video does not play and how to try again", text)
+					t.Errorf("the page shows %q, want a message that the video does not play and how to try again", text)
 				}
 			} else {
 				v.find("[data-start]").MustClick()
@@ -243,7 +243,7 @@ func TestAPasswordInTheBrowser(t *testing.T) {
 	}
 	v.try("falsch")
 	if alert := v.find("[role=alert]").MustText(); !strings.Contains(alert, "not the password") {
-		t.Errorf("the message for a wrong password is %q, want a text with \"not the password\"", alert)
+		t.Errorf("the message for a wrong password is %q, want it to contain \"not the password\"", alert)
 	}
 	v.shot("password-wrong")
 	v.unlock("grün 7")
@@ -262,7 +262,7 @@ func TestAPasswordInTheBrowser(t *testing.T) {
 	}
 	v.try("grün 7")
 	if alert := v.find("[role=alert]").MustText(); !strings.Contains(alert, "Too many attempts") {
-		t.Errorf("the message after the sixth attempt is %q, want a text with \"Too many attempts\"", alert)
+		t.Errorf("the message after the sixth attempt is %q, want it to contain \"Too many attempts\"", alert)
 	}
 	v.shot("password-limited")
 	v.clean("status of 403", "status of 429")
@@ -290,7 +290,7 @@ func TestExpiryWhilePlaying(t *testing.T) {
 			break
 		}
 		if life > 4*time.Minute {
-			t.Fatalf("the machine is too busy: the video was not ready before it expired, even with a life of %v", life)
+			t.Fatalf("the machine is too busy: the video was not ready before it expired, even with a lifetime of %v", life)
 		}
 	}
 	v := visitor(t, look{})
@@ -304,15 +304,15 @@ func TestExpiryWhilePlaying(t *testing.T) {
 		t.Error("after the expiry, the player is not paused or still has data")
 	}
 	if text := v.find("[data-ended]").MustText(); !strings.Contains(text, "expired") {
-		t.Errorf("the viewer sees %q, want a text with \"expired\"", text)
+		t.Errorf("the viewer sees %q, want it to contain \"expired\"", text)
 	}
 	v.shot("watch-expired")
 	v.open(made.str("shareUrl"))
 	if h := v.find("h1").MustText(); h != "This video has expired" {
-		t.Errorf("after a reload, the heading is %q, want that the video has expired", h)
+		t.Errorf("after a reload, the heading is %q, want one that says that the video has expired", h)
 	}
 	// A view counts after five seconds of playback. On a slow machine the video may expire first,
-	// and the service then refuses the report.
+	// and the service then rejects the report.
 	v.clean("status of 410", "status of 403")
 }
 
@@ -323,7 +323,7 @@ func TestAWaitingPageTurnsIntoTheVideo(t *testing.T) {
 	v := visitor(t, look{})
 	v.open(made.str("shareUrl"))
 	if text := v.find("main").MustText(); !strings.Contains(text, "not been uploaded yet") {
-		t.Errorf("the page shows %q, want that the video has not been uploaded yet", text)
+		t.Errorf("the page shows %q, want a message that the video has not been uploaded yet", text)
 	}
 	v.shot("waiting-upload")
 	if a := put(t, made.str("uploadUrl"), scenery(t, 6), "video/mp4"); a.status != 200 {
@@ -382,7 +382,7 @@ func TestPagesOnEveryScreen(t *testing.T) {
 	}
 }
 
-// contrast lists texts whose contrast with their background is below WCAG's 4.5.
+// contrast lists the texts with less contrast to their background than WCAG's minimum of 4.5.
 const contrast = `() => {
   const rgb = (s) => { const m = s.match(/[\d.]+/g).map(Number); return { c: m.slice(0, 3), a: m[3] ?? 1 } };
   const lum = (c) => { const [r, g, b] = c.map((v) => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4 }); return 0.2126 * r + 0.7152 * g + 0.0722 * b };
@@ -419,8 +419,8 @@ func TestHostileTextNeverRuns(t *testing.T) {
 	v.clean("networkError") // leaving a page aborts its requests
 }
 
-// hostile has texts from lists of XSS payloads. Each text would run if a template inserted it
-// unescaped in a certain place.
+// hostile contains payloads from public XSS lists. Each of them would run if a template inserted it
+// unescaped in some place.
 var hostile = []string{
 	`<script>alert(1)</script>`, `"><script>alert(1)</script>`, `'><script>alert(1)</script>`, `</title><script>alert(1)</script>`,
 	`</script><script>alert(1)</script>`, `</textarea><script>alert(1)</script>`, `--><script>alert(1)</script>`, `]]><script>alert(1)</script>`,

@@ -46,7 +46,7 @@ func enter(t testing.TB, b *plainBrowser, account, name, role string) *colleague
 }
 
 // send posts a form and does not follow redirects. The statuses 303 and 201 mean success, and any
-// other status means a refusal.
+// other status means that the console refused the form.
 func (c *colleague) send(path string, form url.Values) page {
 	c.t.Helper()
 	if form == nil {
@@ -61,7 +61,7 @@ func (c *colleague) send(path string, form url.Values) page {
 	return (&plainBrowser{c.t, &still}).do(req)
 }
 
-// The test checks each cell of the table of roles through the pages.
+// The test checks each cell of the role table through the pages.
 func TestRoleTableThroughThePages(t *testing.T) {
 	_, all := colleagues(t)
 	link := all["owner"].send("/app/links", url.Values{"url": {"https://example.com/"}}).header.Get("Location")
@@ -121,26 +121,26 @@ func TestRoleTableThroughThePages(t *testing.T) {
 	}
 }
 
-// No member gets more rights through the pages, and the last owner cannot be removed.
+// No member can gain rights through the pages, and the last owner cannot be removed.
 func TestNobodyRaisesThemselvesThroughThePages(t *testing.T) {
 	_, all := colleagues(t)
 	owner, admin := all["owner"], all["admin"]
 	for name, got := range map[string]page{
-		"an admin makes themselves owner": admin.send("/app/members/"+admin.id+"/role", url.Values{"role": {"owner"}}),
-		"an admin makes a member owner":   admin.send("/app/members/"+all["viewer"].id+"/role", url.Values{"role": {"owner"}}),
-		"an admin lowers an owner":        admin.send("/app/members/"+owner.id+"/role", url.Values{"role": {"viewer"}}),
-		"an admin removes an owner":       admin.send("/app/members/"+owner.id+"/remove", nil),
-		"a viewer raises themselves":      all["viewer"].send("/app/members/"+all["viewer"].id+"/role", url.Values{"role": {"admin"}}),
-		"a member makes a key":            all["member"].send("/app/keys", url.Values{"name": {"k"}, "scopes": {"links:read"}}),
-		"a member allows a device":        all["member"].send("/app/device", url.Values{"code": {"aaaa-aaaa"}, "answer": {"approve"}}),
+		"an admin promotes themselves to owner": admin.send("/app/members/"+admin.id+"/role", url.Values{"role": {"owner"}}),
+		"an admin promotes a member to owner":   admin.send("/app/members/"+all["viewer"].id+"/role", url.Values{"role": {"owner"}}),
+		"an admin demotes an owner":             admin.send("/app/members/"+owner.id+"/role", url.Values{"role": {"viewer"}}),
+		"an admin removes an owner":             admin.send("/app/members/"+owner.id+"/remove", nil),
+		"a viewer promotes themselves":          all["viewer"].send("/app/members/"+all["viewer"].id+"/role", url.Values{"role": {"admin"}}),
+		"a member creates a key":                all["member"].send("/app/keys", url.Values{"name": {"k"}, "scopes": {"links:read"}}),
+		"a member approves a device":            all["member"].send("/app/device", url.Values{"code": {"aaaa-aaaa"}, "answer": {"approve"}}),
 	} {
-		if got.status != 403 && (name != "a member allows a device" || got.status != 404) {
+		if got.status != 403 && (name != "a member approves a device" || got.status != 404) {
 			t.Errorf("%s: status %d, want 403", name, got.status)
 		}
 	}
 	for name, got := range map[string]page{
-		"the last owner lowers themselves": owner.send("/app/members/"+owner.id+"/role", url.Values{"role": {"admin"}}),
-		"the last owner leaves":            owner.send("/app/members/"+owner.id+"/remove", nil),
+		"the last owner demotes themselves": owner.send("/app/members/"+owner.id+"/role", url.Values{"role": {"admin"}}),
+		"the last owner leaves":             owner.send("/app/members/"+owner.id+"/remove", nil),
 	} {
 		if got.status != 409 {
 			t.Errorf("%s: status %d, want 409", name, got.status)
@@ -159,10 +159,10 @@ func TestTheNextClickOfARemovedMember(t *testing.T) {
 		t.Fatalf("removing the member returned %d, want 303", p.status)
 	}
 	if p := member.send("/app/links", url.Values{"url": {"https://example.com/too-late"}}); p.status != 303 || !strings.HasPrefix(p.header.Get("Location"), "/app/sign-in") {
-		t.Errorf("a removed member's form: %d with Location %q, want 303 to the sign-in page", p.status, p.header.Get("Location"))
+		t.Errorf("a removed member's form returned %d with Location %q, want 303 to the sign-in page", p.status, p.header.Get("Location"))
 	}
 	if p := member.get("/app/links"); p.url.Path != "/app/sign-in" {
-		t.Errorf("a removed member's page: %d at %s, want the sign-in page", p.status, p.url)
+		t.Errorf("a removed member's page returned %d at %s, want the sign-in page", p.status, p.url)
 	}
 	if p := all["owner"].get("/app/links?q=late"); strings.Contains(p.html, "too-late") {
 		t.Error("a removed member's form created a link")
@@ -193,11 +193,11 @@ func TestSessionsAreNotFixedAndEnd(t *testing.T) {
 	copied := newPlainBrowser(t)
 	copied.http.Jar.SetCookies(base, []*http.Cookie{{Name: "linkreel_session", Value: all["admin"].session(), Path: "/"}})
 	if p := copied.get("/app/keys"); p.status != 200 {
-		t.Fatalf("before signing out, the copied session gets %d, want 200", p.status)
+		t.Fatalf("before signing out, the copied session got %d, want 200", p.status)
 	}
 	all["admin"].send("/app/sign-out", nil)
 	if p := copied.get("/app/keys"); p.url.Path != "/app/sign-in" {
-		t.Errorf("after signing out, the copied session gets %d at %s, want the sign-in page", p.status, p.url)
+		t.Errorf("after signing out, the copied session got %d at %s, want the sign-in page", p.status, p.url)
 	}
 }
 

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// plainBrowser is a browser without scripts. A page that works in it works in every browser.
+// plainBrowser is a browser without scripts. A page that works without scripts works in every
+// browser.
 type plainBrowser struct {
 	t    testing.TB
 	http *http.Client
@@ -98,13 +99,13 @@ func signedIn(t testing.TB) (*plainBrowser, page) {
 		t.Fatalf("after the sign-in, the status is %d at %s, want 200 at /app\n%s", home.status, home.url, home.html)
 	}
 	if again := newPlainBrowser(t).get(link); again.status != 404 || !strings.Contains(again.html, "no longer works") {
-		t.Errorf("a second use of the link returned %d, want 404 and that the link no longer works", again.status)
+		t.Errorf("a second use of the link returned %d, want 404 and a message that the link no longer works", again.status)
 	}
 	return b, home
 }
 
-// The test uses every page of the console without JavaScript, from a printed sign-in link
-// to a short link and more.
+// The test uses every page of the console without JavaScript. It starts with a printed sign-in
+// link.
 func TestConsoleWithoutScripts(t *testing.T) {
 	b, home := signedIn(t)
 	for _, needed := range []string{`<label for="url">Destination</label>`, ">Shorten</button>"} {
@@ -143,12 +144,12 @@ func TestConsoleRefusesForeignForms(t *testing.T) {
 	form := func(csrf string) url.Values { return url.Values{"csrf": {csrf}, "url": {"https://example.com/"}} }
 	other, otherHome := signedIn(t)
 	for name, p := range map[string]page{
-		"a form without a token":               b.post("/app/links", form("")),
-		"another session's token":              b.post("/app/links", form(otherHome.csrf())),
-		"a request from another site":          b.post("/app/links", form(home.csrf()), "Sec-Fetch-Site", "cross-site"),
-		"a request from a sub-domain":          b.post("/app/links", form(home.csrf()), "Sec-Fetch-Site", "same-site"),
-		"a foreign Origin of an older browser": b.post("/app/links", form(home.csrf()), "Origin", "https://evil.example"),
-		"a sign-in without a page":             newPlainBrowser(t).post("/app/sign-in", url.Values{"link": {"lr_link_x"}}),
+		"a form without a token":                 b.post("/app/links", form("")),
+		"another session's token":                b.post("/app/links", form(otherHome.csrf())),
+		"a request from another site":            b.post("/app/links", form(home.csrf()), "Sec-Fetch-Site", "cross-site"),
+		"a request from a sub-domain":            b.post("/app/links", form(home.csrf()), "Sec-Fetch-Site", "same-site"),
+		"an older browser with a foreign Origin": b.post("/app/links", form(home.csrf()), "Origin", "https://evil.example"),
+		"a sign-in without a page":               newPlainBrowser(t).post("/app/sign-in", url.Values{"link": {"lr_link_x"}}),
 	} {
 		if p.status != 403 {
 			t.Errorf("%s: status %d, want 403", name, p.status)

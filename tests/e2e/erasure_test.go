@@ -138,7 +138,7 @@ func (a *tenantOf) fill(links, videos, domains int, receiver string) {
 // The test erases one of two accounts that have records of every kind, and then reads all stored
 // data. With LINKREEL_FULL, the account has 10,000 links and 50 videos, and the test kills the
 // process five times during the erasure. That takes half an hour, because the service looks for
-// late files of an erased account for a quarter of an hour.
+// late files of an erased account for 15 minutes.
 func TestErasureLeavesNothing(t *testing.T) {
 	t.Parallel()
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
@@ -231,12 +231,12 @@ func (a *tenantOf) erase(meanwhile func()) {
 func (a *tenantOf) refuses(t testing.TB) {
 	t.Helper()
 	if got := a.do("GET", "/api/v1/account", nil); got.status != 401 {
-		t.Errorf("the erased account's key got %d, want 401", got.status)
+		t.Errorf("a request with the erased account's key returned %d, want 401", got.status)
 	}
 	for _, address := range a.short[:min(len(a.short), 50)] {
 		var got *answer
 		// The visits to the erased addresses may have used up this network's limit for unknown
-		// addresses. Wait until the network may try again.
+		// addresses. Wait until the network may visit such addresses again.
 		eventually(t, 5*time.Minute, "the network may visit unknown addresses again", func() bool {
 			got = visit(t, address)
 			return got.status != 429
@@ -307,8 +307,8 @@ func heldFor30Days(t testing.TB, path, text string) bool {
 	return strings.HasPrefix(path, "slugs/") && d.Fields.LinkID.StringValue == "" && d.Fields.Takedown == nil && until > 29*24*time.Hour && until < 31*24*time.Hour
 }
 
-// leftInRedis checks every key and value. The logs of changed names and of clicks may contain
-// names, because their size in bytes is limited.
+// leftInRedis checks every key and value. The logs of changed names and of clicks may still contain
+// names, because they are limited by size and not by age.
 func (a *tenantOf) leftInRedis(t testing.TB, rdb *redis.Client) {
 	t.Helper()
 	keys, err := rdb.Keys(t.Context(), "*").Result()

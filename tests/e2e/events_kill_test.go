@@ -29,7 +29,7 @@ func (a *tenantOf) hardy(c *caller, method, path string, body any, headers ...st
 	}
 	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
-			a.t.Errorf("%s %s got no final response in time; the last one was %d %s", method, path, got.status, got.raw)
+			a.t.Errorf("%s %s got no final response in time; the last response was %d %s", method, path, got.status, got.raw)
 			return got, tries
 		}
 		req, err := http.NewRequestWithContext(a.t.Context(), method, c.base+path, strings.NewReader(text))
@@ -75,8 +75,8 @@ func (h hardAnswer) str(field string) string {
 }
 
 // history lists the events that one object must have, in order. Each event occurs at least once and
-// at most as often as its request was sent. The service may have received a request that the test
-// gave up, so its events occur once or never.
+// at most as often as its request was sent. If the test gave up on a request, the service may or
+// may not have received it, so its events occur once or never.
 type history struct {
 	types       []string
 	least, most []int
@@ -87,7 +87,7 @@ type ledger struct {
 	mu       sync.Mutex
 	objects  map[string]*history
 	changes  int
-	uploaded []string // videos with a file that the worker will refuse
+	uploaded []string // videos with a file that the worker will reject
 }
 
 func (l *ledger) note(id, kind string, most int) { l.add(id, kind, 1, most) }
@@ -153,13 +153,13 @@ func TestEventsAreTheChangesOverKills(t *testing.T) {
 	killed := 0
 	for ; killed < kills; killed++ {
 		at := func() int { l.mu.Lock(); defer l.mu.Unlock(); return l.changes }
-		eventually(t, 10*time.Minute, "enough changes are made before the next kill", func() bool { return at() >= (killed+1)*changes/(kills+1) })
+		eventually(t, 10*time.Minute, "enough changes before the next kill", func() bool { return at() >= (killed+1)*changes/(kills+1) })
 		p.kill()
 		p, _ = i.up()
 	}
 	<-done
 	for _, id := range l.uploaded {
-		eventually(t, 10*time.Minute, "the worker has refused "+id, func() bool {
+		eventually(t, 10*time.Minute, "the worker has rejected "+id, func() bool {
 			return a.surely(200, "GET", "/api/v1/videos/"+id, nil).str("status") == "failed"
 		})
 	}
@@ -177,8 +177,8 @@ func TestEventsAreTheChangesOverKills(t *testing.T) {
 	for object, h := range l.objects {
 		list := seen[object]
 		for n := 0; n < len(h.types); {
-			// Consecutive changes of one kind cannot be distinguished. Each was made at least once,
-			// and in total they were made at most as often as they were sent.
+			// Consecutive changes of one kind cannot be distinguished. Each occurs at least once,
+			// and together they occur at most as often as their requests were sent.
 			kind, least, most := h.types[n], 0, 0
 			for ; n < len(h.types) && h.types[n] == kind; n++ {
 				least, most = least+h.least[n], most+h.most[n]
@@ -218,10 +218,10 @@ func TestEventsAreTheChangesOverKills(t *testing.T) {
 	for id, n := range received {
 		again += n - 1
 		if !ids[id] {
-			t.Errorf("the webhook got the message %s, which is no event of the feed", id)
+			t.Errorf("the webhook got the message %s, which is not an event in the feed", id)
 		}
 	}
-	t.Logf("%d kills, %d changes with a response, %d whose requests were given up, %d events (%d more than responses, from requests that arrived twice or were given up but arrived), %d messages sent again",
+	t.Logf("%d kills, %d changes with a response, %d without one, %d events (%d more than responses, from requests that arrived twice or got no response), %d messages sent again",
 		killed, sure, l.changes-sure, len(got), twice, again)
 }
 
@@ -236,8 +236,8 @@ func before(all []told, hook string) (ids []string) {
 	return ids
 }
 
-// upload creates a video with a file that the worker refuses. A kill may lose the file's
-// notification. The sweep of the videos service then finds the file.
+// upload creates a video with a file that the worker rejects. If a kill loses the file's
+// notification, the sweep of the videos service finds the file.
 func (a *tenantOf) upload(l *ledger, once string) {
 	made, _ := a.hardy(a.caller, "POST", "/api/v1/videos", map[string]any{"title": once}, "Idempotency-Key", once)
 	id := made.str("videoId")

@@ -47,7 +47,7 @@ func (a *tenantOf) feed() (out []told) {
 	}
 }
 
-// change is one action on an account and exactly the events that it must write. An event consists
+// change is one action on an account, with exactly the events that it must write. An event consists
 // of its type, a space, and its object's ID. An event without an ID matches any object.
 type change struct {
 	routes string // the API document's "METHOD path"; commas separate several routes
@@ -104,12 +104,12 @@ func (a *tenantOf) signIn(link string) (*plainBrowser, page) {
 }
 
 // everyChange lists the routes that change something, with their events. The test fails if a route
-// that changes something is missing here and in changesNothing.
+// that changes something is in neither this list nor changesNothing.
 var everyChange = []change{
 	{"POST /api/v1/links", func(a *tenantOf, its *made) []string {
 		body := map[string]any{"url": "https://example.com/"}
 		its.link = a.want(201, "POST", "/api/v1/links", body, "Idempotency-Key", "once").str("id")
-		a.want(201, "POST", "/api/v1/links", body, "Idempotency-Key", "once") // replayed, so nothing is created
+		a.want(201, "POST", "/api/v1/links", body, "Idempotency-Key", "once") // a replay, which creates nothing
 		a.want(400, "POST", "/api/v1/links", map[string]any{"url": "nonsense"})
 		return []string{"link.created " + its.link}
 	}},
@@ -153,7 +153,7 @@ var everyChange = []change{
 	}},
 	{"POST /api/v1/domains,PATCH /api/v1/domains/{id},POST /api/v1/domains/{id}/verify,DELETE /api/v1/domains/{id}", func(a *tenantOf, its *made) []string {
 		its.domain = a.want(201, "POST", "/api/v1/domains", map[string]any{"hostname": strings.ToLower(a.id[4:]) + ".example.net"}).str("id")
-		a.do("POST", "/api/v1/domains/"+its.domain+"/verify", nil) // without a resolver the domain stays pending, whatever the status is
+		a.do("POST", "/api/v1/domains/"+its.domain+"/verify", nil) // without a resolver, the domain remains pending, so any status is fine
 		a.want(200, "PATCH", "/api/v1/domains/"+its.domain, map[string]any{"homeUrl": "https://example.com/"})
 		a.want(204, "DELETE", "/api/v1/domains/"+its.domain, nil)
 		return []string{"domain.created " + its.domain, "domain.updated " + its.domain, "domain.deleted " + its.domain}
@@ -365,8 +365,8 @@ func compare(got []told, want []string) (problems []string) {
 	extra := 0
 	for _, e := range got {
 		if e.Type == "video.updated" && e.Actor.Type == "system" {
-			// The download and the requested thumbnail are ready. Both change only addresses, which
-			// events do not contain.
+			// The system writes one update when the download is ready and one when the requested
+			// thumbnail is ready. Both change only addresses, which events do not contain.
 			if extra++; extra > 2 {
 				problems = append(problems, fmt.Sprintf("%s: the system wrote %s a third time", e.Object, e.Type))
 			}

@@ -21,14 +21,14 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/procstat"
 )
 
-// place is an address that accepts a body, with the credential for sending one.
+// place is an address that accepts a body, with the credential that it requires.
 type place struct {
 	method, url, key, contentType string
-	public                        bool // a form of a page, which the API does not include
+	public                        bool // a form on a page, which is not part of the API
 }
 
 // places returns all addresses of a program that accept a body: every operation of the API
-// document, and the forms of pages.
+// document, and the forms on pages.
 func places(t testing.TB, s stackFile, link, video, shared string) (out []place) {
 	t.Helper()
 	for _, r := range apispec.Load().Routes() {
@@ -81,9 +81,9 @@ func (p place) send(t testing.TB, body []byte, coding string) (status int, answe
 	return resp.StatusCode, answer, time.Duration(seconds) * time.Second
 }
 
-// The test measures the cost of a single request to the real program: bodies that grow when they
-// are decompressed, bodies full of invalid fields, and visitors with odd headers. No request may
-// use much memory or processor time, and no click may be lost.
+// The test measures the cost of single hostile requests to the real program: bodies that grow when
+// they are decompressed, bodies full of invalid fields, and visitors with odd headers. No request
+// may use much memory or processor time, and no click may be lost.
 func TestNoSingleRequestHurtsTheProgram(t *testing.T) {
 	t.Parallel()
 	i := install(t)
@@ -139,7 +139,7 @@ func TestNoSingleRequestHurtsTheProgram(t *testing.T) {
 			"unknown fields":  filled(`{`, func(n int) string { return fmt.Sprintf(`"field%d":0`, n) }, `}`),
 			"one list":        filled(`{"tags":[`, func(int) string { return `0` }, `]}`),
 			"lists of errors": filled(`{"links":[{"url":"ftp://x","slug":"?"}],"ids":["?"],"linkIds":["?"],"renditions":["?"],"tags":["`, func(n int) string { return fmt.Sprintf("%d\",\"", n) }, `"]}`),
-			"one long text":   filled(`{"url":"`, func(int) string { return `%zz` }, `"}`),
+			"one long string": filled(`{"url":"`, func(int) string { return `%zz` }, `"}`),
 		}
 		for _, to := range all {
 			for name, body := range wrong {
@@ -149,7 +149,7 @@ func TestNoSingleRequestHurtsTheProgram(t *testing.T) {
 				const times = 3
 				began := cpu()
 				for range times {
-					status, answer, _ := to.send(t, body, "") // a rate limit may reject it, which costs little
+					status, answer, _ := to.send(t, body, "") // a rate limit may reject the request, which costs little
 					if status >= 500 || len(answer) >= 64<<10 {
 						t.Errorf("%s to %s %s: status %d with %d bytes, want less than 500 and 64 KiB: %.200s", name, to.method, to.url, status, len(answer), answer)
 					}
@@ -157,7 +157,7 @@ func TestNoSingleRequestHurtsTheProgram(t *testing.T) {
 				// Ignore small values. The kernel measures processor time in steps of 10 ms, and
 				// the program's own sweeps use some of it.
 				if each := (cpu() - began) / times; each > 20*one && each > 40*time.Millisecond {
-					t.Errorf("%s to %s %s: each request used %v of processor time, want at most 20 times the %v of an ordinary one", name, to.method, to.url, each, one)
+					t.Errorf("%s to %s %s: each request used %v of processor time, want at most 20 times the %v of an ordinary request", name, to.method, to.url, each, one)
 				}
 			}
 		}

@@ -119,7 +119,7 @@ func TestListPagesByCursor(t *testing.T) {
 		}
 	}
 	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("the pages list the links (-want +got):\n%s", d)
+		t.Errorf("the pages list the wrong links (-want +got):\n%s", d)
 	}
 }
 
@@ -181,7 +181,7 @@ func TestForeignAndMissingRecordsAnswerAlike(t *testing.T) {
 				return strings.ReplaceAll(string(x.raw), x.header.Get("X-Request-Id"), "")
 			}
 			if strip(a) != strip(b) {
-				t.Errorf("another account's record returned %s and a missing one %s, want the same", a.raw, b.raw)
+				t.Errorf("another account's record returned %s and a missing one %s, want the same error", a.raw, b.raw)
 			}
 		})
 	}
@@ -209,8 +209,8 @@ func TestASuspendedAccountsAddressesAnswer410(t *testing.T) {
 	short := c.want(201, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/"}).str("shortUrl")
 	share := c.want(201, "POST", "/api/v1/videos", map[string]any{"title": "T"}).str("shareUrl")
 	for range 2 {
-		// Fill the caches first, because the later responses must be correct although a replica has
-		// cached the records.
+		// Fill the caches first, because the later responses must be correct even though a replica
+		// has cached the records.
 		if a, b := visit(t, short).status, visit(t, share).status; a != 302 || b != 200 {
 			t.Fatalf("before the suspension, the link returned %d and the page %d, want 302 and 200", a, b)
 		}

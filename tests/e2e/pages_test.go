@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// list is a list of the API.
+// list is one of the API's lists.
 type list struct {
 	path string
 	// field is the field of a record with the value that create returns.
@@ -81,7 +81,7 @@ func (c *caller) page(l list, cursor any) (records []string, next any) {
 	}
 	next = a.json["nextCursor"]
 	if more := a.json["hasMore"]; more != (next != nil) {
-		c.t.Errorf("%s: hasMore is %v and nextCursor %v", l.path, more, next)
+		c.t.Errorf("%s: hasMore is %v and nextCursor is %v, want a cursor only if hasMore is true", l.path, more, next)
 	}
 	if next != nil && len(records) != 2 {
 		c.t.Errorf("%s: a page that is not the last has %d records, want 2", l.path, len(records))

@@ -109,7 +109,7 @@ func (i *installation) up() (*process, stackFile) {
 		path := i.stackPath()
 		info, err := os.Stat(path)
 		if err != nil || info.ModTime().Before(started) {
-			return false // the file is missing, or a killed process left it
+			return false // the file is missing, or a killed process left it behind
 		}
 		text, err := os.ReadFile(path)
 		return err == nil && json.Unmarshal(text, &s) == nil
@@ -137,8 +137,8 @@ func TestTheProgramKeepsWhatItAcknowledged(t *testing.T) {
 	c := s.as(t, "creator")
 
 	link := c.want(201, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/kept"})
-	waiting := c.want(201, "POST", "/api/v1/videos", map[string]any{"title": "upload is cut"})
-	busy := c.want(201, "POST", "/api/v1/videos", map[string]any{"title": "transcoding is cut"})
+	waiting := c.want(201, "POST", "/api/v1/videos", map[string]any{"title": "upload is interrupted"})
+	busy := c.want(201, "POST", "/api/v1/videos", map[string]any{"title": "transcoding is interrupted"})
 	if a := put(t, busy.str("uploadUrl"), clip(t, 20, "1280x720"), "video/mp4"); a.status != 200 {
 		t.Fatalf("the upload returned %d, want 200", a.status)
 	}
@@ -215,7 +215,7 @@ func TestASecondSystemLeavesTheFirstOnesFileAlone(t *testing.T) {
 	second.interrupt(p)
 	unchanged("after the second system exited")
 
-	// A system that runs alone uses .local/stack.json, whatever its data directory is.
+	// A system that runs alone uses .local/stack.json, regardless of its data directory.
 	first.interrupt(p1)
 	second.beside = false
 	p, _ = second.up()
@@ -228,11 +228,11 @@ func TestTheProgramSaysWhyItCannotStart(t *testing.T) {
 	_, _ = first.up()
 	second := &installation{t: t, dir: t.TempDir(), base: first.base}
 	if out := second.fails(); !strings.Contains(out, fmt.Sprintf("port %d is in use", first.base)) {
-		t.Errorf("with a busy port, the program printed %q, want the port", out)
+		t.Errorf("with a busy port, the program printed %q, want a message with the port", out)
 	}
 	third := &installation{t: t, dir: first.dir, base: fourFreePorts(t)}
 	if out := third.fails(); !strings.Contains(out, "another Linkreel is running on") {
-		t.Errorf("a second instance printed %q, want that another one is running", out)
+		t.Errorf("a second instance printed %q, want a message that another instance is running", out)
 	}
 	if _, err := os.Stat(filepath.Join(first.dir, ".local", "stack.json")); err != nil {
 		t.Errorf("the instance that could not start removed the first one's stack.json: %v", err)
@@ -249,7 +249,7 @@ func (i *installation) fails() string {
 			i.t.Errorf("the program exited without an error, want one\n%s", p.out)
 		}
 	case <-time.After(20 * time.Second):
-		i.t.Fatalf("the program did not exit within 20 s, want an error at the start\n%s", p.out)
+		i.t.Fatalf("the program did not exit within 20 s, want an error at startup\n%s", p.out)
 	}
 	if lines := strings.Count(strings.TrimSpace(p.out.String()), "\n"); lines > 0 {
 		i.t.Errorf("the error message has more than one line:\n%s", p.out)

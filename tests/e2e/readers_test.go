@@ -88,7 +88,7 @@ func TestReadersGetNoAddressThatWrites(t *testing.T) {
 			for _, writes := range []string{"uploads/" + id, "uploads%2F" + id, "upload_id=", `"uploadUrl"`, `"resumableUploadUrl"`, `"uploadUrlExpiresAt"`} {
 				// The API document contains the field names.
 				if strings.Contains(text, writes) && !(strings.HasPrefix(writes, `"`) && strings.Contains(where, "openapi")) {
-					t.Errorf("%s contains %s, want no address that writes", where, writes)
+					t.Errorf("%s contains %s, want no address that permits writes", where, writes)
 					return
 				}
 			}
@@ -97,7 +97,7 @@ func TestReadersGetNoAddressThatWrites(t *testing.T) {
 	ofKind := map[string][]string{
 		"links": {link}, "videos": ids, "domains": {domain}, "webhooks": {hook}, "keys": {made.str("id")},
 	}
-	readers := map[string]*caller{"a key that reads": with(made.str("key")), "a viewer": session("viewer")}
+	readers := map[string]*caller{"a key with read scopes": with(made.str("key")), "a viewer": session("viewer")}
 	asked := 0
 	for _, route := range apispec.Load().Routes() {
 		if route.Method != http.MethodGet || strings.HasPrefix(route.Path, "/admin/") {

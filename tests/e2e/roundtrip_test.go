@@ -103,8 +103,8 @@ func TestAnExportIsImportedElsewhereAndExportedAgain(t *testing.T) {
 		t.Errorf("the import printed %q, want 90 created links, no failed rows and the list of values that were not kept", notes)
 	}
 	brought, _ := there.linkreel("account", "export")
-	// The file lists the newest link first. The new deployment lists links in the order of their
-	// arrival.
+	// The file lists the newest link first. The new deployment lists links in the order in which
+	// they were imported.
 	want, got := linksOf(t, taken), linksOf(t, brought)
 	slices.Reverse(got)
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -116,7 +116,7 @@ func TestAnExportIsImportedElsewhereAndExportedAgain(t *testing.T) {
 	var back struct{ Data []struct{ Slug string } }
 	check(t, json.Unmarshal(there.want(200, "GET", "/api/v1/links?limit=1", nil).raw, &back))
 	if len(back.Data) != 1 || back.Data[0].Slug != name+"-0" {
-		t.Errorf("the link that arrived last is %+v, want the slug of the first link", back)
+		t.Errorf("the link that was imported last is %+v, want the slug of the first link", back)
 	}
 	if a := visit(t, s.ShortBaseURL+"/"+name+"-3"); a.status != http.StatusFound && a.status != http.StatusGone {
 		t.Errorf("a short address of the second deployment returned %d, want 302 or 410", a.status)

@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// runTests runs the tests against the system of the stack.json in LINKREEL_STACK, for example one
-// on a cluster. Without this variable, it starts a system.
+// runTests runs the tests against the system that the stack.json in LINKREEL_STACK describes, for
+// example one on a cluster. Without this variable, it starts a system.
 func runTests(m *testing.M) int {
 	if path := os.Getenv("LINKREEL_STACK"); path != "" {
 		text, err := os.ReadFile(path)
@@ -55,8 +55,8 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	stack, err = standalone.Start(ctx, standalone.Config{DataDir: filepath.Join(dir, "data"), Log: log, Env: map[string]string{
-		"DNS_RESOLVER":               "127.0.0.1:9", // no lookup leaves this machine
-		"LINKREEL_FIRESTORE_TIMEOUT": "9s",          // on a busy machine Firestore is slow, not down
+		"DNS_RESOLVER":               "127.0.0.1:9", // no DNS query leaves this machine
+		"LINKREEL_FIRESTORE_TIMEOUT": "9s",          // on a busy machine, Firestore is slow but not unreachable
 	}})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "cannot start the stack:", err)
@@ -114,7 +114,7 @@ func (a *answer) code() string {
 }
 
 // do sends a request. It encodes a body as JSON unless the body is a string or nil. headers
-// contains pairs of name and value.
+// contains alternating names and values.
 func (c *caller) do(method, path string, body any, headers ...string) *answer {
 	c.t.Helper()
 	var reader io.Reader
@@ -168,7 +168,7 @@ func send(t testing.TB, client *http.Client, req *http.Request) *answer {
 	defer res.Body.Close()
 	raw, err := io.ReadAll(res.Body)
 	if err != nil {
-		t.Fatalf("%s %s: read: %v", req.Method, req.URL, err)
+		t.Fatalf("%s %s: cannot read the response: %v", req.Method, req.URL, err)
 	}
 	a := &answer{status: res.StatusCode, header: res.Header, raw: raw}
 	_ = json.Unmarshal(raw, &a.json) // pages and media are not JSON

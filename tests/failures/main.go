@@ -1,10 +1,10 @@
-// Command failures runs failures of docs/failures.md with real processes. The services run as
-// separate processes, two of them for links, with localcloud, Redis, and a Prometheus with the
+// Command failures reproduces failures from docs/failures.md with real processes. The services run
+// as separate processes, two of them for links, with localcloud, Redis, and a Prometheus with the
 // chart's rules.
 //
 //	go run ./tests/failures redis-slow links-killed
 //
-// It makes light traffic, waits until no alert fires, and causes the failure. It prints which
+// It sends light traffic, waits until no alert fires, and causes the failure. It prints which
 // alerts fire and how long after the failure, which alerts end after the repair, and how many calls
 // failed. It needs redis-server, prometheus and ffmpeg (make tools), and helm (make
 // .local/bin/helm).

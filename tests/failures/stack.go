@@ -294,7 +294,7 @@ func (s *stack) flap(ctx context.Context, name string, half time.Duration) error
 	go func() {
 		for cut := true; outage.Pause(ctx, half); cut = !cut {
 			if cut {
-				_ = s.proxies[name].heal() // the next turn tries again
+				_ = s.proxies[name].heal() // the next iteration tries again
 			} else {
 				_ = s.proxies[name].cut()
 			}

@@ -20,7 +20,7 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// counts counts responses by the kind of request, and their longest time.
+// counts counts the responses by kind of request, and keeps the longest response time of each kind.
 type counts struct {
 	addrs map[string]string // addresses of the processes' ports
 

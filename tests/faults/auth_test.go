@@ -53,7 +53,7 @@ func authFull(short, full int) int {
 	return short
 }
 
-// authBinary builds the service with the settings of a release.
+// authBinary builds the service as for a release, without the race detector.
 var authBinary = sync.OnceValues(func() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -258,14 +258,14 @@ func TestAuthNoReplicaAcceptsAKeyWhoseRevocationWasAnswered(t *testing.T) {
 		id, key := replicas[i%2].key(account)
 		for _, p := range replicas {
 			if a := authCall("GET", p.api, "/api/v1/keys", key, ""); a.status != 200 {
-				t.Fatalf("before the revocation, the key got %d, want 200: %s %v", a.status, a.body, a.err)
+				t.Fatalf("before the revocation, a request with the key returned %d, want 200: %s %v", a.status, a.body, a.err)
 			}
 		}
 		replicas[i/2%2].operator("DELETE", "/admin/v1/keys/"+id, "")
 		for n, p := range replicas {
 			if a := authCall("GET", p.api, "/api/v1/keys", key, ""); a.code != "API_KEY_REVOKED" {
 				accepted++
-				t.Errorf("trial %d, replica %d: the revoked key got %d, want API_KEY_REVOKED: %s %v", i, n, a.status, a.body, a.err)
+				t.Errorf("trial %d, replica %d: a request with the revoked key returned %d, want API_KEY_REVOKED: %s %v", i, n, a.status, a.body, a.err)
 			}
 		}
 	}
@@ -383,7 +383,7 @@ func TestAuthGoesOnWhileRedisIs(t *testing.T) {
 			victimID, victim := replicas[0].key(account)
 			for _, p := range replicas {
 				if a := authCall("GET", p.api, "/api/v1/keys", victim, ""); a.status != 200 {
-					t.Fatalf("before the fault, the key got %d, want 200: %s", a.status, a.body)
+					t.Fatalf("before the fault, a request with the key returned %d, want 200: %s", a.status, a.body)
 				}
 			}
 			load := &authLoad{counts: map[string]int{}}
@@ -410,8 +410,8 @@ func TestAuthGoesOnWhileRedisIs(t *testing.T) {
 			}
 			harm.heal(t, w)
 			authUntil(t, "both replicas share one rate limit again", time.Minute, func() bool {
-				// The replicas share one limit, so 200 requests to one of them reduce the other's
-				// remaining requests.
+				// The replicas share one limit, so 200 requests to one replica also reduce the
+				// number that the other replica allows.
 				before := authRemaining(replicas[1], key)
 				for range 3 {
 					authCall("GET", replicas[0].api, "/api/v1/keys", key, "")
@@ -517,7 +517,7 @@ func TestAuthAwayLeavesKnownKeysWorkingForThirtySeconds(t *testing.T) {
 				t.Errorf("unexpected responses for a known key with auth %s: %v", name, load.bad)
 			}
 			// No request may wait for auth. A stall of the machine delays less than a tenth of the
-			// 280 requests.
+			// 280 requests, so check the p90.
 			if p90 := load.percentile(.9); p90 > 400*time.Millisecond {
 				t.Errorf("the p90 is %v with auth %s, want at most 400 ms", p90, name)
 			}

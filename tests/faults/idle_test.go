@@ -15,15 +15,14 @@ import (
 )
 
 const (
-	// idleBudget is the maximum number of Firestore queries per second in an installation without
-	// requests.
+	// idleBudget is the maximum number of Firestore queries per second in an idle installation.
 	idleBudget = 1.5
 	// idleRound is the number of queries that all sweeps make if each runs once. A short
 	// measurement may include one extra round.
 	idleRound = 16
 )
 
-// The test runs two replicas of each service without requests. With LINKREEL_FULL=1 it counts
+// The test runs two replicas of each service and sends no requests. With LINKREEL_FULL=1 it counts
 // queries for three minutes, and otherwise for a few seconds.
 func TestAnIdleInstallationHardlyAsksFirestore(t *testing.T) {
 	t.Parallel()
@@ -51,8 +50,8 @@ func TestAnIdleInstallationHardlyAsksFirestore(t *testing.T) {
 		}
 		return n
 	}
-	// Every loop starts with a round. The first rounds have ended when there was no query for a
-	// second.
+	// Every loop begins with a round when it starts. These rounds have ended when there has been no
+	// query for a second.
 	last, quiet := queries(), time.Now()
 	authUntil(t, "the first rounds have ended", time.Minute, func() bool {
 		if n := queries(); n != last {

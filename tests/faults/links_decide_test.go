@@ -69,7 +69,7 @@ type decideLink struct {
 }
 
 // decideBorder is a time at which a link's decisions change, in milliseconds since 1970, and the
-// number of visits that were certainly answered before and after it.
+// number of visits that were definitely answered before and after it.
 type decideBorder struct {
 	at            int64
 	before, after atomic.Int64
@@ -108,7 +108,7 @@ func (l *decideLink) counts(d decideTruth) bool { return d.status == 302 && d.lo
 const decideClock = 2
 
 // truths returns the correct responses to a visit that was made between two times. It returns only
-// one response unless the link has a border between the two times.
+// one response unless the link has a boundary between the two times.
 func (l *decideLink) truths(v *decideVisit, from, to int64) []decideTruth {
 	out := []decideTruth{l.truth(v, from)}
 	for _, b := range append([]*decideBorder{{at: to}}, l.borders...) {
@@ -208,8 +208,8 @@ func decideCountryFile(t *testing.T) string {
 
 // The test sends visits to two replicas, which are killed repeatedly. Every response must match the
 // test's own implementation, and every click must be counted for its link and its rule. Links and
-// rules begin and end during the test. Only a visit at such a border may get either response. With
-// LINKREEL_FULL=1 there are 500,000 visits and 20 kills.
+// rules start and expire during the test. Only a visit at such a moment may get either response.
+// With LINKREEL_FULL=1 there are 500,000 visits and 20 kills.
 func TestEveryVisitGetsItsTargetAndItsCount(t *testing.T) {
 	t.Parallel()
 	visits, kills := authFull(6_000, 500_000), authFull(3, 20)
@@ -271,7 +271,7 @@ func TestEveryVisitGetsItsTargetAndItsCount(t *testing.T) {
 	}
 	var left, replayed, wrong, refused, either atomic.Int64
 	left.Store(int64(visits))
-	enough := func() bool { // all visits are made, and each border has visits after it
+	enough := func() bool { // all visits have been made, and each boundary has visits after it
 		return left.Add(-1) < 0 && (time.Now().UnixMilli() > last+time.Minute.Milliseconds() ||
 			!slices.ContainsFunc(borders, func(b *decideBorder) bool { return b.after.Load() == 0 }))
 	}
@@ -282,7 +282,7 @@ func TestEveryVisitGetsItsTargetAndItsCount(t *testing.T) {
 			defer c.close()
 			for !enough() {
 				if left.Load() < 0 {
-					time.Sleep(5 * time.Millisecond) // only the last border remains
+					time.Sleep(5 * time.Millisecond) // only the last boundary remains
 				}
 				v, l := decideRandomVisit(), made[mrand.IntN(len(made))]
 				from := time.Now().UnixMilli() - decideClock
@@ -343,10 +343,10 @@ func TestEveryVisitGetsItsTargetAndItsCount(t *testing.T) {
 			passed++
 		}
 	}
-	t.Logf("%d visits, %d kills: %d clicks answered, %d interrupted by a kill, %d refused, %d wrong; %d of %d borders had visits before and after them, %d visits were at a border",
+	t.Logf("%d visits, %d kills: %d clicks answered, %d interrupted by a kill, %d refused, %d wrong; %d of %d boundaries had visits before and after them, %d visits were at a boundary",
 		replayed.Load(), kills, answered, broken, refused.Load(), wrong.Load(), passed, len(borders), either.Load())
 	if passed < len(borders)/2 {
-		t.Errorf("only %d of %d borders had visits before and after them, want at least half", passed, len(borders))
+		t.Errorf("only %d of %d boundaries had visits before and after them, want at least half", passed, len(borders))
 	}
 }
 

@@ -18,8 +18,8 @@ import (
 )
 
 // The tests add delay to the connection to Redis. 1.3 ms is another zone, 5 ms a nearby region, and
-// 50 ms another continent. A redirect never waits 2 s. By default the tests use one delay and a low
-// rate.
+// 50 ms another continent. A delay of 2 s is longer than a redirect ever waits. By default the
+// tests use one delay and a low rate.
 
 func TestADistantRedis(t *testing.T) {
 	t.Parallel()
@@ -114,7 +114,7 @@ func TestADistantRedis(t *testing.T) {
 			end()
 			load.stop()
 			if far.distance >= time.Second {
-				by.Delay(time.Millisecond) // a Redis that is slower than every timeout counts as unreachable; now all clicks can be counted
+				by.Delay(time.Millisecond) // until then Redis counts as unreachable, and clicks cannot be counted
 			}
 			t.Logf("Redis with a delay of %v: %d changes and %d old responses, the last one %v after the change; normal operation %v after a stall of 200 ms", far.distance, changes.Load(), old.Load(), oldest, slowest)
 			// The bounds assume that Redis responds within 50 ms. They do not apply on a machine
@@ -127,7 +127,7 @@ func TestADistantRedis(t *testing.T) {
 				t.Errorf("there were %d old responses, the last one %v after the change, want at most %v", old.Load(), oldest, far.stale)
 			}
 			if far.back > 0 && slowest > far.back {
-				t.Errorf("normal operation took %v after the stall, want at most %v", slowest, far.back)
+				t.Errorf("normal operation resumed %v after the stall, want at most %v", slowest, far.back)
 			}
 			load.balance(t, a, nil)
 			if others := load.others(); len(others) > 0 {
@@ -146,7 +146,7 @@ func TestADistantRedis(t *testing.T) {
 				return counted >= visits.Load()
 			})
 			if counted != visits.Load() {
-				t.Errorf("there were %d visits between changes, but %d are counted", visits.Load(), counted)
+				t.Errorf("there were %d visits between changes, but %d were counted", visits.Load(), counted)
 			}
 		})
 	}
@@ -250,7 +250,7 @@ func TestARedisFilledWhileFirestoreWasAwayDrains(t *testing.T) {
 
 // The test clicks 300,000 distinct links within a minute while Firestore is unreachable. When
 // Firestore is back, all clicks must be counted. Firestore rejects requests of more than 10 MiB, so
-// no cycle of the flusher may send one. The process must stay within the chart's memory limit.
+// the flusher must not send larger ones. The process must stay within the chart's memory limit.
 func TestManyDistinctLinksAreAllCounted(t *testing.T) {
 	t.Parallel()
 	b := newLinksWorld(t)

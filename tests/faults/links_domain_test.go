@@ -58,7 +58,7 @@ func (p *linksProcess) domain(t *testing.T, proof *atomic.Pointer[string]) strin
 	return d.ID
 }
 
-// domainZone starts a name server with the same text in all its TXT records.
+// domainZone starts a name server that returns the same text for every TXT query.
 func domainZone(t *testing.T, proof *atomic.Pointer[string]) (addr string) {
 	t.Helper()
 	udp, err := net.ListenPacket("udp", "127.0.0.1:0")

@@ -44,7 +44,7 @@ func (s *split) set(t *testing.T, p *linksProcess, percent ...int) {
 }
 
 // splitVisitor returns the headers of a visitor. Every eighth visitor has an IPv6 network and uses
-// another address of it in each round.
+// a different address from it in each round.
 func splitVisitor(n, round int) (agent, from string) {
 	from = fmt.Sprintf("X-Forwarded-For: 11.%d.%d.%d", n>>16, n>>8&255, n&255)
 	if n%8 == 0 {
@@ -101,7 +101,7 @@ func (s *split) visit(t *testing.T, round int, half func(), replicas ...*linksPr
 		})
 	}
 	if half != nil {
-		authUntil(t, "half of the visits are made", 10*time.Minute, func() bool { return done.Load() >= int64(len(s.from)/2) })
+		authUntil(t, "half of the visits have been made", 10*time.Minute, func() bool { return done.Load() >= int64(len(s.from)/2) })
 		half()
 	}
 	wg.Wait()
@@ -115,9 +115,9 @@ func (s *split) visit(t *testing.T, round int, half func(), replicas ...*linksPr
 	t.Logf("%s with the shares %v: %v of %d visitors, %d wrong", s.slug, s.percent, counts, len(s.from), wrong.Load())
 }
 
-// splitChance returns the probability that a share has got of n visitors or a more extreme number,
-// if each visitor is in it with probability p. A more extreme number is a higher one above the
-// expected number and a lower one below it.
+// splitChance returns the probability that a share has got of n visitors, or a number that is
+// further from the expected number in the same direction, if each visitor is in the share with
+// probability p.
 func splitChance(n, got int, p float64) float64 {
 	all, _ := math.Lgamma(float64(n + 1))
 	exactly := func(k int) float64 {
@@ -136,11 +136,11 @@ func splitChance(n, got int, p float64) float64 {
 }
 
 // Every visitor has one place on the line. It is the same at every replica, and it must survive a
-// kill during the visits and edits of the shares. An edit that moves one border may move only the
-// visitors between the old and the new border. If other visitors moved, they would contradict their
-// place. The shares must be within the bounds of the binomial distribution. All 28 comparisons
-// together fail by chance in less than one of a million runs. With LINKREEL_FULL=1 there are
-// 100,000 visitors.
+// kill during the visits and edits of the shares. An edit that moves one boundary may move only the
+// visitors between the old and the new boundary. Any other visitor who moved would contradict the
+// place that the test has recorded. The shares must be within the bounds of the binomial
+// distribution. All 28 comparisons together fail by chance in fewer than one in a million runs.
+// With LINKREEL_FULL=1 there are 100,000 visitors.
 func TestSplitsKeepTheirVisitors(t *testing.T) {
 	t.Parallel()
 	visitors := authFull(1_000, 100_000)

@@ -16,7 +16,7 @@ import (
 )
 
 // The faults in this file could make a redirect wrong, slow or missing, or leave a click uncounted
-// or counted twice. The tests use real processes, real signals, a real Redis with its file, and
+// or counted twice. The tests use real processes, real signals, a real Redis with persistence, and
 // proxies between the processes. With LINKREEL_FULL=1, the long forms run.
 
 func TestNoReplicaAnswersAnOldTargetOnceAChangeHasAnswered(t *testing.T) {

@@ -42,7 +42,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// linksBinary builds the service with the settings of a release.
+// linksBinary builds the service as for a release, without the race detector.
 var linksBinary = sync.OnceValues(func() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -314,7 +314,7 @@ func (c *linksConn) ask(method, path string) (status int, location string, err e
 	return c.askAs(method, path, "User-Agent: Mozilla/5.0 (X11; Linux)")
 }
 
-// askAs sends a request with the headers of a certain visitor.
+// askAs sends a request with the headers of a particular visitor.
 func (c *linksConn) askAs(method, path string, headers ...string) (status int, location string, err error) {
 	if c.c == nil {
 		conn, err := net.DialTimeout("tcp", c.addr, 2*time.Second)

@@ -28,7 +28,7 @@ import (
 // are 120 connections and three seconds for each operation. By default there are 40 connections and
 // a fraction of a second, and each connection sends at least one request.
 
-// quarter is a complete Linkreel with a slow Firestore.
+// quarter is a complete Linkreel installation with a slow Firestore.
 type quarter struct {
 	t     testing.TB
 	stack *standalone.Stack
@@ -43,7 +43,7 @@ func newQuarter(t *testing.T, env map[string]string) *quarter {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport:     &http.Transport{MaxIdleConnsPerHost: 256},
 	}}
-	settings := map[string]string{"DNS_RESOLVER": "127.0.0.1:9"} // no lookup leaves this machine
+	settings := map[string]string{"DNS_RESOLVER": "127.0.0.1:9"} // no DNS query leaves this machine
 	for name, value := range env {
 		settings[name] = value
 	}
@@ -133,7 +133,7 @@ func (q *quarter) resident(name string, limits map[string]any) *resident {
 	return r
 }
 
-// make creates a record and returns the value of its field name.
+// make creates a record and returns the value of one of its fields.
 func (r *resident) make(path string, body any, name string) string {
 	r.q.t.Helper()
 	value, _ := r.q.made(r.key, "POST", path, body)[name].(string)
@@ -295,7 +295,7 @@ func writes(receiver string) map[string]func(r *resident) act {
 			return func(n int) (string, any) { return path, map[string]any{"name": fmt.Sprint("M ", n)} }
 		},
 		"removeMember": func(r *resident) act { return on("/api/v1/members/"+r.member(), nil) },
-		// The API rejects a key here, but the check of the key's rights is work too.
+		// The API rejects a key here, but checking the key's rights is work too.
 		"createMemberSignInLink": func(r *resident) act { return on("/api/v1/members/"+r.member()+"/sign-in-links", nil) },
 		"createInvitation":       func(*resident) act { return on("/api/v1/invitations", map[string]any{"role": "viewer"}) },
 		"revokeInvitation": func(r *resident) act {

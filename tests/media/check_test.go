@@ -115,7 +115,7 @@ func (r *world) check(o *transcode.Outcome, want item) (faults []string) {
 		half := rendition.FrameRate < 0.75*top.FrameRate
 		if half {
 			if min(rendition.Width, rendition.Height) >= 720 || rate < 31 {
-				fault("%s has the half frame rate, want the full one", rendition.Name)
+				fault("%s has half the frame rate, want the full rate", rendition.Name)
 			}
 			frames, rate = (frames+1)/2, rate/2
 		}
@@ -174,7 +174,7 @@ func (r *world) check(o *transcode.Outcome, want item) (faults []string) {
 	return faults
 }
 
-// checkDownload checks that the download shows every picture of the tallest rendition at the same
+// checkDownload checks that the download shows every frame of the tallest rendition at the same
 // time, to the millisecond. Like a player, it applies edit lists.
 func (r *world) checkDownload(o *transcode.Outcome) (faults []string) {
 	if o.Download == "" {
@@ -186,17 +186,17 @@ func (r *world) checkDownload(o *transcode.Outcome) (faults []string) {
 	}
 	got := r.shownTimes(o.Download)
 	if len(got) != len(want.shown) {
-		return []string{fmt.Sprintf("the download shows %d pictures, want %d", len(got), len(want.shown))}
+		return []string{fmt.Sprintf("the download shows %d frames, want %d", len(got), len(want.shown))}
 	}
 	for i := range got {
 		if off := got[i] - want.shown[i]; math.Abs(off) > 0.001 {
-			return []string{fmt.Sprintf("the download shows picture %d %.1f ms late, want at most 1 ms", i, off*1000)}
+			return []string{fmt.Sprintf("the download shows frame %d %.1f ms late, want at most 1 ms", i, off*1000)}
 		}
 	}
 	return nil
 }
 
-// shownTimes returns the times at which a player shows the pictures of an object.
+// shownTimes returns the times at which a player shows the frames of an object.
 func (r *world) shownTimes(object string) (times []float64) {
 	r.t.Helper()
 	path := filepath.Join(r.t.TempDir(), "object.mp4")
@@ -205,7 +205,7 @@ func (r *world) shownTimes(object string) (times []float64) {
 	}
 	out, err := exec.Command("ffprobe", "-v", "error", "-select_streams", "v:0", "-show_entries", "frame=pts_time", "-of", "default=nw=1:nk=1", path).Output()
 	if err != nil {
-		r.t.Fatalf("cannot read the pictures of %s: %v", object, err)
+		r.t.Fatalf("cannot read the frames of %s: %v", object, err)
 	}
 	for line := range strings.Lines(string(out)) {
 		if at, err := strconv.ParseFloat(strings.TrimSpace(line), 64); err == nil {

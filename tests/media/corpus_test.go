@@ -22,7 +22,7 @@ type item struct {
 	code transcode.Code        // the expected failure; empty if the file must become ready
 
 	// These fields describe the expected result of a ready file. frames and rate are the values of
-	// full-rate renditions, after the rate rule.
+	// full-rate renditions after the frame-rate rule is applied.
 	frames        int
 	slack         int // allowed difference in frames for a damaged or irregular source
 	rate          float64

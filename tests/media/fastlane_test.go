@@ -8,7 +8,7 @@ import (
 )
 
 // The test occupies the only slot of the only worker. Other files must still be copied or rejected
-// immediately. Their ladders follow later.
+// immediately. Their ladders run later.
 func TestQuickWorkDoesNotWaitBehindALadder(t *testing.T) {
 	t.Parallel()
 	r := newWorld(t)

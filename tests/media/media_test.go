@@ -2,8 +2,8 @@
 // their boxes.
 //
 // By default a run uses a small part of the corpus and a few kills. With LINKREEL_FULL=1 it uses
-// the whole corpus and plays every result in Chromium. LINKREEL_PIECE=1/3 selects a third of this.
-// `LINKREEL_FULL=1 go test ./tests/media -run TestCorpus -v -timeout 1h` prints the table.
+// the whole corpus and plays every result in Chromium. LINKREEL_PIECE=1/3 selects a third of the
+// corpus. `LINKREEL_FULL=1 go test ./tests/media -run TestCorpus -v -timeout 1h` prints the table.
 package media
 
 import (

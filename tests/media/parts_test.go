@@ -10,8 +10,9 @@ import (
 )
 
 // Two workers share a source of more than two minutes, the minimum for splitting. The test kills
-// the worker that runs the whole job. Every picture must then exist once, with no leftover objects.
-// The source has ten pictures per second by default and a fractional rate with LINKREEL_FULL.
+// the worker that runs the whole job. Every frame must then exist exactly once, with no leftover
+// objects. The source has ten frames per second by default and a fractional rate with
+// LINKREEL_FULL.
 func TestLongSourceIsSharedByWorkers(t *testing.T) {
 	t.Parallel()
 	r := newWorld(t)

@@ -135,8 +135,8 @@ func mediaPlaylist(r transcode.Rendition) string {
 	return b.String() + "#EXT-X-ENDLIST\n"
 }
 
-// rate returns the playback speed. It is four, except for a very short video. Such a video would
-// end before the player has signalled the end of the data to the browser.
+// rate returns the playback speed. It is four, except for a very short video. At that speed, such a
+// video would end before the player has signalled the end of the data to the browser.
 func (p *player) rate(name string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -183,11 +183,11 @@ func (p *player) play(name string, o *transcode.Outcome) (faults []string) {
 		case math.Abs(report.To-o.Duration) > 0.2:
 			say("the playback ended at %.2f, want %.2f", report.To, o.Duration)
 		case report.Frames == 0 || report.Width == 0:
-			say("no picture was decoded")
+			say("no frame was decoded")
 		}
 	}
 	return faults
 }
 
-// skipPlaying reports whether the run does not play the outcomes, which is the default.
+// skipPlaying reports whether the run skips playback, which is the default.
 func skipPlaying() bool { return !full() && os.Getenv("LINKREEL_PLAY") == "" }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// The test requests pictures of a film that is red, green and then blue, for four seconds each.
+// The test requests thumbnails of a film that is red, green and then blue, for four seconds each.
 func TestAThumbnailIsThePictureAtItsTime(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, map[string]string{"LINKREEL_SWEEP_EVERY": "1s"})

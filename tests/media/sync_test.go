@@ -69,7 +69,7 @@ func TestPictureAndSoundStayTogether(t *testing.T) {
 			if off := heard - seen; math.Abs(off) > 0.005 {
 				t.Errorf("the sound is %.1f ms late (flash at %.4f, beep at %.4f), want at most 5 ms", off*1000, seen, heard)
 			}
-			// The download shows every picture at the rendition's time, so its sound must also have
+			// The download shows every frame at the rendition's time, so its sound must also have
 			// the rendition's time.
 			if late := r.whenHeard(t, o.Download) - heard; math.Abs(late) > 0.001 {
 				t.Errorf("in the download, the sound is %.1f ms late, want at most 1 ms", late*1000)
@@ -85,7 +85,7 @@ func TestPictureAndSoundStayTogether(t *testing.T) {
 }
 
 // When a recorded screen no longer changes, the recording ends with sound only. The result must
-// play all of the sound over the last picture.
+// play all of the sound over the last frame.
 func TestSoundThatGoesOnIsHeardOverTheLastPicture(t *testing.T) {
 	t.Parallel()
 	r := newWorld(t)
@@ -107,7 +107,7 @@ func TestSoundThatGoesOnIsHeardOverTheLastPicture(t *testing.T) {
 	small := o.Renditions[len(o.Renditions)-1]
 	luma := r.decode(t, small.Object, "-vf", "scale=1:1:flags=area,format=gray", "-fps_mode", "passthrough", "-f", "rawvideo")
 	if len(luma) < 124 || slices.Min(luma[50:]) < 200 {
-		t.Errorf("the download has %d pictures, want 125, white from the 48th on", len(luma))
+		t.Errorf("the smallest rendition has %d frames, want at least 124, white from frame 50 on", len(luma))
 	}
 }
 

@@ -38,7 +38,7 @@ type witness struct {
 
 type noted struct {
 	mu       sync.Mutex
-	versions map[string][]int64       // by video, in the order of their publication
+	versions map[string][]int64       // by video, in the order of publication
 	removed  []string                 // names of the objects that the janitor removed
 	used     map[string]time.Duration // processor time of the programs of all attempts at a video
 }
@@ -71,7 +71,7 @@ func (w *witness) Handle(ctx context.Context, r slog.Record) error {
 	case "orphan removed":
 		w.removed = append(w.removed, about["object"].String())
 	}
-	if used, ok := about["used"]; ok { // each attempt logs this once, at its end
+	if used, ok := about["used"]; ok { // each attempt logs this once, when it ends
 		for _, a := range used.Resolve().Group() {
 			if a.Key == "cpuSeconds" {
 				w.used[id] += time.Duration(a.Value.Float64() * float64(time.Second))
@@ -121,7 +121,7 @@ func newSystem(t testing.TB, more map[string]string) *system {
 	s := &system{world: newWorld(t)}
 	auth := authtest.Start(t)
 	s.key = auth.Key(t, "acc", identity.Creator)
-	front := httptest.NewUnstartedServer(nil) // used only for its free address
+	front := httptest.NewUnstartedServer(nil) // started only to find a free address
 	addr := front.Listener.Addr().String()
 	front.Close()
 	s.base = "http://" + addr
@@ -228,9 +228,9 @@ func (s *system) upload(path string) *upload {
 type upload struct {
 	*system
 	id, job  string
-	statuses []string // each status once, in the order of appearance
+	statuses []string // in order, without consecutive repeats
 	want     item
-	attempt  int // the attempt of the worker that the test struck
+	attempt  int // the attempt that the test's signal interrupted
 }
 
 // look requests the status as a caller does.
@@ -251,7 +251,8 @@ func (u *upload) record() transcode.Record {
 	return r
 }
 
-// strike describes the signals to the workers of a round, one by one.
+// strike describes a round: the signal that each worker gets, and the faults that accompany the
+// signals.
 type strike struct {
 	name     string
 	signals  []syscall.Signal
@@ -278,8 +279,8 @@ func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 	}
 	s := newSystem(t, map[string]string{"LINKREEL_SWEEP_EVERY": "2s", "LINKREEL_JANITOR_EVERY": "3s"})
 	m := &maker{t: t, dir: t.TempDir()}
-	// The first video has a published copy when its worker is struck, and the next attempt makes
-	// the copy's files obsolete. The second video has no published files yet.
+	// The first video has a published copy when its worker gets the signal, and the next attempt
+	// makes the copy's files obsolete. The second video has no published files yet.
 	sources := []struct {
 		file string
 		want item
@@ -316,7 +317,7 @@ func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 			return len(versions) > 0 && versions[len(versions)-1] == int64(r.Outcome.Version)
 		})
 		if versions := witnessed.published(u.id); !slices.IsSorted(versions) || len(slices.Compact(slices.Clone(versions))) != len(versions) {
-			t.Errorf("%s was published in the versions %v, want increasing ones", u.id, versions)
+			t.Errorf("%s was published in the versions %v, want increasing versions", u.id, versions)
 		}
 		for _, f := range s.check(r.Outcome, u.want) {
 			t.Errorf("%s: %s", u.id, f)
@@ -325,8 +326,8 @@ func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 	}
 	slices.Sort(want)
 	// Replaced media is kept for as long as one of its addresses may be valid. The record does not
-	// list the objects that a struck worker wrote after its video's last change, so they are kept
-	// for a week.
+	// list the objects that an interrupted worker wrote after its video's last change, so they are
+	// kept for a week.
 	s.eventually("the janitor leaves only the objects of the outcomes", func() bool {
 		s.ahead.Add(int64(8 * time.Hour))
 		var got []string
@@ -342,11 +343,11 @@ func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 	if orphans == 0 {
 		t.Error("the janitor removed no objects, want at least one")
 	}
-	t.Logf("%d workers were struck, and %d videos became ready exactly once; the janitor removed %d objects and kept %d, all in use", len(all), len(all), orphans, len(want))
+	t.Logf("%d workers were interrupted, and %d videos became ready exactly once; the janitor removed %d objects and kept %d, all in use", len(all), len(all), orphans, len(want))
 }
 
-// strike starts a worker for each upload, strikes all of them during their work, and lets other
-// workers finish the jobs.
+// strike starts a worker for each upload, sends each worker its signal during the job, and lets
+// other workers finish the jobs.
 func (s *system) strike(round strike, uploads []*upload) {
 	t := s.t
 	t.Helper()
@@ -367,7 +368,7 @@ func (s *system) strike(round strike, uploads []*upload) {
 		return n == len(uploads)
 	})
 	for i, v := range victims {
-		time.Sleep(time.Duration(i*137%300) * time.Millisecond) // strike at different moments of the work
+		time.Sleep(time.Duration(i*137%300) * time.Millisecond) // strike at different points of the job
 		_ = v.Process.Signal(round.signals[i])
 	}
 	struck := time.Now()
@@ -379,7 +380,7 @@ func (s *system) strike(round strike, uploads []*upload) {
 	for _, u := range uploads {
 		r := u.record()
 		if r.State != transcode.Running {
-			t.Errorf("%s: %s was %s when its worker was struck, want running: attempt %d, tries %d, outcome %v, held by %q", round.name, u.id, r.State, r.Attempt, r.Tries, r.Outcome != nil, r.Worker)
+			t.Errorf("%s: %s was %s when its worker got the signal, want running: attempt %d, tries %d, outcome %v, held by %q", round.name, u.id, r.State, r.Attempt, r.Tries, r.Outcome != nil, r.Worker)
 		}
 		u.attempt = r.Attempt
 	}
@@ -407,8 +408,8 @@ func (s *system) strike(round strike, uploads []*upload) {
 			time.AfterFunc(8*time.Second, mend)
 		}
 		if len(resumed) == len(uploads) && !woken {
-			// Frozen workers resume while their successors work. Their programs have produced
-			// results in the meantime, which they must not publish.
+			// Frozen workers resume while their successors work. They must not publish the results
+			// that their programs have produced.
 			woken = true
 			for _, v := range victims {
 				_ = v.Process.Signal(syscall.SIGCONT)

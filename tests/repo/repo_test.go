@@ -29,7 +29,8 @@ func read(t *testing.T, elem ...string) string {
 	return string(b)
 }
 
-// Anyone who can move a tag could run code in our pipeline. A commit hash always names the same code.
+// Anyone who can move an action's tag could run code in our pipeline. A commit hash always refers
+// to the same code.
 func TestActionsArePinnedByCommit(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
@@ -119,9 +120,9 @@ func workflows(t *testing.T) map[string]workflow {
 	return all
 }
 
-// GitHub expands the expressions in a script before the shell reads it. A value may be the name of a
-// tag or a branch, which somebody else chose. The shell does not execute the value of an environment
-// variable.
+// GitHub expands the expressions in a script before the shell reads it. A value may be the name of
+// a tag or a branch that another person has chosen. The shell does not execute the value of an
+// environment variable.
 func TestNoScriptOfAWorkflowHoldsAnExpression(t *testing.T) {
 	t.Parallel()
 	for file, w := range workflows(t) {
@@ -179,7 +180,8 @@ func TestAReleaseFailsWithoutTheDatabaseOfVulnerabilities(t *testing.T) {
 	}
 }
 
-// UPGRADING.md must list every version, and every key that a Secret made by an operator needs.
+// UPGRADING.md must list every version, and every key that a Secret needs if the operator creates
+// it.
 func TestUpgradingNamesVersionsAndKeys(t *testing.T) {
 	t.Parallel()
 	heading := regexp.MustCompile(`(?m)^## (\[[^]]+\])`)
@@ -366,8 +368,8 @@ func calls(n ast.Node, name string) (found bool) {
 	return found
 }
 
-// ARCHITECTURE.md guides a new reader from the README to the decisive lines of code. Each hop must
-// be a function in the linked file.
+// ARCHITECTURE.md guides a new reader from the README to the key lines of code. Each hop must be a
+// function in the linked file.
 func TestTheWalksLeadToFunctionsThatExist(t *testing.T) {
 	t.Parallel()
 	_, section, found := strings.Cut(read(t, "ARCHITECTURE.md"), "## The two questions that everybody asks")

@@ -18,14 +18,15 @@ import (
 //go:embed examples.yaml
 var examplesText []byte
 
-// example is an example call of an operation, for all languages. A text such as {link} in it is the
-// value that an earlier example saved under this name, and {lang} is the language.
+// example is an example call of an operation, for all languages. A placeholder such as {link}
+// stands for the value that an earlier example saved under this name, and {lang} stands for the
+// language.
 type example struct {
 	IDs   map[string]string // parameters of the path
 	Query yaml.Node
 	Body  yaml.Node // JSON body
 	Text  string    // a body that is not JSON
-	Save  string    // such as "link.id": names the response link and its field id {link}
+	Save  string    // such as "link.id": saves the response as link and its field id as {link}
 	CLI   string    // equivalent command
 	// Error is the error code of the response, if the example shows a rejected call.
 	Error string
@@ -36,12 +37,12 @@ type example struct {
 	Varies bool
 	Title  string            // title of the section; by default the operation's summary
 	Note   string            // text before the calls
-	Then   map[string]string // further lines by language
+	Then   map[string]string // additional lines, by language
 	Only   bool              // only the lines of Then, without the call
 }
 
-// examples are all examples, by operation ID. If an operation has several examples, the key is its
-// ID, a full stop and a word.
+// examples contains all examples by operation ID. If an operation has several examples, the key is
+// its ID, a full stop and a word.
 type examples struct {
 	doc     *contract.Contract
 	byName  map[string]*example
@@ -100,7 +101,7 @@ func (e *examples) operation(name string) *contract.Operation {
 	return nil
 }
 
-// reference returns the name in a text such as {link}, or "" for any other text.
+// reference returns the name in a placeholder such as {link}, or "" if text is not a placeholder.
 func (e *examples) reference(text string) string {
 	name, ok := strings.CutPrefix(text, "{")
 	if name, ok = strings.CutSuffix(name, "}"); ok && e.saved[name].op != nil {
@@ -123,7 +124,7 @@ func pairs(n *yaml.Node) (out []pair) {
 	return out
 }
 
-// flat returns the text of a value, in which references can be searched.
+// flat returns a value as text, for finding references in it.
 func flat(n *yaml.Node) string {
 	out := n.Value
 	for _, c := range n.Content {

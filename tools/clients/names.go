@@ -1,12 +1,12 @@
 package main
 
-// typeNames are the Go names of schemas, if they differ from the names in the contract.
+// typeNames maps schemas to their Go names, if those differ from the names in the contract.
 var typeNames = map[string]string{
 	"LinkList": "LinkPage", "TagList": "TagPage", "DomainCertificate": "Certificate", "DeliveryAttempt": "Attempt",
 	"BulkItemError": "BulkItemFail",
 }
 
-// objectNames name the objects that the contract defines inline.
+// objectNames has the Go names of objects that the contract defines inline.
 var objectNames = map[string]string{
 	"Link.takenDown": "TakenDown", "Video.takenDown": "TakenDown", "Video.error": "VideoError", "CaptionList.data[]": "Caption",
 	"LinkStats.days[]": "DayClicks", "LinkStats.referrers[]": "HostClicks", "LinkStats.countries[]": "CountryClicks",
@@ -16,12 +16,13 @@ var objectNames = map[string]string{
 	"Delivery.event": "DeliveryEvent",
 }
 
-// fieldNames are the Go names of fields, if they differ from the names in the contract.
+// fieldNames maps fields to their Go names, if those differ from the names in the contract.
 var fieldNames = map[string]string{
 	"LinkSummary._id": "UnderscoreID", "VideoSummary._id": "UnderscoreID", "KeyCreated.key": "Secret", "DeviceCode.deviceCode": "Code",
 }
 
-// absentIsNotEmpty lists query parameters with an empty value that differs from an absent one.
+// absentIsNotEmpty lists query parameters for which an empty value has another meaning than an
+// absent one.
 var absentIsNotEmpty = map[string]bool{"listEvents.after": true}
 
 // bases lists schemas that begin with all fields of another schema. Go embeds that schema.
@@ -33,7 +34,7 @@ var bases = map[string]string{
 // large lists whole numbers that may need 64 bits.
 var large = []string{"home", "notFound", "ended", "clicks", "importedClicks", "total", "views", "storedBytes", "duration", "nextCursor", "min", "max", "links", "videos", "domains", "maxClicks"}
 
-// comments are the doc comments of types, without the leading name.
+// comments contains the doc comments of types, without the leading name.
 var comments = map[string]string{
 	"LinkCreate":          "describes a new link. Only URL is required.",
 	"LinkUpdate":          "changes a link. Absent fields do not change.",

@@ -24,8 +24,8 @@ const (
 //	<!-- operations createLink … -->     these operations, in this order
 //	<!-- end -->
 //
-// Everything else is written manually. A reader can paste all blocks of a language, from the top of
-// the page to its end, as tests/contract does.
+// Everything else on a page is written by people. A reader can paste all blocks of a language, from
+// the top of the page to its end, as tests/contract does.
 func writePages(dir string, c *contract.Contract) error {
 	all, err := readExamples(dir, c)
 	if err != nil {

@@ -110,8 +110,8 @@ func (p *python) alias(name string, s *contract.Schema, at place) {
 	fmt.Fprintf(&p.aliases, "\n%s%s = %s\n", pythonComment("", s.Description), name, p.kind("", s, at, false))
 }
 
-// object generates a TypedDict. Two places in the contract may share a name. The first must have
-// all fields.
+// object generates a TypedDict. Two places in the contract may share a name. The first place must
+// have all fields.
 func (p *python) object(name string, s *contract.Schema, at place) {
 	if p.made[name] {
 		return

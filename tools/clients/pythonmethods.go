@@ -56,7 +56,7 @@ type pythonArgument struct {
 	doc               string
 }
 
-// pythonCall contains the arguments of a method and the way they are sent.
+// pythonCall contains the arguments of a method and how the method sends them.
 type pythonCall struct {
 	path, needed, free []pythonArgument // path parameters, required arguments, and keyword-only arguments
 	query, body        []pythonArgument

@@ -37,10 +37,10 @@ type snippet struct {
 	all   *examples
 	op    *contract.Operation
 	lang  string
-	later string // texts of the following examples on the page, to find the values they use
+	later string // texts of the following examples on the page, for finding the values that they use
 }
 
-// keeps returns whether a later example uses the response, and the name of the response.
+// keeps reports whether a later example uses the response, and returns the name of the response.
 func (s *snippet) keeps() (string, bool) {
 	name, _, _ := strings.Cut(s.Save, ".")
 	return name, name != "" && strings.Contains(s.later, "{"+name+"}")

@@ -18,15 +18,15 @@ type types struct {
 	imports []string
 	own     map[string]string // Go types for names and places in the contract without a separate type
 	// The types of fields.
-	answerTime   string // a point in time in an answer
+	answerTime   string // a point in time in a response
 	requestTime  string // any form of a point in time in a request
-	isoTime      string // a point in time as text in an answer
+	isoTime      string // a point in time as text in a response
 	requestWhole string // a whole number in a request
 	change       string // a field of an update: absent, null or a value
 	zeroOmitted  bool   // omit optional fields of a request if they are zero
 }
 
-// clientTypes are the bodies in the Go client.
+// clientTypes describes the bodies in the Go client.
 var clientTypes = types{
 	pkg: "client",
 	own: map[string]string{
@@ -37,7 +37,7 @@ var clientTypes = types{
 	answerTime: "Time", requestTime: "Time", isoTime: "Time", requestWhole: "int64", change: "Field", zeroOmitted: true,
 }
 
-// serviceTypes are the bodies in the services, which parse the requests and write the responses.
+// serviceTypes describes the bodies in the services, which parse requests and write responses.
 var serviceTypes = types{
 	pkg: "wire",
 	own: map[string]string{
@@ -66,7 +66,7 @@ type writer struct {
 	forms    map[string]bool // schemas of a discriminator; one type contains the fields of all of them
 	out      bytes.Buffer
 	made     map[string]*contract.Schema // by Go name
-	used     map[string]bool             // used names of the name tables
+	used     map[string]bool             // entries of the name tables that have been used
 	later    []later                     // inline objects to be generated later
 }
 
@@ -236,7 +236,7 @@ func (w *writer) kind(f contract.Property, needed bool, at place) (kind, tag str
 		case strings.HasPrefix(kind, "map["):
 		case list && !never:
 			tag = ",omitzero" // an empty list is not omitted
-		case list, text: // an empty text means absent
+		case list, text: // an empty string means absent
 		case object, w.zeroOmitted && time, !w.zeroOmitted && !never:
 			kind = "*" + kind
 		}
@@ -358,7 +358,7 @@ func typeComment(name, description string) string {
 	return name + " is part of a request or response body."
 }
 
-// comment breaks text into lines of a readable length.
+// comment wraps text into lines of a readable length.
 func comment(out *bytes.Buffer, indent, text string) {
 	line := ""
 	for _, word := range strings.Fields(text) {

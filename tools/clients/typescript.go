@@ -107,8 +107,8 @@ func (g *tsWriter) operation(op *contract.Operation) {
 	}
 }
 
-// query adds the query parameters. A required parameter with only one value is added by the client,
-// not by the caller.
+// query adds the query parameters. The client, not the caller, adds a required parameter that has
+// only one possible value.
 func (g *tsWriter) query(op *contract.Operation, k *tsCall) {
 	if len(op.Query) == 0 {
 		return

@@ -29,7 +29,7 @@ func alternatives(arch string) string {
 }
 
 // debian creates a layer of the named packages and their dependencies. It unpacks them without
-// installing them. None of their programs is run, so a machine can create the layer for another
+// installing them. It runs none of their programs, so a machine can create the layer for another
 // architecture.
 func (r *release) debian(ctx context.Context, packages, arch string) (layer string, list []debianPackage, err error) {
 	layer = filepath.Join(r.work, "debian-"+strings.ReplaceAll(packages, ",", "-")+"-"+arch+".tar")
@@ -66,7 +66,7 @@ func (r *release) debian(ctx context.Context, packages, arch string) (layer stri
 	return layer, list, errors.Join(err, os.Remove(raw))
 }
 
-// unwanted are folders that none of our programs reads.
+// unwanted lists folders that none of our programs reads.
 var unwanted = []string{"usr/share/doc/", "usr/share/man/", "usr/share/locale/", "usr/share/info/", "usr/share/icons/", "usr/share/lintian/",
 	"var/", "dev/", "proc/", "sys/", "run/", "tmp/", "etc/apt/"}
 
@@ -124,8 +124,8 @@ func wanted(path string, kind byte) bool {
 	if path == "" || kind == tar.TypeBlock || kind == tar.TypeChar {
 		return false
 	}
-	// These are Mesa's graphics drivers and the compiler that they depend on. Without a GPU ffmpeg
-	// loads neither, and they are a third of the layer.
+	// These are Mesa's graphics drivers and the compiler that they depend on. Without a GPU, ffmpeg
+	// loads neither, and they make up a third of the layer.
 	if strings.Contains(path, "/dri/") || strings.Contains(path, "/libLLVM") {
 		return false
 	}

@@ -156,8 +156,7 @@ type builder struct {
 	ID string `json:"id"`
 }
 
-// byHand is the builder ID of releases that somebody built on their own machine and not in a
-// workflow.
+// byHand is the builder ID of releases that a person built outside the workflow.
 const byHand = "https://github.com/linkreel/linkreel/blob/main/docs/releasing.md#built-by-hand"
 
 const provenanceFile = "provenance.intoto.json"

@@ -20,7 +20,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// architectures are the architectures for which we release every image.
+// architectures lists the architectures for which we release every image.
 var architectures = []string{"amd64", "arm64"}
 
 // program is a line of images/list: an image that contains one of our programs, with or without a

@@ -12,10 +12,10 @@
 // RELEASE_BRANCH, RELEASE_BUILDER, RELEASE_RUN). On a command line, make and the shell would expand
 // a version, which is a tag name that anybody may have chosen.
 //
-// Two runs on the same commit and the same state of Debian's archive give the same digests,
-// whatever the machine, the folder and the time. Nothing here reads the clock (all times are the
-// commit's time), maps are written in sorted order, and programs are built without paths, build IDs
-// and VCS stamps.
+// Two runs on the same commit and the same state of Debian's archive give the same digests, on any
+// machine, in any folder and at any time. No step reads the clock (all times are the commit's
+// time), maps are written in sorted order, and programs are built without paths, build IDs and VCS
+// stamps.
 package main
 
 import (
@@ -38,13 +38,13 @@ import (
 // release contains the settings and the results of one run.
 type release struct {
 	root     string // the repository
-	out      string // files for people to download
+	out      string // files to download
 	layout   string // built images and chart, as an OCI image layout
 	work     string // temporary files of this run
 	version  string // semantic, without a v
 	registry string // host and folder of images and chart
 	branch   string // branch that must contain the commit; "" allows every commit
-	listen   string // address of the step serve
+	listen   string // address on which the step serve listens
 	insecure bool   // the registry speaks plain HTTP
 	only     map[string]bool
 
@@ -69,8 +69,8 @@ func main() {
 		version: strings.TrimPrefix(os.Getenv("VERSION"), "v"), registry: os.Getenv("REGISTRY"), branch: os.Getenv("RELEASE_BRANCH"),
 	}
 	var only string
-	flag.StringVar(&r.out, "out", "dist/release", "folder for files to download; images and chart are written to the same name with .oci")
-	flag.StringVar(&r.listen, "listen", ":5000", "address of the step serve")
+	flag.StringVar(&r.out, "out", "dist/release", "folder for files to download; images and chart are written to the folder with the same name and the suffix .oci")
+	flag.StringVar(&r.listen, "listen", ":5000", "address on which the step serve listens")
 	flag.BoolVar(&r.insecure, "insecure", false, "the registry speaks plain HTTP")
 	flag.StringVar(&only, "only", "", "images to build, separated by commas; the chart then keeps tags for the others")
 	flag.Parse()
@@ -126,7 +126,7 @@ func (r *release) ofCommit(ctx context.Context) error {
 	}
 	if r.branch != "" {
 		if _, err := output(ctx, r.root, "git", "merge-base", "--is-ancestor", r.commit, r.branch); err != nil {
-			return fmt.Errorf("commit %s is not on %s, and only such commits are released: %w", r.commit, r.branch, err)
+			return fmt.Errorf("commit %s is not on %s; only commits on that branch are released: %w", r.commit, r.branch, err)
 		}
 	}
 	seconds, err := output(ctx, r.root, "git", "log", "-1", "--format=%ct")

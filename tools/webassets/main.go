@@ -30,9 +30,8 @@ type bundle struct {
 	entries  []string
 }
 
-// guides are the documents for callers, which a deployment serves next to the reference. The map
-// contains files and folders with their names in the deployment. They are copied because embedding
-// cannot reach docs/.
+// guides lists the documents for callers that a deployment serves next to the reference, with their
+// names in the deployment. They are copied because go:embed cannot reach docs/.
 var guides = []struct{ from, to string }{
 	{"docs/api.md", "api.md"},
 	{"docs/api/*.md", "api"},

@@ -27,7 +27,7 @@ import (
 
 func main() {
 	log.SetFlags(0)
-	out := flag.String("out", ".", "folder of the wheel")
+	out := flag.String("out", ".", "folder for the wheel")
 	at := flag.Int64("time", 0, "time of the files, in seconds since 1970")
 	flag.Parse()
 	dir, err := root.Dir()

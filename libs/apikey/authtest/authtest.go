@@ -1,5 +1,5 @@
-// Package authtest replaces auth in the tests of services that take API keys. It creates keys,
-// verifies them, and lets a test change their rights.
+// Package authtest provides a fake auth service for tests of services that accept API keys. It
+// creates keys, verifies them, and lets a test change their rights.
 package authtest
 
 import (
@@ -21,7 +21,7 @@ import (
 // Token is the internal token that services must send to [Auth].
 const Token = "internal-token"
 
-// Auth is an auth service for the keys of one test.
+// Auth is a fake auth service that holds the keys of one test.
 type Auth struct {
 	// URL is the base address for the services under test.
 	URL string
@@ -32,7 +32,7 @@ type Auth struct {
 	records map[string]*apikey.Record // by the key's hash
 }
 
-// Start runs an auth service until the test has ended.
+// Start runs an auth service until the test ends.
 func Start(tb testing.TB) *Auth {
 	tb.Helper()
 	a := &Auth{records: map[string]*apikey.Record{}}
@@ -49,8 +49,8 @@ func Start(tb testing.TB) *Auth {
 	return a
 }
 
-// Key creates a key of an account, with every scope and a rate limit that no test reaches. It
-// returns the secret.
+// Key creates a key for an account, with every scope and a rate limit that no test reaches. It
+// returns the key's secret.
 func (a *Auth) Key(tb testing.TB, account string, plan identity.Plan, edit ...func(*apikey.Record)) string {
 	tb.Helper()
 	key := identity.NewKey(rand.Reader)
@@ -94,7 +94,7 @@ func (a *Auth) Edit(which func(*apikey.Record) bool, edit func(*apikey.Record)) 
 	}
 }
 
-// Away makes Auth answer every call with 503 while away is true.
+// Away sets whether Auth answers every call with a 503.
 func (a *Auth) Away(away bool) { a.away.Store(away) }
 
 // Scopes implements [apikey.Rights]. It finds keys by their ids and members by their

@@ -1,5 +1,5 @@
-// Package remote contains the client through which services verify keys with auth, and the routes
-// of auth for it.
+// Package remote contains the client with which services verify keys, and the routes of auth that
+// it calls.
 package remote
 
 import (
@@ -22,7 +22,7 @@ const (
 	rightsPath = "/internal/v1/rights"
 )
 
-// The two ends of each route share these types, so they cannot drift apart.
+// The client and the routes share these types, so they cannot drift apart.
 type (
 	verifyAsk struct {
 		Hash string `json:"hash"`
@@ -39,8 +39,8 @@ type (
 	}
 )
 
-// late is how long a call may take before it counts as late. Auth needs no more than one round trip
-// to Firestore.
+// late is the time after which a call counts as late. Auth makes at most one round trip to
+// Firestore per call.
 const late = 700 * time.Millisecond
 
 // Source verifies keys through auth's internal listener.
@@ -82,10 +82,10 @@ func (s Source) Scopes(ctx context.Context, accountID, id string) (identity.Scop
 	return a.Scopes, err
 }
 
-// twice makes a call, and a second call if the first fails or is late, because connections to a
-// replica that has just stopped still look open. It returns the first successful response. The
-// first call continues in parallel with the second. If it were cancelled, an auth that is only busy
-// would do the work twice, and its first response would be lost.
+// twice makes a call. If the call fails or is late, twice makes a second one, because a connection
+// to a replica that has just stopped may still look open. It returns the first successful response.
+// The first call continues in parallel with the second. If it were cancelled, an auth that is only
+// busy would do the work twice, and its first response would be lost.
 func twice[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*late)
 	defer cancel()
@@ -118,7 +118,7 @@ func twice[T any](ctx context.Context, ask func(context.Context) (T, error)) (T,
 	}
 }
 
-// Routes adds auth's handlers of both routes to d.
+// Routes adds auth's handlers for both routes to d.
 func Routes(d *peer.Door, keys apikey.Source, rights apikey.Rights) {
 	peer.Answer(d, verifyPath, func(ctx context.Context, q verifyAsk) (verifyAnswer, error) {
 		if len(q.Hash) != 64 || strings.Trim(q.Hash, "0123456789abcdef") != "" {
@@ -126,7 +126,7 @@ func Routes(d *peer.Door, keys apikey.Source, rights apikey.Rights) {
 				apierr.Detail{Field: "hash", Code: apierr.InvalidFormat, Message: "Send a SHA-256 in lower-case hex."},
 			)
 		}
-		// No caller waits longer than this for a response.
+		// No caller waits longer than this.
 		ctx, cancel := context.WithTimeout(ctx, 2*late)
 		defer cancel()
 		r, err := keys.Verify(ctx, q.Hash)

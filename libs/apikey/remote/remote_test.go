@@ -18,7 +18,7 @@ import (
 	"github.com/linkreel/linkreel/libs/peer/peertest"
 )
 
-// A response is late after 700 ms. Each case runs with its own fake clock.
+// A call is late after 700 ms. Each case runs with its own fake clock.
 func TestTheFirstAnswerOfTwoQuestionsCounts(t *testing.T) {
 	t.Parallel()
 	broke := errors.New("connection reset")
@@ -36,13 +36,13 @@ func TestTheFirstAnswerOfTwoQuestionsCounts(t *testing.T) {
 		took    time.Duration
 		want    error
 	}{
-		"immediate response":                    {[]func(context.Context) error{after(0, nil)}, 1, 0, nil},
-		"error, then a response":                {[]func(context.Context) error{after(0, broke), after(0, nil)}, 2, 20 * time.Millisecond, nil},
-		"late response that is still the first": {[]func(context.Context) error{after(900*time.Millisecond, nil), after(900*time.Millisecond, nil)}, 2, 900 * time.Millisecond, nil},
-		"no response, then a response":          {[]func(context.Context) error{after(time.Hour, nil), after(50*time.Millisecond, nil)}, 2, 750 * time.Millisecond, nil},
-		"late error, then a response":           {[]func(context.Context) error{after(800*time.Millisecond, broke), after(300*time.Millisecond, nil)}, 2, time.Second, nil},
-		"two errors":                            {[]func(context.Context) error{after(0, broke), after(0, broke)}, 2, 20 * time.Millisecond, broke},
-		"never":                                 {[]func(context.Context) error{after(time.Hour, nil), after(time.Hour, nil)}, 2, 1400 * time.Millisecond, context.DeadlineExceeded},
+		"immediate response":                           {[]func(context.Context) error{after(0, nil)}, 1, 0, nil},
+		"error, then a response":                       {[]func(context.Context) error{after(0, broke), after(0, nil)}, 2, 20 * time.Millisecond, nil},
+		"late response that arrives before the second": {[]func(context.Context) error{after(900*time.Millisecond, nil), after(900*time.Millisecond, nil)}, 2, 900 * time.Millisecond, nil},
+		"no response, then a response":                 {[]func(context.Context) error{after(time.Hour, nil), after(50*time.Millisecond, nil)}, 2, 750 * time.Millisecond, nil},
+		"late error, then a response":                  {[]func(context.Context) error{after(800*time.Millisecond, broke), after(300*time.Millisecond, nil)}, 2, time.Second, nil},
+		"two errors":                                   {[]func(context.Context) error{after(0, broke), after(0, broke)}, 2, 20 * time.Millisecond, broke},
+		"never":                                        {[]func(context.Context) error{after(time.Hour, nil), after(time.Hour, nil)}, 2, 1400 * time.Millisecond, context.DeadlineExceeded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -57,14 +57,14 @@ func TestTheFirstAnswerOfTwoQuestionsCounts(t *testing.T) {
 					return n, c.answers[n-1](ctx)
 				})
 				if took := time.Since(began); !errors.Is(err, c.want) || int(asked.Load()) != c.asked || took != c.took {
-					t.Errorf("%v after %v and %d calls, want %v after %v and %d", err, took, asked.Load(), c.want, c.took, c.asked)
+					t.Errorf("got %v after %v and %d calls, want %v after %v and %d", err, took, asked.Load(), c.want, c.took, c.asked)
 				}
 			})
 		})
 	}
 }
 
-// ring is a store of auth with one key and one member.
+// ring is auth's store, with one key and one member.
 type ring struct {
 	record apikey.Record
 	err    error
@@ -154,11 +154,11 @@ func TestRightsOfKeysAreAsked(t *testing.T) {
 		reads       bool
 	}{{"acc_1", "key_1", true}, {"acc_1", "key_2", false}, {"acc_2", "key_1", false}} {
 		if scopes, err := source.Scopes(t.Context(), tt.account, tt.id); err != nil || scopes.Has(identity.VideosRead) != tt.reads {
-			t.Errorf("Scopes(%s, %s) = %v, %v, want videos:read: %v", tt.account, tt.id, scopes, err, tt.reads)
+			t.Errorf("Scopes(%s, %s) = %v, %v; want videos:read in it = %v", tt.account, tt.id, scopes, err, tt.reads)
 		}
 	}
 	if scopes, err := ask(t, r, "other").Scopes(t.Context(), "acc_1", "key_1"); err == nil {
-		t.Errorf("wrong token: Scopes = %v, want an error", scopes)
+		t.Errorf("Scopes with a wrong token = %v, want an error", scopes)
 	}
 	if _, err := source.Scopes(t.Context(), "acc_1", "../x"); err == nil {
 		t.Error("Scopes of a malformed id succeeded, want an error")

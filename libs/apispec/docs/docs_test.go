@@ -58,7 +58,7 @@ func TestFilesAreThePageItsPartsAndTheContract(t *testing.T) {
 }
 
 // Every error code has its own heading on the page about errors, in the section of its status. No
-// other heading on the page has the form of a code.
+// other heading on the page looks like a code.
 func TestEveryErrorIsExplained(t *testing.T) {
 	t.Parallel()
 	text, page := string(docs.Files()["/docs/guides/errors.md"].Bytes), string(docs.Files()["/docs/guides/errors"].Bytes)
@@ -74,7 +74,7 @@ func TestEveryErrorIsExplained(t *testing.T) {
 				t.Errorf("%s has two headings", code)
 			}
 			if len(strings.TrimSpace(words)) < 40 {
-				t.Errorf("the text about %s has less than 40 bytes: %q", code, words)
+				t.Errorf("the text about %s has fewer than 40 bytes: %q", code, words)
 			}
 			status[code] = title
 		}
@@ -166,7 +166,7 @@ func TestPageNeedsNoExceptionFromThePolicy(t *testing.T) {
 	}
 	for _, m := range regexp.MustCompile(`<script([^>]*)>([^<]*)`).FindAllStringSubmatch(page, -1) {
 		if !strings.Contains(m[1], `src="/docs/`) || strings.TrimSpace(m[2]) != "" {
-			t.Errorf("found an inline script or a script of another host: %s", m[0])
+			t.Errorf("found an inline script or a script from another host: %s", m[0])
 		}
 	}
 }
@@ -239,7 +239,7 @@ func TestTryHasAFormForEachOperation(t *testing.T) {
 	for _, r := range d.Routes() {
 		_, part, ok := strings.Cut(page, `<details class="op" id="`+r.OperationID+`">`)
 		if ok == (r.Tag == "Operator") {
-			t.Errorf("%s is shown = %v, want all operations except the operator's", r.OperationID, ok)
+			t.Errorf("%s: shown = %v, want true for every operation except the operator's", r.OperationID, ok)
 		}
 		if !ok {
 			continue

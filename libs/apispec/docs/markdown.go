@@ -20,8 +20,8 @@ var markdown = sync.OnceValue(func() goldmark.Markdown {
 	return goldmark.New(goldmark.WithExtensions(extension.Table), goldmark.WithParserOptions(parser.WithAutoHeadingID()))
 })
 
-// toHTML renders Markdown. Headings above the level lowest are lowered to that level. Links to
-// documents that are not served become plain text.
+// toHTML renders Markdown. Heading levels start at lowest: if lowest is 2, an h1 becomes an h2.
+// Links to documents that are not served become plain text.
 func toHTML(written string, lowest int) template.HTML { return documentHTML("", written, lowest) }
 
 // documentHTML is [toHTML] for a guide. Links in a guide are relative to its path.
@@ -29,7 +29,7 @@ func documentHTML(guide, written string, lowest int) template.HTML {
 	src := []byte(written)
 	doc := markdown().Parser().Parse(gmtext.NewReader(src), parser.WithContext(parser.NewContext(parser.WithIDs(anchors{}))))
 	var links []*ast.Link
-	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) { // never fails: the function returns nil
+	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) { // cannot fail: the function returns nil
 		switch n := n.(type) {
 		case *ast.Heading:
 			n.Level = max(n.Level, lowest)
@@ -40,7 +40,7 @@ func documentHTML(guide, written string, lowest int) template.HTML {
 		}
 		return ast.WalkContinue, nil
 	})
-	for _, l := range links { // after the walk, during which the tree must not change
+	for _, l := range links { // not during the walk, which must not change the tree
 		if to, served := target(guide, string(l.Destination)); served {
 			l.Destination = []byte(to)
 			continue
@@ -83,8 +83,8 @@ func (anchors) Generate(title []byte, _ ast.NodeKind) []byte {
 
 func (anchors) Put([]byte) {}
 
-// target returns the address to which a guide's link is rewritten when a deployment serves the
-// guide. It returns false if the linked file is not served.
+// target returns the address that replaces a link in a guide when a deployment serves the guide. It
+// returns false if the linked file is not served.
 func target(guide, href string) (string, bool) {
 	file, fragment, _ := strings.Cut(href, "#")
 	name, document := strings.CutSuffix(path.Join(path.Dir(guide), file), ".md")

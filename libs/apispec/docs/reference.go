@@ -32,7 +32,8 @@ var guideNames = []string{
 }
 
 // kept removes the markers of generated parts from a document. It also rewrites links to the README
-// of the clients, which is in another folder of the repository, to the served page.
+// of the clients, which is in another folder of the repository, so that they point to the served
+// page.
 func kept(text string) string {
 	text = regexp.MustCompile(`<!-- [^>]* -->\n+`).ReplaceAllString(text, "")
 	return strings.NewReplacer("(../../libs/clients/README.md", "(../clients.md", "(../libs/clients/README.md", "(clients.md").Replace(text)
@@ -228,7 +229,7 @@ func (d *document) groups() []group {
 func (d *document) operation(r apispec.Route) operation {
 	var op described
 	if err := json.Unmarshal(d.Paths[r.Path][strings.ToLower(r.Method)], &op); err != nil {
-		panic(fmt.Sprintf("%s: %v", r.OperationID, err)) // found by every test of this package
+		panic(fmt.Sprintf("%s: %v", r.OperationID, err)) // every test of this package would fail
 	}
 	op.Parameters = d.parameters(r.Path, op)
 	out := operation{
@@ -257,7 +258,7 @@ func (d *document) operation(r apispec.Route) operation {
 func (d *document) parameters(path string, op described) (all []parameter) {
 	if shared := d.Paths[path]["parameters"]; shared != nil {
 		if err := json.Unmarshal(shared, &all); err != nil {
-			panic(fmt.Sprintf("%s: %v", path, err)) // found by every test of this package
+			panic(fmt.Sprintf("%s: %v", path, err)) // every test of this package would fail
 		}
 	}
 	all = append(all, op.Parameters...)

@@ -57,7 +57,7 @@ func (d *document) form(r apispec.Route, op described) form {
 		}
 		f.Inputs = append(f.Inputs, in)
 	}
-	for kind, m := range op.RequestBody.Content { // every operation accepts at most one type
+	for kind, m := range op.RequestBody.Content { // every operation accepts at most one content type
 		f.Body = &body{ID: r.OperationID, Type: kind, Examples: m.examples()}
 	}
 	return f
@@ -75,7 +75,7 @@ func (m media) examples() []example {
 	return out
 }
 
-// text formats a JSON value as a person would type it: strings have no quotes.
+// text formats a JSON value as a person would type it, without quotes around strings.
 func text(v json.RawMessage) string {
 	var s string
 	if len(v) == 0 || json.Unmarshal(v, &s) == nil {

@@ -10,7 +10,7 @@ import (
 func TestWhatIsNotThereIsNull(t *testing.T) {
 	t.Parallel()
 	if OrNull("") != nil || OrNull(0) != nil || Millis(time.Time{}) != nil {
-		t.Error("OrNull and Millis of zero values are not all nil, want nil")
+		t.Error("OrNull or Millis of a zero value is not nil, want nil")
 	}
 	if text, ms := OrNull("a"), Millis(time.UnixMilli(5)); *text != "a" || *ms != 5 {
 		t.Errorf("OrNull = %q and Millis = %d, want a and 5", *text, *ms)

@@ -16,14 +16,14 @@ const BulkMax = 100
 const maxBody = 1<<20 - 16<<10
 
 // BulkError is the error of a bulk call that stopped before it had sent all items. The results
-// returned with it are those of the first items. They include every link that is known to exist.
+// returned with it belong to the first items and include every link that is known to exist.
 type BulkError struct {
-	// Unsure is the number of items in the failed request. They follow the items with results.
-	// Without a response, the request may have taken effect: repeat the call with Key.
+	// Unsure is the number of items in the failed request. They follow the items with results. If
+	// the request got no response, it may have taken effect: repeat the call with Key.
 	Unsure int
-	Unsent int    // the number of items after those, which were not sent
-	Key    string // the [IdempotencyKey] with which the same call resumes without creating a link twice
-	Err    error  // of the failed request
+	Unsent int    // the number of items after those of the failed request, which were not sent
+	Key    string // the [IdempotencyKey] with which to repeat the call without creating a link twice
+	Err    error  // the error of the failed request
 }
 
 func (e *BulkError) Error() string {
@@ -35,8 +35,8 @@ func (e *BulkError) Unwrap() error { return e.Err }
 
 // CreateLinks creates any number of links, in as many requests as required. It returns one result
 // per item, in order. A rejected item does not fail the call: check each Status. If a request
-// fails, CreateLinks returns the results so far and a *[BulkError]. The same call with the Key of
-// that error resumes.
+// fails, CreateLinks returns the results so far and a *[BulkError]. To resume, repeat the call with
+// the error's Key.
 func (c *Client) CreateLinks(ctx context.Context, items []LinkCreate, opts ...Option) ([]BulkResult, error) {
 	return inChunks(items, opts, func(part []LinkCreate, opts []Option) ([]BulkResult, error) {
 		out, err := c.BulkCreateLinks(ctx, BulkCreate{part}, opts...)
@@ -69,8 +69,8 @@ func (c *Client) DeleteLinks(ctx context.Context, ids []string, opts ...Option) 
 	})
 }
 
-// inChunks sends items in requests of a size that the API accepts. It derives the Idempotency-Key
-// of each request from that of the call. The same items are always split in the same way.
+// inChunks sends items in requests of a size that the API accepts. It derives each request's
+// Idempotency-Key from that of the call, and always splits the same items in the same way.
 func inChunks[T, R any](items []T, opts []Option, send func([]T, []Option) ([]R, error)) ([]R, error) {
 	key := chosen(opts).key
 	if key == "" {
@@ -92,7 +92,7 @@ func inChunks[T, R any](items []T, opts []Option, send func([]T, []Option) ([]R,
 	return out, nil
 }
 
-// fits returns how many of the first items fit into one request, at least one.
+// fits returns how many of the first items fit into one request, but at least one.
 func fits[T any](items []T) int {
 	size := 0
 	for i, item := range items[:min(BulkMax, len(items))] {

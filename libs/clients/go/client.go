@@ -3,10 +3,10 @@
 // as [Client.Links]. Other methods cover longer tasks: bulk requests of any size, resumable
 // uploads, waiting for a video, and following events.
 //
-// Calls that may succeed later are retried after the time that the service asks for. A retry never
-// takes effect twice: a POST carries the same Idempotency-Key in all its attempts. A POST that does
-// not accept a key is not sent again if it may have taken effect. Redirects are not followed. Errors
-// are typed: see [APIError] and [ConnectionError].
+// Calls that may succeed later are retried after the delay that the service asks for. A retried
+// call never takes effect twice: a POST carries the same Idempotency-Key in all its attempts. If a
+// POST does not accept a key and may have taken effect, it is not sent again. Redirects are not
+// followed. Errors are typed: see [APIError] and [ConnectionError].
 //
 // The package uses only the standard library. A Client is safe for concurrent use.
 package client
@@ -24,13 +24,16 @@ import (
 // required.
 type Config struct {
 	BaseURL string // such as https://linkreel.example
-	// Key is an API key, lr_live_… Line breaks around it, as in a file, are removed.
+	// Key is an API key, lr_live_… Leading and trailing line breaks are removed, so that a key can
+	// be read from a file.
 	Key string
 	// WithoutKey allows an empty Key. Use it for operations that require no key (CreateDeviceCode
-	// and CollectDeviceKey), and for a client that only serves for copies with a key.
+	// and CollectDeviceKey), and for a client that is used only to make copies with a key
+	// ([Client.WithKey]).
 	WithoutKey bool
-	// HTTPClient sends requests. The default has no overall timeout, because uploads may take long.
-	// Its CheckRedirect is not used: a redirect becomes an [APIError] that names its target.
+	// HTTPClient sends requests. The default has no overall timeout, because uploads may take a
+	// long time. Its CheckRedirect is not used: a redirect becomes an [APIError] that names its
+	// target.
 	HTTPClient *http.Client
 	// Timeout bounds each attempt of an API call; 0 means 30 seconds. See [Timeout].
 	Timeout time.Duration
@@ -84,8 +87,8 @@ func New(cfg Config) (*Client, error) {
 	return &Client{cfg}, nil
 }
 
-// checkedKey removes line breaks around a key. Its errors do not contain the key, because errors
-// are logged.
+// checkedKey removes leading and trailing line breaks from a key. Its errors do not contain the
+// key, because errors are logged.
 func checkedKey(key string, emptyIsFine bool) (string, error) {
 	key = strings.Trim(key, "\r\n")
 	if key == "" && !emptyIsFine {

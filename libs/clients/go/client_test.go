@@ -18,7 +18,7 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// script is a server that answers calls with prepared responses and records the calls.
+// script is a server that returns prepared responses and records the calls.
 type script struct {
 	mu      sync.Mutex
 	answers []func(w http.ResponseWriter, r *http.Request)
@@ -99,11 +99,11 @@ func TestRetries(t *testing.T) {
 		tries   int
 		code    string
 	}{
-		{"success at the first attempt", create, []func(http.ResponseWriter, *http.Request){say(201, created)}, 1, ""},
+		{"success on the first attempt", create, []func(http.ResponseWriter, *http.Request){say(201, created)}, 1, ""},
 		{"lost response", create, []func(http.ResponseWriter, *http.Request){hangUp, hangUp, say(201, created)}, 3, ""},
 		{"unavailable", create, []func(http.ResponseWriter, *http.Request){refuse(503, "UNAVAILABLE", "Retry-After", "2"), say(201, created)}, 2, ""},
-		{"still running", create, []func(http.ResponseWriter, *http.Request){refuse(409, "IDEMPOTENCY_IN_PROGRESS"), say(201, created)}, 2, ""},
-		{"error page of a proxy", create, []func(http.ResponseWriter, *http.Request){say(502, "<html>"), say(201, created)}, 2, ""},
+		{"first attempt still in progress", create, []func(http.ResponseWriter, *http.Request){refuse(409, "IDEMPOTENCY_IN_PROGRESS"), say(201, created)}, 2, ""},
+		{"error page from a proxy", create, []func(http.ResponseWriter, *http.Request){say(502, "<html>"), say(201, created)}, 2, ""},
 		{"conflict is final", create, []func(http.ResponseWriter, *http.Request){refuse(409, "SLUG_TAKEN")}, 1, "SLUG_TAKEN"},
 		{"bad request is final", create, []func(http.ResponseWriter, *http.Request){refuse(400, "VALIDATION_ERROR")}, 1, "VALIDATION_ERROR"},
 		{"Retry-After above MaxWait", create, []func(http.ResponseWriter, *http.Request){refuse(429, "RATE_LIMITED", "Retry-After", "3600")}, 1, "RATE_LIMITED"},
@@ -119,14 +119,14 @@ func TestRetries(t *testing.T) {
 			c, s := start(t, tt.answers...)
 			err := tt.call(c)
 			if got := client.HasCode(err, tt.code); (err == nil) != (tt.code == "") || tt.code != "" && !got {
-				t.Errorf("error %v, want code %q", err, tt.code)
+				t.Errorf("err = %v, want code %q", err, tt.code)
 			}
 			if len(s.seen().calls) != tt.tries {
-				t.Errorf("%d attempts, want %d", len(s.seen().calls), tt.tries)
+				t.Errorf("got %d attempts, want %d", len(s.seen().calls), tt.tries)
 			}
 			for i, k := range s.seen().keys {
 				if strings.HasPrefix(s.seen().calls[i], "POST") && (k == "" || k != s.seen().keys[0]) {
-					t.Errorf("attempt %d has Idempotency-Key %q, want %q as in the first", i, k, s.seen().keys[0])
+					t.Errorf("attempt %d has Idempotency-Key %q, want %q as in the first attempt", i, k, s.seen().keys[0])
 				}
 			}
 		})
@@ -182,7 +182,7 @@ func TestLinksWalksPagesAndStopsWhenTold(t *testing.T) {
 		break
 	}
 	if len(s.seen().calls) != 3 {
-		t.Errorf("%d calls after an early stop, want 3", len(s.seen().calls))
+		t.Errorf("got %d calls after an early stop, want 3", len(s.seen().calls))
 	}
 }
 
@@ -208,7 +208,7 @@ func TestUpdatesSayKeepSetAndClear(t *testing.T) {
 
 func TestWaitVideo(t *testing.T) {
 	t.Parallel()
-	// The first response refuses the feed, because this key may not read it.
+	// The first response denies access to the feed, so WaitVideo polls the video.
 	c, s := start(t, say(403, `{"error":{"code":"INSUFFICIENT_SCOPE"}}`), say(200, `{"id":"v","status":"uploading"}`), say(200, `{"id":"v","status":"processing","progress":40}`), say(200, `{"id":"v","status":"ready","progress":100}`))
 	var seen []string
 	v, err := c.WaitVideo(t.Context(), "v", func(v *client.Video) { seen = append(seen, v.Status) })
@@ -221,16 +221,16 @@ func TestWaitVideo(t *testing.T) {
 	c, _ = start(t, say(200, `{"id":"v","status":"failed","error":{"code":"NOT_A_VIDEO","message":"m"}}`))
 	var why *client.VideoError
 	if _, err := c.WaitVideo(t.Context(), "v", nil); !errors.As(err, &why) || why.Code != "NOT_A_VIDEO" {
-		t.Errorf("error %v, want NOT_A_VIDEO", err)
+		t.Errorf("WaitVideo of a failed video = %v, want NOT_A_VIDEO", err)
 	}
 }
 
-// storage is an upload session that drops connections after a number of bytes.
+// storage is an upload session that drops each connection after a given number of bytes.
 type storage struct {
 	mu    sync.Mutex
 	got   []byte
 	size  int
-	cut   int // drop the connection after this number of bytes of a part; 0 means never
+	cut   int // drop the connection after this many bytes of a part; 0 means never
 	tries int
 }
 
@@ -276,7 +276,7 @@ func TestSessionUploadGoesOnAfterEveryBreak(t *testing.T) {
 		err := c.Upload(t.Context(), client.Upload{File: bytes.NewReader(file), Size: int64(len(file)), Session: srv.URL, Part: 256 << 10, Progress: func(n int64) { last = n }})
 		srv.Close()
 		if err != nil || !bytes.Equal(s.got, file) || last != int64(len(file)) {
-			t.Errorf("cut after %d bytes: error %v, %d of %d bytes stored, progress %d; want all bytes", cut, err, len(s.got), len(file), last)
+			t.Errorf("cut after %d bytes: error %v, %d of %d bytes stored, progress %d; want no error and all bytes", cut, err, len(s.got), len(file), last)
 		}
 	}
 }
@@ -292,7 +292,7 @@ func TestSessionUploadThatGetsNowhereEnds(t *testing.T) {
 	srv := httptest.NewServer(s)
 	defer srv.Close()
 	if err := c.Upload(t.Context(), client.Upload{File: strings.NewReader("a file"), Size: 6, Session: srv.URL}); err == nil || len(s.seen().calls) > 20 {
-		t.Errorf("Upload to a broken session = %v after %d calls, want an error after at most 20", err, len(s.seen().calls))
+		t.Errorf("Upload to a broken session = %v after %d calls, want an error after at most 20 calls", err, len(s.seen().calls))
 	}
 }
 
@@ -303,20 +303,20 @@ func TestPlainUploadRetriesAndKnowsADeadAddress(t *testing.T) {
 	srv := httptest.NewServer(s)
 	defer srv.Close()
 	if err := c.Upload(t.Context(), client.Upload{File: bytes.NewReader(file), Size: 6, URL: srv.URL + "/o", ContentType: "video/mp4"}); err != nil || s.seen().bodies[2] != "a file" {
-		t.Errorf("Upload = %v with bodies %q, want the file in the third", err, s.seen().bodies)
+		t.Errorf("Upload = %v with bodies %q, want no error and the file in the third body", err, s.seen().bodies)
 	}
 	c, s = start(t, say(403, "<Code>ExpiredToken</Code>"))
 	srv2 := httptest.NewServer(s)
 	defer srv2.Close()
 	if err := c.Upload(t.Context(), client.Upload{File: bytes.NewReader(file), Size: 6, URL: srv2.URL}); !errors.Is(err, client.ErrUploadGone) {
-		t.Errorf("error %v, want ErrUploadGone", err)
+		t.Errorf("Upload to an expired address = %v, want ErrUploadGone", err)
 	}
 	c, s = start(t, say(408, ""), say(400, "bad"))
 	srv3 := httptest.NewServer(s)
 	defer srv3.Close()
 	var failed *client.UploadError
 	if err := c.Upload(t.Context(), client.Upload{File: bytes.NewReader(file), Size: 6, URL: srv3.URL}); !errors.As(err, &failed) || len(s.seen().calls) != 2 {
-		t.Errorf("Upload = %T %v after %d calls, want an error of the API after two", err, err, len(s.seen().calls))
+		t.Errorf("Upload = %T %v after %d calls, want an UploadError after two calls", err, err, len(s.seen().calls))
 	}
 }
 
@@ -339,7 +339,7 @@ func TestAFollowerPausesAfterAnEmptyPage(t *testing.T) {
 	}
 }
 
-// Proxies resolve such a path: DELETE …/captions/.. would delete the video.
+// Proxies resolve dot segments, so DELETE …/captions/.. would delete the video.
 func TestAnIDThatIsADotSegmentIsNotSent(t *testing.T) {
 	t.Parallel()
 	c, s := start(t, say(204, ""))
@@ -353,7 +353,7 @@ func TestAnIDThatIsADotSegmentIsNotSent(t *testing.T) {
 		} {
 			var argument *client.ArgumentError
 			if !errors.As(err, &argument) {
-				t.Errorf("%s(%q) = %v, want a refusal", name, id, err)
+				t.Errorf("%s(%q) = %v, want an ArgumentError", name, id, err)
 			}
 		}
 	}
@@ -374,7 +374,8 @@ func TestNewRefusesWhatIsNoAddress(t *testing.T) {
 	}
 }
 
-// Keys are often read from a file. Errors about a key do not contain it, because errors are logged.
+// Keys are often read from a file, so a final line break is accepted. Errors do not contain the
+// key, because errors are logged.
 func TestNewTakesAKeyWithALineEndAndRefusesWhatIsNoKey(t *testing.T) {
 	t.Parallel()
 	c, s := start(t, say(200, `{}`))
@@ -389,7 +390,7 @@ func TestNewTakesAKeyWithALineEndAndRefusesWhatIsNoKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := c.GetAccount(t.Context()); err != nil || got != "Bearer lr_live_a" {
-			t.Errorf("key %q is sent as %q, error %v, want Bearer lr_live_a", good, got, err)
+			t.Errorf("key %q was sent as %q with error %v, want Bearer lr_live_a and no error", good, got, err)
 		}
 		srv.Close()
 	}
@@ -400,7 +401,7 @@ func TestNewTakesAKeyWithALineEndAndRefusesWhatIsNoKey(t *testing.T) {
 		}
 	}
 	if _, err := c.WithKey("other\n").GetAccount(t.Context()); err != nil || len(s.seen().calls) != 1 {
-		t.Errorf("WithKey(other): %v, want one call without error", err)
+		t.Errorf("GetAccount with WithKey(other) = %v, want one call without error", err)
 	}
 }
 
@@ -430,7 +431,7 @@ func TestOptionsChangeOneCall(t *testing.T) {
 		t.Errorf("got error %+v with Response %+v, want the current ETag \"r3\" in both", refused, r)
 	}
 	if _, err := c.GetLink(t.Context(), "lnk_1", client.Attempts(1)); !client.IsServer(err) || len(s.seen().calls) != 3 {
-		t.Errorf("got error %v after the calls %q, want a server error after one attempt", err, s.seen().calls)
+		t.Errorf("got error %v after the calls %q, want a server error after one attempt of this call", err, s.seen().calls)
 	}
 	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	defer slow.Close()
@@ -453,7 +454,7 @@ func TestARecordThatHasNotChangedIsNotAnAnswer(t *testing.T) {
 	t.Parallel()
 	c, _ := start(t, say(304, ""))
 	if _, err := c.GetLink(t.Context(), "lnk_1", client.IfNoneMatch(`"r1"`)); !client.IsNotModified(err) {
-		t.Errorf("GetLink = %v, want an error with IsNotModified", err)
+		t.Errorf("GetLink = %v, want an error for which IsNotModified is true", err)
 	}
 }
 
@@ -467,7 +468,7 @@ func TestAnErrorSaysAllThatTheServiceSays(t *testing.T) {
 	}
 }
 
-// The API returns the cursor of a list of videos in a header. The client converts it.
+// The API returns the cursor of a list of videos in a header. The client copies it to NextCursor.
 func TestAPageOfVideosHasItsCursor(t *testing.T) {
 	t.Parallel()
 	c, s := start(t,
@@ -489,8 +490,7 @@ func TestAPageOfVideosHasItsCursor(t *testing.T) {
 	}
 }
 
-// A call with an incomplete response is repeated with the same key, whatever the incomplete
-// response looks like.
+// A call is retried with the same key after any kind of incomplete response.
 func TestAnswersThatBreakOffAreAskedForAgain(t *testing.T) {
 	t.Parallel()
 	half := func(w http.ResponseWriter, _ *http.Request) {
@@ -499,7 +499,7 @@ func TestAnswersThatBreakOffAreAskedForAgain(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	}
 	for name, bad := range map[string]func(http.ResponseWriter, *http.Request){
-		"cut": half, "shorter": say(201, created[:50]), "web page": say(200, "<html>sign in</html>", "Content-Type", "text/html"),
+		"cut off": half, "shorter": say(201, created[:50]), "web page": say(200, "<html>sign in</html>", "Content-Type", "text/html"),
 	} {
 		c, s := start(t, bad, say(201, created))
 		l, err := c.CreateLink(t.Context(), client.LinkCreate{URL: "https://example.com"})
@@ -508,7 +508,7 @@ func TestAnswersThatBreakOffAreAskedForAgain(t *testing.T) {
 		}
 		c, _ = start(t, bad)
 		if _, err := c.GetLink(t.Context(), "lnk_1"); !client.IsConnection(err) {
-			t.Errorf("%s at each attempt: got %T %v, want a ConnectionError", name, err, err)
+			t.Errorf("%s on every attempt: got %T %v, want a ConnectionError", name, err, err)
 		}
 		if name != "shorter" { // a response without a body cannot be cut off
 			c, _ = start(t, bad, say(204, ""))
@@ -571,7 +571,7 @@ func TestBulkCallsOfAnySizeKeepWhatWasDone(t *testing.T) {
 	}
 	got, err := c.CreateLinks(t.Context(), items, client.IdempotencyKey("run"))
 	if err != nil || len(got) != 250 || got[249].Data.ID != "lnk_249" || !slices.Equal(sizes, []int{100, 100, 50}) {
-		t.Errorf("%d results, error %v, requests of %v items; want 250 results in requests of 100, 100 and 50", len(got), err, sizes)
+		t.Errorf("got %d results, error %v, requests of %v items; want 250 results from requests of 100, 100 and 50 items", len(got), err, sizes)
 	}
 	if !slices.Equal(keys, []string{"run-0", "run-1", "run-2"}) {
 		t.Errorf("Idempotency-Keys = %q, want run-0, run-1 and run-2", keys)
@@ -580,14 +580,14 @@ func TestBulkCallsOfAnySizeKeepWhatWasDone(t *testing.T) {
 	got, err = c.CreateLinks(t.Context(), items)
 	var part *client.BulkError
 	if !errors.As(err, &part) || len(got) != 100 || part.Unsure != 100 || part.Unsent != 50 || part.Key+"-1" != keys[4] || !client.IsPermission(err) {
-		t.Errorf("%d results, error %v; want 100 results and a BulkError with 100 unsure and 50 unsent items", len(got), err)
+		t.Errorf("got %d results, error %v; want 100 results and a BulkError with 100 unsure and 50 unsent items", len(got), err)
 	}
 	sizes, fail = nil, 0
 	for i := range items[:120] {
 		items[i].OGDescription = strings.Repeat("x", 20_000)
 	}
 	if got, err = c.CreateLinks(t.Context(), items[:120]); err != nil || len(got) != 120 || sizes[0] >= 100 {
-		t.Errorf("large items: %d results, error %v, requests of %v items; want 120 results in smaller requests", len(got), err, sizes)
+		t.Errorf("large items: got %d results, error %v, requests of %v items; want 120 results from smaller requests", len(got), err, sizes)
 	}
 }
 
@@ -618,19 +618,19 @@ func TestAFollowerWaitsForAServiceThatRestarts(t *testing.T) {
 	var seen []string
 	after, err := c.FollowEvents(t.Context(), client.ListEventsQuery{}, func(e client.Event) error { seen = append(seen, e.ID); return nil })
 	if !client.IsGone(err) || after == nil || *after != "c2" || !slices.Equal(seen, []string{"evt_1", "evt_2"}) {
-		t.Errorf("FollowEvents = %v at cursor %v after events %q, want IsGone at c2 after evt_1 and evt_2", err, after, seen)
+		t.Errorf("FollowEvents = %v at cursor %v after events %q, want a 410 at c2 after evt_1 and evt_2", err, after, seen)
 	}
 	if calls := s.seen().calls; !strings.Contains(calls[len(calls)-2], "after=c1") {
-		t.Errorf("calls %q, want the last but one to resume after c1", calls)
+		t.Errorf("got calls %q, want the second-to-last call to resume after c1", calls)
 	}
 	c, s = start(t, hangUp)
 	if _, err := c.FollowEvents(t.Context(), client.ListEventsQuery{}, func(client.Event) error { return nil }); !client.IsConnection(err) || len(s.seen().calls) != 5 {
-		t.Errorf("FollowEvents without a service = %v after %d calls, want a ConnectionError after five attempts", err, len(s.seen().calls))
+		t.Errorf("FollowEvents without a service = %v after %d calls, want a ConnectionError after five calls", err, len(s.seen().calls))
 	}
 }
 
-// A long poll without a cursor would start at a later position when it is retried, and miss the events
-// in between.
+// If a long poll without a cursor were retried, it would start at a later position and miss the
+// events in between.
 func TestAFollowerFixesItsPlaceBeforeItIsHeld(t *testing.T) {
 	t.Parallel()
 	c, s := start(t, say(200, `{"data":[],"nextCursor":"c1"}`), say(200, `{"data":[{"id":"evt_1"}],"nextCursor":"c2"}`))
@@ -642,7 +642,7 @@ func TestAFollowerFixesItsPlaceBeforeItIsHeld(t *testing.T) {
 	}
 }
 
-// roundTripper implements a transport with one function.
+// roundTripper is a function that implements [http.RoundTripper].
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -672,8 +672,8 @@ func TestTheTimeOfAHeldRequestIsOnTopOfTheTimeout(t *testing.T) {
 	}
 }
 
-// Following a 301 turns a PATCH or DELETE into a GET, and the caller would take its success for that of
-// the call.
+// Following a 301 turns a PATCH or DELETE into a GET, and the caller would believe that the change
+// succeeded.
 func TestARedirectIsToldAndNotFollowed(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{301, 302, 303, 307, 308} {
@@ -685,7 +685,7 @@ func TestARedirectIsToldAndNotFollowed(t *testing.T) {
 		err := c.DeleteLink(t.Context(), "lnk_1")
 		for _, err := range []error{create, err} {
 			if !client.HasCode(err, fmt.Sprint("HTTP_", status)) || !strings.Contains(err.Error(), "https://other.example/api") {
-				t.Errorf("redirect %d: got %v, want HTTP_%[1]d with the target", status, err)
+				t.Errorf("redirect %d: got %v, want HTTP_%[1]d and the target", status, err)
 			}
 		}
 		if calls := s.seen().calls; len(calls) != 1 {
@@ -701,11 +701,11 @@ func TestARedirectIsToldAndNotFollowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := c.DeleteLink(t.Context(), "lnk_1"); !client.HasCode(err, "HTTP_302") || led {
-		t.Errorf("with an HTTPClient of the caller: got %v, want HTTP_302 and no followed redirect", err)
+		t.Errorf("with the caller's HTTPClient: got %v, want HTTP_302 without following the redirect", err)
 	}
 }
 
-// Google cancels a session with 499.
+// Google Cloud Storage answers 499 for a cancelled session.
 func TestACancelledSessionIsGone(t *testing.T) {
 	t.Parallel()
 	c, s := start(t, say(499, ""))
@@ -726,15 +726,15 @@ func TestA412AfterALostAnswerMayBeOfTheCallItself(t *testing.T) {
 	changed := refuse(412, "PRECONDITION_FAILED")
 	for name, first := range map[string]func(http.ResponseWriter, *http.Request){"lost": hangUp, "failed": refuse(500, "INTERNAL")} {
 		if err := update(first, changed); !client.IsConnection(err) || client.IsConflict(err) || !strings.Contains(err.Error(), "may have taken effect, so read the record") {
-			t.Errorf("first response %s: got %v, want a ConnectionError that asks to read the record", name, err)
+			t.Errorf("first response %s: got %v, want a ConnectionError that tells the caller to read the record", name, err)
 		}
 	}
 	if err := update(refuse(429, "RATE_LIMITED"), changed); client.IsConnection(err) || !client.IsConflict(err) {
-		t.Errorf("after a 429, which changes nothing: got %v, want a conflict", err)
+		t.Errorf("412 after a 429, which changes nothing: got %v, want a conflict", err)
 	}
-	c, _ := start(t, hangUp, changed) // If the first attempt had deleted the record, this would be a 404.
+	c, _ := start(t, hangUp, changed) // if the first attempt had deleted the record, the second would get a 404
 	if err := c.DeleteLink(t.Context(), "lnk_1", client.IfMatch(`"r1"`)); client.IsConnection(err) || !client.IsConflict(err) {
-		t.Errorf("delete: got %v, want a conflict", err)
+		t.Errorf("412 for a delete: got %v, want a conflict", err)
 	}
 }
 
@@ -752,7 +752,7 @@ func TestAStreamEndsWhenNothingMoreComes(t *testing.T) {
 	}
 	c, _ := start(t, hold)
 	if _, err := c.ExportAccount(t.Context(), client.Timeout(time.Millisecond), client.Attempts(1)); !isLate(err) {
-		t.Errorf("no headers: got %v, want a timeout", err)
+		t.Errorf("response without headers: got %v, want a timeout", err)
 	}
 	c, s := start(t, refuse(503, "UNAVAILABLE"), line)
 	r, err := c.ExportAccount(t.Context(), client.Timeout(2*time.Second))
@@ -760,7 +760,7 @@ func TestAStreamEndsWhenNothingMoreComes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text, err := io.ReadAll(r); string(text) != "{}\n" || !isLate(err) {
-		t.Errorf("read %q and then got %v, want {} and a timeout", text, err)
+		t.Errorf("read %q and then %v, want {} and a timeout", text, err)
 	}
 	_ = r.Close()
 	ctx, cancel := context.WithCancel(t.Context())

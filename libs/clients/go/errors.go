@@ -19,17 +19,17 @@ import (
 // [AnswerError]. Methods for longer tasks also return [BulkError], [UploadError] and [VideoError].
 type APIError struct {
 	Status        int           `json:"-"`
-	Code          string        `json:"code"` // a code such as HTTP_502 if a proxy answered
+	Code          string        `json:"code"` // such as LINK_NOT_FOUND, or HTTP_502 if a proxy answered
 	Message       string        `json:"message"`
 	RequestID     string        `json:"requestId"`
-	DocURL        string        `json:"docUrl"` // the page about the code; if it begins with /, it is a path of the deployment
+	DocURL        string        `json:"docUrl"` // the page about the code; a URL, or a path of the deployment
 	Details       []Detail      `json:"details"`
 	RequiredPlan  string        `json:"requiredPlan"`
 	CurrentPlan   string        `json:"currentPlan"`
 	RequiredScope string        `json:"requiredScope"`
 	RequiredRole  string        `json:"requiredRole"`
-	RestartAfter  string        `json:"restartAfter"` // with CURSOR_AHEAD: the After with which to resume reading the feed
-	RetryAfter    time.Duration `json:"-"`            // how long the service asks to wait; 0 if it does not ask
+	RestartAfter  string        `json:"restartAfter"` // with CURSOR_AHEAD: the After with which to resume
+	RetryAfter    time.Duration `json:"-"`            // how long the service asks the client to wait, or 0
 	ETag          string        `json:"-"`            // after a 412, the current version of the record, for [IfMatch]
 }
 
@@ -55,13 +55,13 @@ func (e *APIError) Error() string {
 }
 
 // ConnectionError is returned if no attempt of a call got a complete response: the connection was
-// refused or broke, the attempt timed out, or the response was not JSON where the API sends JSON. The
-// call may have taken effect. It is also returned for a 412 after such an attempt, because that
-// attempt may have made the change. If the caller's ctx has ended, errors.Is(err, ctx.Err()) is true,
-// for an [APIError] too.
+// refused or broke, the attempt timed out, or the response was not JSON where the API sends JSON.
+// The call may have taken effect. It is also returned for a 412 that follows such an attempt,
+// because that attempt may have made the change. If the caller's ctx has ended, errors.Is(err,
+// ctx.Err()) is true, even for an [APIError].
 type ConnectionError struct {
 	Method, Path string
-	Err          error // of the last attempt
+	Err          error // the error of the last attempt
 
 	timeout bool
 }
@@ -80,8 +80,8 @@ func lost(k *call, err error) *ConnectionError {
 	return &ConnectionError{Method: k.method, Path: k.path, Err: err, timeout: late}
 }
 
-// stopped returns the error of a call that is not retried because its ctx has ended or its wait is
-// too long.
+// stopped returns the error of a call that is not retried because its ctx has ended or the wait
+// would be too long.
 func stopped(err, why error) error {
 	if errors.Is(err, why) {
 		return err
@@ -95,8 +95,8 @@ type ArgumentError struct{ Message string }
 
 func (e *ArgumentError) Error() string { return e.Message }
 
-// AnswerError is returned if a response is JSON but does not match the documentation of the API.
-// The call took effect.
+// AnswerError is returned if a response is JSON but does not match the API's documentation. The
+// call has taken effect.
 type AnswerError struct {
 	Method, Path string
 	Err          error
@@ -120,17 +120,18 @@ func hasStatus(err error, statuses ...int) bool {
 	return errors.As(err, &e) && slices.Contains(statuses, e.Status)
 }
 
-// IsAuthentication reports whether the key is missing, wrong or expired (401).
+// IsAuthentication reports whether the key is missing, invalid, expired or revoked (401).
 func IsAuthentication(err error) bool { return hasStatus(err, http.StatusUnauthorized) }
 
-// IsPermission reports whether the plan, the key or the role does not allow the call (403).
+// IsPermission reports whether the account's plan or the caller's key or role does not allow the
+// call (403).
 func IsPermission(err error) bool { return hasStatus(err, http.StatusForbidden) }
 
 // IsNotFound reports whether the record does not exist, or belongs to another account (404).
 func IsNotFound(err error) bool { return hasStatus(err, http.StatusNotFound) }
 
-// IsGone reports whether the requested resource has ended, such as a position in the feed of events
-// (410).
+// IsGone reports whether the requested resource no longer exists, such as a position in the feed of
+// events (410).
 func IsGone(err error) bool { return hasStatus(err, http.StatusGone) }
 
 // IsValidation reports whether the request is invalid and must be changed (400, 413, 415 or 422).
@@ -165,7 +166,8 @@ func IsConnection(err error) bool {
 	return errors.As(err, &e)
 }
 
-// refusal decodes an error response. A response without an error of the API comes from a proxy.
+// refusal decodes an error response. If the body is not an error of the API, the response comes
+// from a proxy.
 func refusal(status int, header http.Header, body []byte) *APIError {
 	var answer struct{ Error APIError }
 	e := &answer.Error
@@ -181,7 +183,7 @@ func refusal(status int, header http.Header, body []byte) *APIError {
 
 // retryAfter parses a Retry-After in seconds. It ignores a date.
 func retryAfter(h http.Header) time.Duration {
-	// For a number out of range, ParseInt returns the maximum.
+	// If the number is out of range, ParseInt returns the maximum value.
 	s, err := strconv.ParseInt(h.Get("Retry-After"), 10, 64)
 	if err != nil && !errors.Is(err, strconv.ErrRange) || s < 0 {
 		return 0

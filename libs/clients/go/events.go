@@ -10,19 +10,19 @@ import (
 // service accepts.
 const followWait = 25
 
-// followPause is the longest pause between two attempts to reach a service that is unreachable.
+// followPause is the longest pause between two attempts to reach an unreachable service.
 const followPause = 10 * time.Second
 
 // FollowEvents calls do with each event, oldest first, until ctx ends or do returns an error. It
 // starts after the cursor or event id in q.After. If q.After is nil, it starts with the next event.
 // If q.After is empty, it starts with the oldest stored event. It returns the value of After with
-// which a later call resumes, directly after the last event for which do returned nil. To resume
-// after a crash, let do store the event's ID. After the first page has been read, FollowEvents
-// retries until ctx ends if the service is unreachable, restarts or limits the rate. It returns other
-// errors, for example one for which [IsGone] is true if the service was restored from a backup and
-// the restore has removed the position After. In that case, read the records that you rely on again,
-// and resume from [APIError].RestartAfter. If After is older than the oldest stored event, the code
-// is INVALID_CURSOR.
+// which a later call resumes directly after the last event for which do returned nil. To resume
+// after a crash, have do store the event's ID. After the first page, FollowEvents retries until ctx
+// ends if the service is unreachable, restarts or limits the rate. It returns all other errors.
+// [IsGone] is true for the error if the service was restored from a backup that does not contain
+// the position After. In that case, read the records that you rely on again, and resume from
+// [APIError].RestartAfter. If After is older than the oldest stored event, the code is
+// INVALID_CURSOR.
 func (c *Client) FollowEvents(ctx context.Context, q ListEventsQuery, do func(Event) error, opts ...Option) (after *string, err error) {
 	q.Cursor, q.Wait = nil, new(followWait)
 	if q.After == nil {
@@ -51,16 +51,16 @@ func (c *Client) FollowEvents(ctx context.Context, q ListEventsQuery, do func(Ev
 			}
 			q.After = &e.ID
 		}
-		// When reading forwards, every page has a cursor, even an empty page. So the first page
-		// determines the position, and this loop misses no events between two requests.
+		// When reading forwards, every page has a cursor, even an empty page. The first page
+		// therefore determines the position, and this loop misses no events between two requests.
 		if page.NextCursor != nil {
 			q.After = page.NextCursor
 		}
 		held := *q.Wait > 0
 		q.Wait = new(followWait)
 		if held && len(page.Data) == 0 {
-			// A server that is stopping responds to long polls immediately. The pause is random, so
-			// that its callers do not all retry at the same time.
+			// A server that is shutting down answers its long polls immediately. The pause is
+			// random, so that its callers do not all retry at the same time.
 			if err := c.cfg.Sleep(ctx, mathrand.N(time.Second)); err != nil {
 				return q.After, err
 			}

@@ -43,7 +43,7 @@ func Example() {
 	// Output: https://go.example/spring
 }
 
-// The loop reads each page when it is needed.
+// The loop fetches each page when it needs it.
 func ExampleClient_Links() {
 	srv := deployment(map[string]string{
 		"GET /api/v1/links": `{"data":[{"_id":"lnk_2","id":"lnk_2","slug":"b","clicks":7},{"_id":"lnk_1","id":"lnk_1","slug":"a","clicks":3}],"hasMore":false,"nextCursor":null}`,

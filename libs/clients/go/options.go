@@ -25,25 +25,25 @@ func chosen(opts []Option) *options {
 	return o
 }
 
-// IfMatch makes a change only if the record still has this ETag. [WithResponse] returns the ETag of
-// a record. If the record has changed, the error has the code PRECONDITION_FAILED. If an attempt of
-// this call without a response may have made the change, the error is a [ConnectionError]. In that
-// case, read the record.
+// IfMatch lets a call change a record only if it still has this ETag, which [WithResponse] returned
+// when the record was read. If the record has changed, the error has the code PRECONDITION_FAILED.
+// If the change may have been made by an earlier attempt of this call that got no response, the
+// error is a [ConnectionError]. In that case, read the record.
 func IfMatch(etag string) Option { return WithHeader("If-Match", etag) }
 
-// IfNoneMatch reads a record only if its ETag differs from this one. Otherwise the call returns an
-// error for which [IsNotModified] is true.
+// IfNoneMatch lets a call return a record only if its ETag is no longer this one. Otherwise the
+// call returns an error for which [IsNotModified] is true.
 func IfNoneMatch(etag string) Option { return WithHeader("If-None-Match", etag) }
 
 // IdempotencyKey sets the Idempotency-Key of a POST. With it, a program that was interrupted can
-// safely repeat its last step: for 24 hours, the service returns its first response again.
+// safely repeat its last step: for 24 hours, the service returns the first response again.
 func IdempotencyKey(key string) Option { return func(o *options) { o.key = key } }
 
 // WithHeader sets a header of the request.
 func WithHeader(name, value string) Option { return func(o *options) { o.header.Set(name, value) } }
 
-// Timeout bounds each attempt of the call. For a long poll, the waiting time is added to it. A
-// streamed response must begin within this time, and each read must receive bytes within this time.
+// Timeout bounds each attempt of the call. For a long poll, the requested wait is added. A streamed
+// response must begin within this time, and each read from it must receive bytes within this time.
 // To bound the whole call, use a ctx with a deadline.
 func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
@@ -51,20 +51,20 @@ func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d }
 func Attempts(n int) Option { return func(o *options) { o.attempts = n } }
 
 // WithResponse fills r with the metadata of the last response, even if the call fails. For an
-// iterator over pages, it is the response with the last page that was read.
+// iterator over pages, r describes the last page that was read.
 func WithResponse(r *Response) Option { return func(o *options) { o.response = r } }
 
 // Response holds the metadata of a response.
 type Response struct {
-	Status    int    // HTTP status; 0 without a response
+	Status    int    // HTTP status, or 0 if no response arrived
 	RequestID string // identifies the request in the service's logs and in errors
 	ETag      string // the version of the record, for [IfMatch] and [IfNoneMatch]
 	// Replayed is set if this is the stored response of an earlier call with the same
 	// Idempotency-Key.
 	Replayed bool
-	// Limit is the account's rate limit; nil if the response does not contain it.
+	// Limit is the account's rate limit, or nil if the response does not contain it.
 	Limit    *RateLimit
-	Attempts int // how many attempts the call took
+	Attempts int // the number of attempts that the call took
 	Header   http.Header
 }
 

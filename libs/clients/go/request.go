@@ -25,19 +25,19 @@ type Raw struct {
 	Data []byte
 }
 
-// call is one call of the API, before its attempts.
+// call describes one call of the API, which takes one or more attempts.
 type call struct {
 	method, path string   // in generated methods, path has placeholders such as {id}
-	ids          []string // the values of the placeholders
+	ids          []string // the values of the placeholders, in order
 	query        url.Values
 	in           any  // sent as JSON, or a Raw; nil sends nothing
 	once         bool // a POST that does not accept an Idempotency-Key
 }
 
 // Request makes a call for which the client has no method. path begins with /api/v1, must be
-// escaped, and may have a query. in is sent as JSON, or unchanged if it is a [Raw]; nil sends no
-// body. The JSON of the response is decoded into out; a *[]byte receives the bytes, and nil drops
-// the response.
+// escaped, and may have a query. in is sent as JSON, or unchanged if it is a [Raw]. If in is nil,
+// no body is sent. The JSON of the response is decoded into out. If out is a *[]byte, it receives
+// the body unchanged. If out is nil, the body is dropped.
 func (c *Client) Request(ctx context.Context, method, path string, in, out any, opts ...Option) error {
 	return send(ctx, c, call{method: method, path: path, in: in}, out, opts)
 }
@@ -62,10 +62,10 @@ func plain(ctx context.Context, c *Client, k call, opts []Option) ([]byte, error
 type Page[T any] struct {
 	Data       []T
 	HasMore    bool
-	NextCursor *string // for the next page; nil on the last
+	NextCursor *string // the cursor of the next page; nil on the last page
 }
 
-// headerPage reads a page of a list that returns its cursor in the header Link.
+// headerPage reads a page of a list that returns its cursor in the Link header.
 func headerPage[T any](ctx context.Context, c *Client, k call, opts []Option) (*Page[T], error) {
 	page, r := new(Page[T]), new(Response)
 	// The caller's options come first, so that this Response takes precedence.
@@ -85,9 +85,9 @@ func headerPage[T any](ctx context.Context, c *Client, k call, opts []Option) (*
 	return page, nil
 }
 
-// NextCursor returns the cursor of the next page of a list of videos from the header Link with rel="next", or
-// "" if there is none. [Client.ListVideos] calls it. The host of the address in the header is ignored, so
-// that the key is sent only to the configured deployment.
+// NextCursor returns the cursor of the next page of a list of videos, from the Link header with
+// rel="next". It returns "" if there is none. [Client.ListVideos] calls it. The host in the header
+// is ignored, so that the key is sent only to the configured deployment.
 func NextCursor(h http.Header) string {
 	for _, line := range h.Values("Link") {
 		for part := range strings.SplitSeq(line, ",") {
@@ -138,7 +138,7 @@ func walk[T any](ctx context.Context, c *Client, k call, opts []Option) iter.Seq
 	}
 }
 
-// All collects the items of an iterator, such as [Client.Domains].
+// All collects the items of an iterator, such as that of [Client.Domains].
 func All[T any](walk iter.Seq2[T, error]) ([]T, error) {
 	var all []T
 	for v, err := range walk {
@@ -150,7 +150,7 @@ func All[T any](walk iter.Seq2[T, error]) ([]T, error) {
 	return all, nil
 }
 
-// cursor holds a cursor that the service sent as a number or a string. For null it is "".
+// cursor is a cursor that the service sent as a number or a string. It is "" for null.
 type cursor string
 
 // UnmarshalJSON accepts a string, a number or null.
@@ -191,12 +191,12 @@ func put(v url.Values, name string, value any) {
 	}
 }
 
-// send makes a call, with retries if they may help.
+// send makes a call and retries it when a retry may help.
 func send(ctx context.Context, c *Client, k call, out any, opts []Option) error {
 	return c.try(ctx, k, out, chosen(opts))
 }
 
-// try is send with parsed options.
+// try is [send] with parsed options.
 func (c *Client) try(ctx context.Context, k call, out any, o *options) error {
 	if err := k.fill(); err != nil {
 		return err
@@ -220,14 +220,14 @@ func (c *Client) try(ctx context.Context, k call, out any, o *options) error {
 			o.header.Set("Idempotency-Key", o.key)
 		}
 	}
-	var unsure error // of an earlier attempt that may have taken effect
+	var unsure error // the error of an earlier attempt that may have taken effect
 	for attempt := 1; ; attempt++ {
 		err := c.attempt(ctx, &k, body, out, o, attempt)
 		if err == nil {
 			return nil
 		}
 		if unsure != nil && k.method == http.MethodDelete && IsNotFound(err) {
-			return nil // an earlier attempt with a lost response has deleted it
+			return nil // an earlier attempt has deleted the record, but its response was lost
 		}
 		if unsure != nil && k.method != http.MethodDelete && hasStatus(err, http.StatusPreconditionFailed) {
 			return perhapsOurs(&k, unsure)
@@ -248,24 +248,25 @@ func (c *Client) try(ctx context.Context, k call, out any, o *options) error {
 	}
 }
 
-// perhapsOurs returns the error of a 412 after an attempt without a response. That attempt may have
-// changed the record, so the 412 does not prove a change by another client.
+// perhapsOurs returns the error for a 412 that follows an attempt without a response. That attempt
+// may have changed the record, so the 412 does not prove that another client changed it.
 func perhapsOurs(k *call, unsure error) error {
 	var broke *ConnectionError
 	if errors.As(unsure, &broke) {
-		unsure = broke.Err // its method and path would appear twice
+		unsure = broke.Err // otherwise the method and path would appear twice
 	}
 	return lost(k, fmt.Errorf("the change may have taken effect, so read the record; an attempt failed: %w", unsure))
 }
 
-// refused reports whether the connection was refused, so that the call certainly had no effect.
+// refused reports whether the connection was refused. In that case, the call certainly had no
+// effect.
 func refused(err error) bool {
 	var dial *net.OpError
 	return errors.As(err, &dial) && dial.Op == "dial"
 }
 
-// fill inserts the ids into the path. It rejects a path with the segment "." or "..", which an id
-// may contain: proxies resolve such paths, and DELETE …/captions/.. would delete the video.
+// fill inserts the ids into the path. It rejects a path with a "." or ".." segment, which can come
+// from an id: proxies resolve such segments, so DELETE …/captions/.. would delete the video.
 func (k *call) fill() error {
 	for _, id := range k.ids {
 		before, rest, _ := strings.Cut(k.path, "{")
@@ -306,7 +307,7 @@ func encoded(in any) (body []byte, kind string, err error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), "application/json", nil
 }
 
-// maxAnswer limits how much of a response is read. Responses of the API are smaller.
+// maxAnswer limits how much of a response is read. All responses of the API are smaller.
 const maxAnswer = 64 << 20
 
 // attempt makes one request within its time limit.
@@ -315,8 +316,8 @@ func (c *Client) attempt(ctx context.Context, k *call, body []byte, out any, o *
 	if o.timeout > 0 {
 		timeout = o.timeout
 	}
-	held, _ := strconv.Atoi(k.query.Get("wait"))                    // the seconds of a long poll; otherwise 0
-	timeout = max(timeout, timeout+time.Duration(held)*time.Second) // the larger, because the sum may overflow
+	held, _ := strconv.Atoi(k.query.Get("wait"))                    // the wait of a long poll in seconds, or 0
+	timeout = max(timeout, timeout+time.Duration(held)*time.Second) // max, because the sum may overflow
 	if to, streamed := out.(*io.ReadCloser); streamed {
 		return begin(ctx, k, timeout, to, func(ctx context.Context) error { return c.exchange(ctx, k, body, out, o, n) })
 	}
@@ -339,7 +340,7 @@ func (c *Client) exchange(ctx context.Context, k *call, body []byte, out any, o 
 	}
 	if res.StatusCode < 300 && strings.HasPrefix(res.Header.Get("Content-Type"), "text/html") {
 		_ = res.Body.Close()
-		return lost(k, errors.New("received a web page instead of a response of the API")) // some networks answer with a sign-in page
+		return lost(k, errors.New("received a web page instead of a response of the API")) // e.g. a network's sign-in page
 	}
 	if to, streamed := out.(*io.ReadCloser); streamed && res.StatusCode < 300 {
 		*to = res.Body
@@ -375,7 +376,7 @@ func (c *Client) do(ctx context.Context, k *call, body []byte, o *options) (*htt
 	}
 	res, err := c.cfg.HTTPClient.Do(req)
 	if err != nil {
-		return nil, lost(k, withoutAddress(err)) // our error already contains the address
+		return nil, lost(k, withoutAddress(err)) // the ConnectionError already contains the path
 	}
 	return res, nil
 }
@@ -388,7 +389,7 @@ func (k *call) decode(text []byte, out any) error {
 	if out == nil && len(text) == 0 {
 		return nil
 	}
-	if !json.Valid(text) { // cut off without an error, or not from the API
+	if !json.Valid(text) { // the body was cut off without an error, or is not from the API
 		return lost(k, errors.New("the response is not JSON"))
 	}
 	if out == nil {
@@ -400,8 +401,8 @@ func (k *call) decode(text []byte, out any) error {
 	return nil
 }
 
-// withoutAddress removes the address that net/http puts into its errors. A signed URL is a
-// credential, and errors are often logged or shared.
+// withoutAddress removes the URL that net/http puts into its errors. A signed URL is a credential,
+// and errors are often logged or shared.
 func withoutAddress(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
@@ -410,9 +411,9 @@ func withoutAddress(err error) error {
 	return err
 }
 
-// wait decides whether to retry, and after how long. The wait is the one that the service asks for,
-// but at least an exponential backoff. The backoff has jitter, so that many clients do not retry at
-// the same time.
+// wait reports whether to retry, and after how long. It returns the wait that the service asks for,
+// or an exponential backoff if that is longer. The backoff has jitter, so that many clients do not
+// retry at the same time.
 func (c *Client) wait(err error, attempt int) (time.Duration, bool) {
 	backoff := min(200*time.Millisecond<<(attempt-1), 10*time.Second)
 	backoff = backoff/2 + mathrand.N(backoff/2+1)

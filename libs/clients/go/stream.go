@@ -10,8 +10,8 @@ import (
 )
 
 // stream makes a call and returns the body of its response as a stream, which the caller must
-// close. The call is retried only until the response begins. A later failure is a [ConnectionError]
-// of a read.
+// close. The call is retried only until the response begins. After that, a failed read returns a
+// [ConnectionError].
 func stream(ctx context.Context, c *Client, k call, opts []Option) (io.ReadCloser, error) {
 	var out io.ReadCloser
 	err := send(ctx, c, k, &out, opts)
@@ -24,13 +24,13 @@ type streamed struct {
 	io.ReadCloser
 	call  *call
 	limit time.Duration
-	timer *time.Timer // ends the request when the time limit has passed
+	timer *time.Timer // cancels the request when the time limit has passed
 	end   context.CancelCauseFunc
-	why   func() error // why the request was ended; nil if it has not been
+	why   func() error // why the request was cancelled; nil if it was not
 }
 
-// begin runs do, which stores the body of a response in *to. It limits the time of do and of each
-// read.
+// begin runs do, which stores the body of a response in *to. It limits the duration of do and of
+// each read from the body.
 func begin(ctx context.Context, k *call, limit time.Duration, to *io.ReadCloser, do func(context.Context) error) error {
 	ours, end := context.WithCancelCause(ctx)
 	s := &streamed{

@@ -12,10 +12,10 @@ type Field[T any] struct {
 	value     T
 }
 
-// Set returns a field with a new value.
+// Set returns a field that replaces the current value with v.
 func Set[T any](v T) Field[T] { return Field[T]{set: true, value: v} }
 
-// Clear returns a field that is emptied.
+// Clear returns a field that removes the current value.
 func Clear[T any]() Field[T] { return Field[T]{set: true, null: true} }
 
 // IsZero lets encoding/json omit a field that is not set.
@@ -34,14 +34,14 @@ func (f Field[T]) MarshalJSON() ([]byte, error) {
 type Time struct {
 	set  bool
 	ms   int64  // milliseconds since 1970
-	text string // text that was given or received instead of a number
+	text string // text that was passed to [Text], or received instead of a number
 }
 
-// At returns t as a Time, to the millisecond.
+// At returns t as a Time with millisecond precision.
 func At(t time.Time) Time { return Time{set: true, ms: t.UnixMilli()} }
 
-// Text returns a Time for a request from a text that the service parses: ISO 8601 with a time zone
-// and, in links, any form that JavaScript's Date understands.
+// Text returns a Time for a request. The service parses s, which must be ISO 8601 with a time zone
+// or, in links, any format that JavaScript's Date understands.
 func Text(s string) Time {
 	at := Time{set: true, text: s}
 	if t, err := time.Parse(time.RFC3339, s); err == nil {
@@ -50,7 +50,7 @@ func Text(s string) Time {
 	return at
 }
 
-// Time returns t in UTC. Without a time, or for a [Text] that is not ISO 8601, it returns
+// Time returns t in UTC. If t has no time or is a [Text] that is not ISO 8601, Time returns
 // 1970-01-01.
 func (t Time) Time() time.Time { return time.UnixMilli(t.ms).UTC() }
 

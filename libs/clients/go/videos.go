@@ -18,11 +18,11 @@ import (
 // Error implements error. [Client.WaitVideo] returns a VideoError for a failed video.
 func (e *VideoError) Error() string { return e.Message + " (" + e.Code + ")" }
 
-// WaitVideo waits until the video is ready, and returns it. For a failed video the error is a
-// *[VideoError]. seen, if set, is called with each response. A deadline of ctx bounds the wait.
-// With an error, WaitVideo returns the last response. If the key may read events, the client waits
-// for the video's events in a long poll. Otherwise it reads the video every second at first, and
-// then less often.
+// WaitVideo waits until the video is ready, and returns it. If the video fails, the error is a
+// *[VideoError]. If WaitVideo returns an error, it also returns the last response, if any. seen, if
+// set, is called with each response. To bound the wait, use a ctx with a deadline. If the key may
+// read events, the client waits for the video's events in long polls. Otherwise it reads the video
+// every second at first, and then less often.
 func (c *Client) WaitVideo(ctx context.Context, id string, seen func(*Video)) (v *Video, err error) {
 	after, held := c.newestEvent(ctx, id)
 	for wait := time.Second; ; wait = min(wait*5/4, 5*time.Second) {
@@ -44,8 +44,7 @@ func (c *Client) WaitVideo(ctx context.Context, id string, seen func(*Video)) (v
 			return v, v.Error
 		}
 		if held {
-			// The wait is short so that seen is also called with the progress, for which there are
-			// no events.
+			// Wait only briefly: progress has no events, and seen must be called with it too.
 			page, err := c.ListEvents(ctx, ListEventsQuery{Object: id, After: &after, Wait: new(5)})
 			if held = err == nil; held {
 				if page.NextCursor != nil {
@@ -60,9 +59,9 @@ func (c *Client) WaitVideo(ctx context.Context, id string, seen func(*Video)) (v
 	}
 }
 
-// newestEvent returns the cursor at which to start reading new events of an object. ok is
-// false if the object has no events, or if the feed cannot be read: the deployment is too
-// old, or the key has no scope events:read.
+// newestEvent returns the cursor after which new events of an object follow. ok is false if the
+// object has no events, or if the feed cannot be read because the deployment is too old or the key
+// does not have the scope events:read.
 func (c *Client) newestEvent(ctx context.Context, object string) (after string, ok bool) {
 	page, err := c.ListEvents(ctx, ListEventsQuery{Object: object, Limit: 1})
 	if err != nil {
@@ -75,9 +74,9 @@ func (c *Client) newestEvent(ctx context.Context, object string) (after string, 
 }
 
 // UploadVideo creates a video, uploads its file and returns the new record. progress, if set, is
-// called with the number of bytes that have arrived and the size of the file. opts apply to the
-// creation. If the upload fails, UploadVideo returns the record with the error. Read the video and
-// resume with [Client.SendVideo], even in another process.
+// called with the number of uploaded bytes and the size of the file. opts apply to the request that
+// creates the video. If the upload fails, UploadVideo returns the record together with the error.
+// To resume, read the video and call [Client.SendVideo], even in another process.
 func (c *Client) UploadVideo(
 	ctx context.Context, path string, in VideoCreate, progress func(sent, size int64), opts ...Option,
 ) (*VideoCreated, error) {
@@ -85,7 +84,7 @@ func (c *Client) UploadVideo(
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = file.Close() }() // the file was only read
+	defer func() { _ = file.Close() }() // the file was only read, so Close cannot lose data
 	made, err := c.CreateVideo(ctx, in, opts...)
 	if err != nil {
 		return nil, err
@@ -97,8 +96,9 @@ func (c *Client) UploadVideo(
 	return made, c.SendVideo(ctx, v, file, progress)
 }
 
-// SendVideo uploads the file of a video that has no file yet. If the video has a session, bytes
-// that have already arrived are not sent again. An invalid upload address is replaced.
+// SendVideo uploads the file of a video that has no file yet. If the video has an upload session,
+// bytes that have already arrived are not sent again. If an upload address is no longer valid,
+// SendVideo gets a new one.
 func (c *Client) SendVideo(ctx context.Context, v *Video, file *os.File, progress func(sent, size int64)) error {
 	info, err := file.Stat()
 	if err != nil {
@@ -125,7 +125,7 @@ func (c *Client) SendVideo(ctx context.Context, v *Video, file *os.File, progres
 			return nil // the file has arrived; only the response was lost
 		}
 		if again.ResumableUploadURL == v.ResumableUploadURL {
-			again.ResumableUploadURL = "" // that session has ended: send the file in one piece
+			again.ResumableUploadURL = "" // that session has ended, so send the file in one piece
 		}
 		v = again
 	}
@@ -137,17 +137,17 @@ type Upload struct {
 	Size int64
 	// ContentType may be empty.
 	ContentType string
-	// URL takes the whole file in one PUT. Session, if set, takes it in parts and records how much
-	// has arrived, even after this program has ended.
+	// URL accepts the whole file in one PUT. Session, if set, accepts it in parts and remembers how
+	// much has arrived, so that even another process can resume.
 	URL, Session string
 	// Part is the size of a part; 0 means 8 MiB. Storage requires multiples of 256 KiB.
 	Part int64
-	// Progress, if set, is called with the number of bytes that have arrived.
+	// Progress, if set, is called with the number of uploaded bytes.
 	Progress func(sent int64)
 }
 
-// UploadError is returned if a file did not arrive, because its upload address is no longer valid
-// ([ErrUploadGone]) or because every attempt failed. [Client.SendVideo] resumes the upload.
+// UploadError is returned if a file could not be uploaded, because its upload address is no longer
+// valid ([ErrUploadGone]) or because every attempt failed. [Client.SendVideo] resumes the upload.
 type UploadError struct{ Err error }
 
 func (e *UploadError) Error() string { return "upload: " + e.Err.Error() }
@@ -159,8 +159,8 @@ func (e *UploadError) Unwrap() error { return e.Err }
 // get a new one.
 var ErrUploadGone = errors.New("the upload address is no longer valid")
 
-// Upload sends a file and resumes after broken connections. With a Session, bytes that
-// have arrived are not sent again.
+// Upload sends a file and resumes after a broken connection. With a Session, bytes that have
+// already arrived are not sent again.
 func (c *Client) Upload(ctx context.Context, u Upload) error {
 	if u.Part <= 0 {
 		u.Part = 8 << 20
@@ -185,11 +185,11 @@ func (c *Client) Upload(ctx context.Context, u Upload) error {
 	}
 }
 
-// uploadSession implements the protocol of resumable sessions in Google Cloud Storage. A 308 has
-// the header Range, which names the bytes that have arrived. A 2xx means that all bytes have
-// arrived.
+// uploadSession implements the protocol of resumable sessions in Google Cloud Storage. A 308
+// response has a Range header that lists the bytes that have arrived. A 2xx response means that all
+// bytes have arrived.
 func (c *Client) uploadSession(ctx context.Context, u Upload) error {
-	// Attempts are counted since the last progress, because a long upload over an unreliable
+	// Only attempts without progress are counted, because a long upload over an unreliable
 	// connection may fail many times.
 	at, best, known := int64(0), int64(0), false
 	for attempt := 1; ; {
@@ -217,7 +217,7 @@ func (c *Client) uploadSession(ctx context.Context, u Upload) error {
 			next := arrived(res.rng)
 			switch {
 			case next > best:
-				best, attempt = next, 1 // there was progress, so restart the count of attempts
+				best, attempt = next, 1 // there was progress, so count attempts anew
 			case known:
 				attempt++
 			}
@@ -236,7 +236,7 @@ func (c *Client) uploadSession(ctx context.Context, u Upload) error {
 	}
 }
 
-// arrived parses a Range. For "bytes=0-1234" it returns 1235.
+// arrived returns the number of bytes in a Range header: 1235 for "bytes=0-1234".
 func arrived(rng string) int64 {
 	_, last, ok := strings.Cut(rng, "-")
 	n, err := strconv.ParseInt(last, 10, 64)
@@ -254,7 +254,7 @@ type putAnswer struct {
 }
 
 // endedStatuses lists the statuses with which storage rejects an address that is no longer valid.
-// Google uses 499 for a cancelled session.
+// Google Cloud Storage uses 499 for a cancelled session.
 var endedStatuses = []int{http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound, http.StatusGone, 499}
 
 // again waits before another attempt, or returns an error if another attempt would not help.
@@ -308,7 +308,8 @@ func (c *Client) put(
 	if contentRange != "" {
 		req.Header.Set("Content-Range", contentRange)
 	}
-	// The client follows no redirects: 308 is a response here, and a signed URL is valid for one host.
+	// The client does not follow redirects: here 308 is not a redirect, and a signed URL is valid
+	// for one host only.
 	res, err := c.cfg.HTTPClient.Do(req)
 	if err != nil {
 		return nil, withoutAddress(err)

@@ -19,11 +19,11 @@ const WebhookTolerance = 5 * time.Minute
 // ErrWebhook matches every error of [VerifyWebhook].
 var ErrWebhook = errors.New("webhook not verified")
 
-// WebhookError is the error of a message that is rejected.
+// WebhookError is the reason why a message is rejected.
 type WebhookError struct {
 	// Reason is "secret" (the secret is not base64), "header" (a header is missing or malformed),
-	// "timestamp" (too far from the local time) or "signature" (no signature matches, because of
-	// another secret or a changed body).
+	// "timestamp" (the message's time is too far from the local time) or "signature" (no signature
+	// matches, because the secret is different or the body was changed).
 	Reason  string
 	Message string
 }
@@ -33,10 +33,9 @@ func (e *WebhookError) Error() string { return ErrWebhook.Error() + ": " + e.Mes
 // Is matches [ErrWebhook].
 func (e *WebhookError) Is(target error) bool { return target == ErrWebhook }
 
-// VerifyWebhook checks that a message is recent and was signed with secret (whsec_…). Pass secrets
-// that were rotated recently as older. body is the unchanged body of the request, before any
-// parsing. Header names may be in any case. A repeated message has the same webhook-id header. The
-// error is a *[WebhookError].
+// VerifyWebhook checks that a message is recent and was signed with secret (whsec_…). Pass recently
+// rotated secrets as older. body is the raw body of the request. Header names may be in any case. A
+// message that is sent again has the same webhook-id header. The error is a *[WebhookError].
 func VerifyWebhook(secret string, header http.Header, body []byte, older ...string) error {
 	return verifyWebhook(append([]string{secret}, older...), header, body, time.Now())
 }
@@ -60,7 +59,7 @@ func verifyWebhook(secrets []string, header http.Header, body []byte, now time.T
 			return &WebhookError{"secret", "the secret must be whsec_ followed by base64"}
 		}
 		mac := hmac.New(sha256.New, key)
-		_, _ = fmt.Fprintf(mac, "%s.%s.%s", id, stamp, body) // never fails
+		_, _ = fmt.Fprintf(mac, "%s.%s.%s", id, stamp, body) // never returns an error
 		want := mac.Sum(nil)
 		for _, part := range signatures {
 			version, text, _ := strings.Cut(part, ",")

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The example of the Standard Webhooks specification.
+// The example from the Standard Webhooks specification.
 const (
 	exampleSecret    = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 	exampleBody      = `{"test": 2432232314}`
@@ -36,12 +36,12 @@ func TestVerifyWebhook(t *testing.T) {
 		ok     bool
 	}{
 		"unchanged message":            {exampleSecret, header(), exampleBody, at, true},
-		"slightly late":                {exampleSecret, header(), exampleBody, at.Add(4 * time.Minute), true},
+		"message four minutes old":     {exampleSecret, header(), exampleBody, at.Add(4 * time.Minute), true},
 		"several signatures":           {exampleSecret, header("webhook-signature", "v1,AAAA v2,x "+exampleSignature), exampleBody, at, true},
-		"another body":                 {exampleSecret, header(), exampleBody + " ", at, false},
-		"another id":                   {exampleSecret, header("webhook-id", "msg_x"), exampleBody, at, false},
-		"another secret":               {"whsec_AAAA", header(), exampleBody, at, false},
-		"replay":                       {exampleSecret, header(), exampleBody, at.Add(6 * time.Minute), false},
+		"changed body":                 {exampleSecret, header(), exampleBody + " ", at, false},
+		"changed id":                   {exampleSecret, header("webhook-id", "msg_x"), exampleBody, at, false},
+		"different secret":             {"whsec_AAAA", header(), exampleBody, at, false},
+		"message six minutes old":      {exampleSecret, header(), exampleBody, at.Add(6 * time.Minute), false},
 		"time in the future":           {exampleSecret, header(), exampleBody, at.Add(-6 * time.Minute), false},
 		"no signature":                 {exampleSecret, header("webhook-signature", ""), exampleBody, at, false},
 		"signature of version v2":      {exampleSecret, header("webhook-signature", "v2"+exampleSignature[2:]), exampleBody, at, false},
@@ -51,12 +51,12 @@ func TestVerifyWebhook(t *testing.T) {
 	} {
 		err := verifyWebhook([]string{c.secret}, c.header, []byte(c.body), c.now)
 		if (err == nil) != c.ok || err != nil && !errors.Is(err, ErrWebhook) {
-			t.Errorf("%s: got error %v", name, err)
+			t.Errorf("%s: got error %v, want an ErrWebhook only for an invalid message", name, err)
 		}
 	}
 }
 
-// shouted returns headers with names in upper case, as sent by some gateways.
+// shouted returns headers with upper-case names, as some gateways send them.
 func shouted(h http.Header) http.Header {
 	out := http.Header{}
 	for name, values := range h {
@@ -70,7 +70,7 @@ func TestAMessageIsVerifiedWithAnOlderSecretAndARefusalSaysWhy(t *testing.T) {
 	at := time.Unix(1614265330, 0)
 	h := http.Header{"Webhook-Id": {"msg_p5jXN8AQM9LWM0D4loKWxJek"}, "Webhook-Timestamp": {"1614265330"}, "Webhook-Signature": {exampleSignature}}
 	if err := verifyWebhook([]string{"whsec_AAAA", exampleSecret}, h, []byte(exampleBody), at); err != nil {
-		t.Errorf("after a rotation: got error %v", err)
+		t.Errorf("after a rotation: got error %v, want none", err)
 	}
 	for want, err := range map[string]error{
 		"signature": verifyWebhook([]string{"whsec_AAAA"}, h, []byte(exampleBody), at),

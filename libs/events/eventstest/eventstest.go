@@ -12,14 +12,14 @@ import (
 	"github.com/linkreel/linkreel/libs/events/outbox"
 )
 
-// Reader is a Firestore client, or a service's wrapper of it.
+// Reader is a Firestore client, or a service's wrapper around one.
 type Reader interface {
 	Collection(path string) *firestore.CollectionRef
 }
 
-// All returns the events of all accounts in the order of their commits. It fails the test if the id
-// of a document is not the id of an event. It sorts the events itself, because every index begins
-// with the account.
+// All returns the events of all accounts in commit order. It fails the test if the id of a document
+// is not the id of an event. It sorts the events in memory, because every index begins with the
+// account.
 func All(tb testing.TB, db Reader) []outbox.Document {
 	tb.Helper()
 	snaps, err := db.Collection(outbox.Collection).Documents(tb.Context()).GetAll()
@@ -39,7 +39,7 @@ func All(tb testing.TB, db Reader) []outbox.Document {
 	return out
 }
 
-// Types returns the types of the events that All returns.
+// Types returns the types of the events that [All] returns.
 func Types(tb testing.TB, db Reader) (types []string) {
 	tb.Helper()
 	for _, e := range All(tb, db) {

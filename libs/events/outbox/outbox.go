@@ -1,6 +1,6 @@
-// Package outbox writes the events of package [events] into Firestore, each in the
-// transaction that makes the change, and wakes the events service after the commit.
-// Package record does both with each change.
+// Package outbox writes the events of package [events] to Firestore, each in the transaction that
+// makes the change, and wakes the events service after the commit. Package record does both for
+// each change.
 package outbox
 
 import (
@@ -30,14 +30,14 @@ type Document struct {
 	AccountID string    `firestore:"accountId"`
 	Type      string    `firestore:"type"`
 	Object    string    `firestore:"object"`
-	At        time.Time `firestore:"at,serverTimestamp"` // the time of the database, which is the same clock for all writers
+	At        time.Time `firestore:"at,serverTimestamp"` // set by the database: one clock for all writers
 	ActorType string    `firestore:"actorType"`
 	ActorID   string    `firestore:"actorId"`
 	ActorName string    `firestore:"actorName"`
 	RequestID string    `firestore:"requestId"`
 	Data      string    `firestore:"data"` // JSON
 	ExpireAt  time.Time `firestore:"expireAt"`
-	// Order orders the events of one commit, which all have the same time.
+	// Order is the order of events within one commit, which all have the same time.
 	Order int64 `firestore:"order"`
 
 	// Waiting is the account's id. It is empty in a document that cannot be decoded and was set
@@ -45,8 +45,7 @@ type Document struct {
 	Waiting string `firestore:"waiting"`
 }
 
-// Channel is the Redis channel on which writers publish the names of accounts that have new
-// events.
+// Channel is the Redis channel on which writers publish the ids of accounts that have new events.
 const Channel = "linkreel:events:waiting"
 
 // Outbox writes events. It is safe for concurrent use. [Outbox.Put] of a nil Outbox returns
@@ -62,7 +61,7 @@ type Outbox struct {
 }
 
 // New returns an outbox. Without [Outbox.Run], the events service is not woken, and its sweep finds
-// the events some seconds later. If now is nil, the outbox uses the system clock.
+// new events a few seconds later. If now is nil, the outbox uses the system clock.
 func New(db *firestoredb.DB, rdb redis.UniversalClient, now func() time.Time) *Outbox {
 	if now == nil {
 		now = time.Now
@@ -70,9 +69,8 @@ func New(db *firestoredb.DB, rdb redis.UniversalClient, now func() time.Time) *O
 	return &Outbox{db: db, redis: rdb, now: now, changed: make(chan string, maxChanged)}
 }
 
-// Put adds events to a transaction. It takes the actor and the request id from ctx. As
-// with every write, call it after the transaction's last read. Call [Outbox.Wake] after
-// the commit.
+// Put adds events to a transaction. It takes the actor and the request id from ctx. As with any
+// write, call it after the transaction's last read. Call [Outbox.Wake] after the commit.
 func (o *Outbox) Put(ctx context.Context, tx *firestore.Transaction, list ...events.Event) error {
 	if o == nil {
 		return errors.New("write event: the store has no outbox")
@@ -91,7 +89,7 @@ func (o *Outbox) Put(ctx context.Context, tx *firestore.Transaction, list ...eve
 
 func (o *Outbox) document(ctx context.Context, e events.Event) (*Document, error) {
 	if e.AccountID == "" || e.Object == "" || !e.Type.Known() || e.Data == nil {
-		return nil, fmt.Errorf("write event: incomplete: type %q, account %q, object %q", e.Type, e.AccountID, e.Object)
+		return nil, fmt.Errorf("write event: incomplete event: type %q, account %q, object %q", e.Type, e.AccountID, e.Object)
 	}
 	var data strings.Builder
 	enc := json.NewEncoder(&data)
@@ -107,12 +105,12 @@ func (o *Outbox) document(ctx context.Context, e events.Event) (*Document, error
 	}, nil
 }
 
-// maxChanged limits the pending account names while Redis is unreachable. Further names are
-// dropped, and the sweep of the events service finds the events of these accounts.
+// maxChanged limits how many account ids are pending while Redis is unreachable. Further ids are
+// dropped, and the sweep of the events service finds the events of those accounts.
 const maxChanged = 10_000
 
-// Wake passes the account's name to [Outbox.Run]. It is only a hint: it is lost if the process dies
-// after its commit, or does not learn that the commit succeeded.
+// Wake passes the account's id to [Outbox.Run]. It is only a hint, which is lost if the process
+// dies after the commit or does not learn that the commit succeeded.
 func (o *Outbox) Wake(accountID string) {
 	select {
 	case o.changed <- accountID:
@@ -121,7 +119,7 @@ func (o *Outbox) Wake(accountID string) {
 }
 
 // pace is the minimum time between two wake-ups. The first change is announced immediately. If an
-// account then creates hundreds of links a second, each wake-up names it once.
+// account then creates hundreds of links a second, each wake-up includes it only once.
 const pace = 20 * time.Millisecond
 
 // Run wakes the events service after commits until ctx ends. Every service that writes events must
@@ -133,7 +131,7 @@ func (o *Outbox) Run(ctx context.Context) error {
 		case first := <-o.changed:
 			names[first] = true
 		case <-ctx.Done():
-			ended = true // publish the names received so far, then stop
+			ended = true // publish the ids received so far, then stop
 		}
 		for range len(o.changed) { // cannot block: only this loop receives from it
 			names[<-o.changed] = true

@@ -40,7 +40,7 @@ func TestPut(t *testing.T) {
 		}
 		got := eventstest.All(t, db)
 		if len(got) != 1 {
-			t.Fatalf("%d events, want 1", len(got))
+			t.Fatalf("got %d events, want 1", len(got))
 		}
 		d := got[0]
 		if d.Type != "link.created" || d.Object != "lnk_1" || d.ActorType != "key" || d.ActorID != "key_1" || d.RequestID != "req" ||
@@ -63,10 +63,10 @@ func TestPut(t *testing.T) {
 			return errors.Join(out.Put(ctx, tx, made("acc_1")), refused)
 		})
 		if !errors.Is(err, refused) || len(eventstest.All(t, db)) != 0 {
-			t.Errorf("error %v with %d events, want the function's error and no event", err, len(eventstest.All(t, db)))
+			t.Errorf("got error %v and %d events, want the function's error and no event", err, len(eventstest.All(t, db)))
 		}
 	})
-	t.Run("invalid event", func(t *testing.T) {
+	t.Run("event that cannot be written", func(t *testing.T) {
 		t.Parallel()
 		db := open(t)
 		out := outbox.New(db, nil, nil)
@@ -86,13 +86,13 @@ func TestPut(t *testing.T) {
 			}
 		}
 		if n := len(eventstest.All(t, db)); n != 0 {
-			t.Errorf("%d events, want 0", n)
+			t.Errorf("got %d events, want 0", n)
 		}
 	})
 }
 
-// running runs an outbox until stop is called. change writes an event of an account. named receives
-// the messages that wake the events service.
+// running runs an outbox until stop is called. change writes an event of an account and wakes the
+// outbox. named receives the messages that wake the events service.
 func running(t *testing.T) (change func(accountID string), named <-chan *redis.Message, stop func()) {
 	t.Helper()
 	db := open(t)
@@ -138,8 +138,8 @@ func TestACommitWakesTheEventsService(t *testing.T) {
 	stop()
 }
 
-// An account with constant changes is named as often as pace allows, and once more after
-// its last change.
+// An account that changes constantly is announced as often as pace allows, and once more after its
+// last change.
 func TestABurstWakesTheEventsServiceNowAndThen(t *testing.T) {
 	t.Parallel()
 	change, named, stop := running(t)
@@ -155,7 +155,7 @@ func TestABurstWakesTheEventsServiceNowAndThen(t *testing.T) {
 		case m := <-named:
 			if m.Payload == "acc_last" {
 				if busy == 0 || busy > most {
-					t.Errorf("200 changes sent %d wake-ups, want at most %d", busy, most)
+					t.Errorf("200 changes caused %d wake-ups, want 1 to %d", busy, most)
 				}
 				return
 			}

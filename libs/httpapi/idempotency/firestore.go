@@ -22,11 +22,11 @@ import (
 // Collection holds the records of all services.
 const Collection = "idempotency"
 
-// OwnerField holds [Owner] of a record's account. It is used to find the records of an account for
-// its erasure.
+// OwnerField is the field with the [Owner] of a record's account. The erasure of an account finds
+// its records by this field.
 const OwnerField = "owner"
 
-// Owner returns the hash that identifies an account in its records. Because of the hash, the
+// Owner returns the hash that identifies an account in its records. Because it is a hash, the
 // collection alone does not reveal which account made a request.
 func Owner(accountID string) string {
 	sum := sha256.Sum256([]byte("linkreel idempotency owner\x00" + accountID))
@@ -37,16 +37,17 @@ const (
 	// keep is how long a response is replayed.
 	keep = 24 * time.Hour
 	// turn is how long an attempt has exclusive use of the record. It is short, so that a retry
-	// after a crash does not wait long. Running the request twice is harmless.
+	// after a crash need not wait long. If a slow attempt loses its turn, the request runs twice,
+	// which is harmless.
 	turn = 3 * time.Second
-	// maxSealed limits a sealed response, so that it fits with the other fields into Firestore's 1
-	// MiB for a document.
+	// maxSealed limits a sealed response, so that a document with the response and the other fields
+	// is smaller than Firestore's limit of 1 MiB.
 	maxSealed = 1<<20 - 8<<10
 )
 
 func (d *document) origin() identity.Origin { return identity.Origin{Nonce: d.Nonce, At: d.At} }
 
-// errExpired is the error for a record that exists but has expired.
+// errExpired means that a record exists but has expired.
 var errExpired = fmt.Errorf("%w: it has expired", firestoredb.ErrNotFound)
 
 // Indexes are the exemptions and the TTL field of the collection, in the format that
@@ -55,12 +56,12 @@ var errExpired = fmt.Errorf("%w: it has expired", firestoredb.ErrNotFound)
 //go:embed firestore.indexes.json
 var Indexes []byte
 
-// document is a record as it is stored. It does not contain the Idempotency-Key, and
-// contains the response only encrypted.
+// document is a record as it is stored. It does not contain the Idempotency-Key, and it contains
+// the response only in encrypted form.
 type document struct {
 	Owner string `firestore:"owner"`
-	// BodyMAC is a keyed hash. A body may contain a password, and anyone who can read the database
-	// could attack a plain hash with a dictionary.
+	// BodyMAC is a keyed hash of the body. A body may contain a password, and with a plain hash
+	// anyone who can read the database could guess it from a dictionary.
 	BodyMAC  string    `firestore:"bodyMac"`
 	Nonce    string    `firestore:"nonce"`
 	At       time.Time `firestore:"at"`
@@ -71,8 +72,8 @@ type document struct {
 	ExpireAt time.Time `firestore:"expireAt"` // TTL policy
 }
 
-// Firestore is a store that keeps records for 24 hours. Each account and each route has its own
-// records.
+// Firestore is a store that keeps records for 24 hours. Records of different accounts or routes are
+// separate.
 type Firestore struct {
 	db     *firestoredb.DB
 	macKey []byte
@@ -88,12 +89,12 @@ func NewFirestore(db *firestoredb.DB, secret string, now func() time.Time) *Fire
 	}
 	key, err := hkdf.Key(sha256.New, []byte(secret), nil, "linkreel idempotency body 1", sha256.Size)
 	if err != nil {
-		panic(err) // cannot fail: 32 bytes are within HKDF's limit
+		panic(err) // cannot fail, because 32 bytes are within HKDF's limit
 	}
 	return &Firestore{db: db, macKey: key, now: now}
 }
 
-// mac returns the keyed hash of r's body. It includes the account, so that equal bodies of
+// mac returns the keyed hash of r's body. The hash includes the account, so that equal bodies of
 // two accounts have different hashes.
 func (s *Firestore) mac(r Request) string {
 	h := hmac.New(sha256.New, s.macKey)
@@ -102,7 +103,8 @@ func (s *Firestore) mac(r Request) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Known reports whether a record of exactly this request exists. It costs one read.
+// Known reports whether there is a record of a request with the same key and body. It costs one
+// read.
 func (s *Firestore) Known(ctx context.Context, r Request) (bool, error) {
 	found, _, err := s.find(ctx, r)
 	if errors.Is(err, firestoredb.ErrNotFound) {
@@ -118,15 +120,15 @@ func (s *Firestore) sameBody(d *document, r Request) error {
 	return apierr.New(apierr.IdempotencyKeyReused, "This Idempotency-Key was already used with another body. Use a new key for a new request.")
 }
 
-// Begin opens or finds the record of a request. If the request is finished, Replay is set. The
+// Begin opens the record of a request, or finds it. If the request has finished, Replay is set. The
 // errors are IDEMPOTENCY_IN_PROGRESS (the first attempt is still running) and
 // IDEMPOTENCY_KEY_REUSED (the key was used with another body). If the first attempt died, the next
-// attempt takes its record over, with the same Nonce and At. A new key costs one write. A known key
+// attempt takes over its record, with the same Nonce and At. A new key costs one write. A known key
 // also costs a read.
 func (s *Firestore) Begin(ctx context.Context, r Request) (Record, error) {
 	fresh := s.opened(r)
-	// A record can expire, be taken over or be removed between the read and the write. Each of
-	// these cases costs a round. All four rounds fail only if another request wins each time.
+	// A record can expire, be taken over or be removed between the read and the write. In each
+	// case, the loop tries again. All four tries fail only if another request wins each time.
 	for range 4 {
 		written, err := s.create(ctx, r, fresh)
 		if err == nil {
@@ -144,7 +146,7 @@ func (s *Firestore) Begin(ctx context.Context, r Request) (Record, error) {
 		}
 		rec := Record{Origin: found.origin(), r: r, written: written}
 		if found.Nonce == fresh.Nonce {
-			return rec, nil // This attempt's own write: its response was lost, so the client library repeated it.
+			return rec, nil // this attempt's own write, repeated after a lost response
 		}
 		if err := s.sameBody(found, r); err != nil {
 			return Record{}, err
@@ -178,7 +180,7 @@ func (s *Firestore) opened(r Request) *document {
 	}
 }
 
-// Finish stores the response unless another attempt has taken over. That attempt creates the same
+// Finish stores the response unless another attempt has taken over, which then creates the same
 // response. A response that is too large for a document is not stored: a retry creates it again
 // from the same nonce.
 func (s *Firestore) Finish(ctx context.Context, rec Record, answer *Response) error {
@@ -191,17 +193,17 @@ func (s *Firestore) Finish(ctx context.Context, rec Record, answer *Response) er
 	}
 	_, err := s.update(ctx, "store response", rec, firestore.Update{Path: "done", Value: true},
 		firestore.Update{Path: "bound", Value: d.Bound}, firestore.Update{Path: "sealed", Value: d.Sealed})
-	return firestoredb.IgnoreMoved(err) // another attempt took over, or the client library repeated a write that had succeeded
+	return firestoredb.IgnoreMoved(err) // another attempt took over, or a successful write was repeated
 }
 
-// Abandon ends the attempt's turn, so that the next attempt may run immediately. Nonce and At do
-// not change.
+// Abandon ends the attempt's turn, so that the next attempt can run immediately, with the same
+// Nonce and At.
 func (s *Firestore) Abandon(ctx context.Context, rec Record) error {
 	_, err := s.update(ctx, "abandon attempt", rec, firestore.Update{Path: "until", Value: time.Unix(0, 0).UTC()})
 	return firestoredb.IgnoreMoved(err)
 }
 
-// update changes a record unless it has changed since this attempt wrote it.
+// update changes a record, unless the record has changed since this attempt wrote it.
 func (s *Firestore) update(ctx context.Context, what string, rec Record, updates ...firestore.Update) (time.Time, error) {
 	return s.write(ctx, what, func(ctx context.Context) (*firestore.WriteResult, error) {
 		return s.ref(rec.r).Update(ctx, updates, firestore.LastUpdateTime(rec.written))

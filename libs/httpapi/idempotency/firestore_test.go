@@ -41,12 +41,12 @@ func newWorld(t testing.TB) world {
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	offset := &atomic.Int64{}
-	began := time.Now() // only forward moves the clock, so that a turn does not end on a slow machine
+	began := time.Now() // only forward advances the clock, so that a turn cannot end because the machine is slow
 	now := func() time.Time { return began.Add(time.Duration(offset.Load())) }
 	return world{idempotency.NewFirestore(db, "secret", now), cloud, db, offset}
 }
 
-// documents returns all stored documents as text.
+// documents returns all stored documents as strings.
 func (b world) documents(t testing.TB) []string {
 	t.Helper()
 	snaps, err := b.db.Collection("idempotency").Documents(t.Context()).GetAll()
@@ -109,17 +109,17 @@ func TestRecordsAreApart(t *testing.T) {
 	b := newWorld(t)
 	first := begin(t, b, request)
 	for name, edit := range map[string]func(*idempotency.Request){
-		"other account":                func(r *idempotency.Request) { r.Account = "acc_2" },
+		"another account":              func(r *idempotency.Request) { r.Account = "acc_2" },
 		"another route":                func(r *idempotency.Request) { r.Route = "POST /api/v1/videos" },
 		"another key":                  func(r *idempotency.Request) { r.Key = "order-2" },
-		"other split of the same text": func(r *idempotency.Request) { r.Account, r.Route = "acc_1P", "OST /api/v1/links" },
+		"same text, split differently": func(r *idempotency.Request) { r.Account, r.Route = "acc_1P", "OST /api/v1/links" },
 		"key that looks like a path":   func(r *idempotency.Request) { r.Key = "../accounts/acc_1" },
-		"key of a reserved form":       func(r *idempotency.Request) { r.Key = "__id__" },
+		"key in a reserved format":     func(r *idempotency.Request) { r.Key = "__id__" },
 	} {
 		r := request
 		edit(&r)
 		if rec := begin(t, b, r); rec.Nonce == first.Nonce || rec.Replay != nil {
-			t.Errorf("%s: Begin found the first record, want a new record", name)
+			t.Errorf("%s: Begin returned the first record, want a new one", name)
 		}
 	}
 }
@@ -165,7 +165,7 @@ func TestOfAHundredTwinsOneRuns(t *testing.T) {
 	}
 	wg.Wait()
 	if ran.Load() != 1 || waited.Load() != 99 {
-		t.Errorf("%d requests ran and %d were in progress, want 1 and 99", ran.Load(), waited.Load())
+		t.Errorf("%d requests ran and %d got IDEMPOTENCY_IN_PROGRESS, want 1 and 99", ran.Load(), waited.Load())
 	}
 }
 
@@ -177,9 +177,9 @@ func TestARetryAfterACrashRunsWithTheSameNonceAndTime(t *testing.T) {
 	b.forward(6 * time.Second)
 	second := begin(t, b, request)
 	if second.Nonce != first.Nonce || !second.At.Equal(first.At) || second.Replay != nil {
-		t.Errorf("second attempt = %+v, want nonce and time of the first, %+v", second, first)
+		t.Errorf("second attempt = %+v, want the nonce and time of the first, %+v", second, first)
 	}
-	// The first attempt was not dead, but only slow. Its late response has no effect.
+	// The first attempt had not died but was slow. Its late response has no effect.
 	finish(t, b, first, idempotency.Response{Status: 500})
 	finish(t, b, second, answer)
 	if d := cmp.Diff(&answer, begin(t, b, request).Replay); d != "" {
@@ -206,7 +206,7 @@ func TestALostAnswerOfTheStoreIsNoTwin(t *testing.T) {
 	rec := begin(t, b, request)
 	finish(t, b, rec, answer)
 	if begin(t, b, request).Replay == nil {
-		t.Error("Replay = nil after the request, want the stored response")
+		t.Error("Replay = nil after the request has finished, want the stored response")
 	}
 }
 
@@ -238,7 +238,7 @@ func TestNothingSecretIsAtRest(t *testing.T) {
 	for _, text := range b.documents(t) {
 		for _, leak := range []string{secret, request.Key, request.Secret, "lr_live_", "acc_1"} {
 			if strings.Contains(text, leak) {
-				t.Errorf("the stored document contains %q in plain text: %s", leak, text)
+				t.Errorf("the stored document contains %q as plain text: %s", leak, text)
 			}
 		}
 	}
@@ -257,7 +257,7 @@ func TestAnAnswerWithoutASecretIsReplayedToEveryKeyOfTheAccount(t *testing.T) {
 	other := request
 	other.Secret = "lr_live_another"
 	if begin(t, b, other).Replay == nil {
-		t.Error("Replay = nil for another key of the account, want the response")
+		t.Error("Replay = nil for another key of the account, want the stored response")
 	}
 }
 
@@ -282,7 +282,7 @@ func TestLargeAnswersAreKeptWhileTheyFit(t *testing.T) {
 	_, _ = rand.Read(noise.Body)
 	finish(t, b, first, noise)
 	if again := begin(t, b, random); again.Replay != nil || again.Nonce != first.Nonce {
-		t.Errorf("after a response that is too large to store, Begin returned another nonce or a replay, want the same nonce")
+		t.Errorf("after a response that is too large to store, Begin returned a replay or another nonce, want the same nonce without a replay")
 	}
 }
 

@@ -1,17 +1,17 @@
 // Package idempotency stores the responses to POST requests with an Idempotency-Key, so that a
 // repeated request gets the first response instead of being executed again.
 //
-// A request that takes effect in one commit writes its record and its response in that commit
-// ([Receipt]). The commit is atomic, so no record is needed beforehand.
+// A request that takes effect in one commit writes its record, with the response, in that commit
+// ([Receipt]). The commit is atomic, so the request needs no record before it runs.
 //
-// Any other request opens its record before it acts and closes it with its response
-// ([Firestore.Begin]). A first attempt that died leaves an open record. The next attempt takes this
-// record over, with the same nonce and time. Creates derive their ids from these, so the next
-// attempt creates the same records instead of new ones. For the same reason, it is harmless to take
-// over from an attempt that is only slow.
+// Any other request opens its record before it acts, and closes it with its response
+// ([Firestore.Begin]). If the first attempt dies, its record remains open. The next attempt takes
+// over this record, with the same nonce and time. The ids of created records are derived from
+// these, so the next attempt creates the same records and not new ones. For the same reason, it is
+// harmless to take over from an attempt that is only slow.
 //
-// Records live in Firestore, because Redis may lose its data at any time, and without its record a
-// repeated request would be executed twice.
+// Records are stored in Firestore, because Redis may lose its data at any time, and a repeated
+// request without a record would be executed again.
 package idempotency
 
 import (
@@ -33,16 +33,16 @@ type Record struct {
 	Replay *Response
 
 	r       Request
-	written time.Time // when this attempt last wrote the record; a later write means that another attempt took over
+	written time.Time // this attempt's last write; a later write means that another attempt took over
 }
 
-// Response is a response as sent to the caller. Header contains only the headers of the response
-// itself, without headers of one exchange, such as request id, date or rate limit.
+// Response is a response as sent to the caller. Header omits the headers that belong to a single
+// exchange, such as the request id, the date and the rate limit.
 type Response struct {
 	Status int
 	Header map[string]string
 	Body   []byte
-	// Changed lists the keys under which replicas may have cached the old state. If the first
-	// attempt died, it may not have announced these keys.
+	// Changed lists the keys under which replicas may have cached the old state. A replay announces
+	// them, because the first attempt may have died before it did.
 	Changed []string `json:",omitempty"`
 }

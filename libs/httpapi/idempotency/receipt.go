@@ -13,8 +13,8 @@ import (
 )
 
 // Receipt is the record of a request that takes effect in one commit. That commit also writes the
-// receipt, which costs one write and no read. If two such requests run at the same time, one of
-// them commits, and the other fails because the receipt already exists. See [record.WithReceipt].
+// receipt, which costs one write and no read. If two attempts run at the same time, one of them
+// commits, and the other fails because the receipt already exists. See [record.WithReceipt].
 type Receipt struct {
 	s      *Firestore
 	r      Request
@@ -23,20 +23,20 @@ type Receipt struct {
 	kept   bool
 }
 
-// Repeated is the error of a change that an earlier request has already made.
+// Repeated is the error for a change that an earlier request has already made.
 type Repeated struct {
 	Response // the response to the earlier request
 }
 
 func (*Repeated) Error() string { return "an earlier request has already made this change" }
 
-// Receipt starts a request that takes effect in one commit. answer is called at each commit. It
-// returns nil for a commit that does not belong to the request.
+// Receipt returns the receipt for a request that takes effect in one commit. answer is called at
+// each commit. It must return nil for a commit that is not the request's.
 func (s *Firestore) Receipt(r Request, answer func() *Response) *Receipt {
 	return &Receipt{s: s, r: r, d: s.opened(r), answer: answer}
 }
 
-// Origin returns the origin from which the request's records derive their ids.
+// Origin returns the origin from which the ids of the request's records are derived.
 func (p *Receipt) Origin() identity.Origin { return p.d.origin() }
 
 // Write implements [record.Receipt].
@@ -61,7 +61,7 @@ func (p *Receipt) Found(ctx context.Context, err error) (changed []string, _ err
 	case errors.Is(lookErr, errExpired):
 		return nil, record.ErrAgain
 	case errors.Is(lookErr, firestoredb.ErrNotFound) && err != nil && strings.Contains(err.Error(), p.r.id()):
-		return nil, record.ErrAgain // The error names this receipt, so it existed. Another attempt has removed it in the meantime.
+		return nil, record.ErrAgain // the error names this receipt, so another attempt has removed it since
 	case errors.Is(lookErr, firestoredb.ErrNotFound):
 		return nil, err
 	case lookErr != nil:
@@ -80,7 +80,7 @@ func (p *Receipt) Found(ctx context.Context, err error) (changed []string, _ err
 	return answer.Changed, &Repeated{*answer}
 }
 
-// Keep stores the response of a request that ended without a commit, such as an error response. If
+// Keep stores the response to a request that ended without a commit, such as an error response. If
 // an earlier request has already stored a response, the error is [Repeated].
 func (p *Receipt) Keep(ctx context.Context, answer *Response) error {
 	if p.kept {

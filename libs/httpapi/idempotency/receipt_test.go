@@ -37,7 +37,7 @@ func newShelf(t *testing.T) *shelf {
 	return s
 }
 
-// put executes a request that creates one thing in one commit.
+// put runs a request that creates one thing in one commit.
 func (s *shelf) put(ctx context.Context, r idempotency.Request, name string) (*idempotency.Receipt, error) {
 	return s.do(ctx, r, s.records.Commit, func(tx *record.Tx) error {
 		tx.Create(s.db.Ref("things", name), map[string]any{"name": name})
@@ -74,7 +74,7 @@ func wantRepeated(t *testing.T, err error) {
 	got := repeated.Response
 	got.Changed = nil
 	if d := cmp.Diff(answer, got); d != "" {
-		t.Errorf("answer (-want +got):\n%s", d)
+		t.Errorf("response (-want +got):\n%s", d)
 	}
 }
 
@@ -83,7 +83,7 @@ func TestAReceiptCostsOneWriteAndIsFoundByTheNextTry(t *testing.T) {
 	s := newShelf(t)
 	first := request
 	first.Key = "order-0"
-	if _, err := s.put(t.Context(), first, "0"); err != nil { // also reads the database's identity, so that this read is not counted below
+	if _, err := s.put(t.Context(), first, "0"); err != nil { // reads the database's identity before the count
 		t.Fatal(err)
 	}
 	s.cloud.Firestore.ResetStats()
@@ -93,11 +93,11 @@ func TestAReceiptCostsOneWriteAndIsFoundByTheNextTry(t *testing.T) {
 	if n := s.cloud.Firestore.Stats(); n.Writes != 2 || n.Reads != 0 || n.Calls["Commit"] != 1 {
 		t.Errorf("calls = %+v, want one commit of two documents", n)
 	}
-	s.announced = nil // as if the first attempt had died after its commit
+	s.announced = nil // simulates that the first attempt died after its commit
 	_, err := s.put(t.Context(), request, "b")
 	wantRepeated(t, err)
 	if !slices.Contains(s.announced, "a") {
-		t.Errorf("the second attempt announces %v, want the keys of the first attempt", s.announced)
+		t.Errorf("the second attempt announced %v, want the keys of the first attempt", s.announced)
 	}
 	s.wantThings(t, "0", "a")
 	other := request
@@ -162,8 +162,8 @@ func TestAReceiptEndsAfterADay(t *testing.T) {
 	}
 }
 
-// The second attempt may be rejected because the first attempt took the last place or the requested
-// name.
+// The second attempt may be rejected only because the first one used up the quota or took the
+// requested name.
 func TestARefusalGivesWayToTheFirstAnswer(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
@@ -190,8 +190,8 @@ func TestARefusalGivesWayToTheFirstAnswer(t *testing.T) {
 	s.wantThings(t, "a")
 }
 
-// Between the removal of an expired receipt and the write of the next receipt, an attempt may find
-// no receipt although its commit failed because of one.
+// An attempt whose commit failed because of an expired receipt may find no receipt, if another
+// attempt has removed that receipt and not yet written its own.
 func TestOfManyTriesAtOnceOneReplacesAReceiptThatHasEnded(t *testing.T) {
 	t.Parallel()
 	for name, try := range map[string]func(s *shelf, thing string) error{
@@ -199,7 +199,7 @@ func TestOfManyTriesAtOnceOneReplacesAReceiptThatHasEnded(t *testing.T) {
 			_, err := s.put(t.Context(), request, thing)
 			return err
 		},
-		"refusal": func(s *shelf, _ string) error {
+		"error response": func(s *shelf, _ string) error {
 			return s.Receipt(request, nil).Keep(t.Context(), &idempotency.Response{Status: 404})
 		},
 	} {
@@ -218,11 +218,11 @@ func TestOfManyTriesAtOnceOneReplacesAReceiptThatHasEnded(t *testing.T) {
 					if err == nil {
 						kept++
 					} else if !errors.As(err, new(*idempotency.Repeated)) {
-						t.Errorf("day %d: %v, want the stored response", day, err)
+						t.Errorf("day %d: got %v, want the stored response", day, err)
 					}
 				}
 				if kept != 1 {
-					t.Errorf("day %d: %d responses are stored, want 1", day, kept)
+					t.Errorf("day %d: %d responses were stored, want 1", day, kept)
 				}
 				s.forward(24*time.Hour + time.Second)
 			}

@@ -5,13 +5,13 @@ import (
 	"testing"
 )
 
-// A response that was stored before an upgrade can be replayed afterwards.
+// A response that was stored before an upgrade can be replayed after it.
 func TestTheFormatOfKeptAnswersStays(t *testing.T) {
 	t.Parallel()
 	r := Request{Account: "acc_a", Route: "POST /api/v1/links", Key: "one", Secret: "lk_secret"}
 	id := r.id()
 	if id != "919503764d28b05e4c1cc0c073c92a4c5b3a60d2b2fdd22540a49dc5095078a7" {
-		t.Errorf("id = %s, want the id of an earlier release", id)
+		t.Errorf("id = %s, want the same id as in earlier releases", id)
 	}
 	other := r
 	other.Secret = "another key"
@@ -31,7 +31,7 @@ func TestTheFormatOfKeptAnswersStays(t *testing.T) {
 			t.Errorf("replay of %s = %+v, %v, want a 201 with that body", c.body, answer, err)
 		}
 		if _, err := (&document{Sealed: sealed, Bound: c.bound}).replay(other); (err == nil) == c.bound {
-			t.Errorf("replay of %s with another API key: got %v, want an error only if it is bound", c.body, err)
+			t.Errorf("replay of %s with another API key: got %v, want an error only for a bound response", c.body, err)
 		}
 	}
 }

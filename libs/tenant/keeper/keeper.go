@@ -1,4 +1,4 @@
-// Package keeper stores auth's decisions about accounts in each service with records of accounts.
+// Package keeper stores auth's decisions about accounts in each service that has account records.
 // It has one document for each account, and one loop that erases records.
 //
 //	question                          the one rule
@@ -77,7 +77,7 @@ type Options struct {
 	Resume func(ctx context.Context, accountID string) (waited bool, err error)
 }
 
-// Keeper stores the decisions about accounts. It is safe for concurrent use, also by several
+// Keeper stores the decisions about accounts. It is safe for concurrent use, even by several
 // replicas.
 type Keeper struct {
 	Standings
@@ -180,15 +180,15 @@ func (k *Keeper) Erased(ctx context.Context, accountID string) (bool, error) {
 const (
 	lookEvery = 5 * time.Second
 	// lookIdle is the longest pause while no account is due. The replica that stores a decision
-	// looks immediately. If it is killed before, auth repeats the decision within seconds. If the
-	// account is active again, auth does not repeat it, and the work waits for this pause.
+	// looks immediately. If it is killed before that, auth repeats the decision within seconds. If
+	// the account is active again, auth does not repeat it, and the work waits for this pause.
 	lookIdle = 30 * time.Second
 	accounts = 100 // number of accounts that get a turn in one round
 	// turn is how many pages of one account a round erases, so that a large account does not delay
 	// the erasure of other accounts.
 	turn = 10
 	// watched is how long a deleting account is checked: a replica that was suspended may still
-	// commit a request from before the decision.
+	// commit a request that began before the decision.
 	watched = 24 * time.Hour
 	// resumeEvery is the pause between calls of Resume, which is repeated in case the replica that
 	// runs it is killed. There is at least one repetition, because another replica may still

@@ -110,7 +110,7 @@ func TestALargeErasureDelaysNoOther(t *testing.T) {
 	select {
 	case <-w.wake:
 	default:
-		t.Error("the next turn of the large account is not due immediately")
+		t.Error("the next turn of the large account is later, want it due immediately")
 	}
 }
 
@@ -132,7 +132,7 @@ func TestErasuresThatFailDelayNoOther(t *testing.T) {
 	w.forward(resumeEvery)
 	w.rounds(t, 1)
 	if w.looks["acc_bad7"] != 2 {
-		t.Errorf("a failing erasure was tried %d times, want at least one retry", w.looks["acc_bad7"])
+		t.Errorf("a failing erasure was tried %d times, want 2", w.looks["acc_bad7"])
 	}
 }
 
@@ -158,7 +158,7 @@ func TestAnAccountIsErasedOnceNothingRemains(t *testing.T) {
 	erased(false, "after a late commit")
 	w.set(t, "acc_a", tenant.Deleting, 2)
 	w.rounds(t, 1)
-	erased(true, "after a repeated call of auth")
+	erased(true, "after auth repeats its call")
 }
 
 func TestADeletingAccountIsLookedOverForADay(t *testing.T) {
@@ -191,7 +191,7 @@ func TestWhatWaitedForTheEndOfASuspensionIsLookedFor(t *testing.T) {
 	w.set(t, "acc_a", tenant.Suspended, 2)
 	w.rounds(t, 1)
 	if w.looks["acc_a"] > 0 {
-		t.Error("a suspended account has a turn, want none")
+		t.Error("a suspended account got a turn, want none")
 	}
 	w.set(t, "acc_a", tenant.Active, 3)
 	for range 5 {
@@ -206,6 +206,6 @@ func TestWhatWaitedForTheEndOfASuspensionIsLookedFor(t *testing.T) {
 	w.forward(resumeEvery)
 	w.rounds(t, 1)
 	if w.looks["acc_a"] != 6 {
-		t.Error("the account got another turn without work, want 6 turns")
+		t.Error("the account got a turn after its work was done, want none")
 	}
 }

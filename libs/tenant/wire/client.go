@@ -1,6 +1,5 @@
-// Package wire implements the contract of package [tenant] for calls between auth and a service:
-// with [Client], auth calls a holder in another service, and [Routes] adds the routes to that
-// service.
+// Package wire implements the contract of package [tenant] for calls between auth and a service.
+// auth uses [Client] to call a holder in another service. [Routes] adds the routes to that service.
 package wire
 
 import (
@@ -70,7 +69,7 @@ func (c *Client) Failing(ctx context.Context, after string, limit int) (page ten
 }
 
 // Export implements [tenant.Holder].Export. If the response is cut off, Export returns an error, so
-// an incomplete export is never taken for a complete one.
+// an incomplete export is never mistaken for a complete one.
 func (c *Client) Export(ctx context.Context, accountID string, w io.Writer) error {
 	ask := export{AccountID: accountID}
 	if p := identity.FromContext(ctx); p != nil {

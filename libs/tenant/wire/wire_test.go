@@ -97,7 +97,7 @@ func TestClientReachesTheHolder(t *testing.T) {
 		t.Error(err)
 	}
 	if d := cmp.Diff([]string{"acc_1 suspended 7", "lift tkd_1"}, b.told); d != "" {
-		t.Errorf("calls of the holder (-want +got):\n%s", d)
+		t.Errorf("calls to the holder (-want +got):\n%s", d)
 	}
 }
 
@@ -144,7 +144,7 @@ func TestExportArrivesWholeOrFails(t *testing.T) {
 	}
 }
 
-// The test exports many records (a million with LINKREEL_FULL) and checks the memory from time to
+// The test exports many records (a million with LINKREEL_FULL) and checks memory use from time to
 // time.
 func TestAnExportIsNeverHeldWhole(t *testing.T) { // not parallel, because all tests share the memory
 	lines := 300_000
@@ -184,6 +184,6 @@ func TestAnEmptyExportIsEmpty(t *testing.T) {
 	t.Parallel()
 	var got bytes.Buffer
 	if err := client(t, serve(t, &books{}), "secret").Export(t.Context(), "acc_1", &got); err != nil || got.Len() != 0 {
-		t.Errorf("Export = %q, %v", got.String(), err)
+		t.Errorf("Export = %q, %v, want an empty export", got.String(), err)
 	}
 }

@@ -54,9 +54,9 @@ func New(db *firestoredb.DB, now func() time.Time) *Store {
 // document is a Record in Firestore. DueAt is the time at which the sweeper must process the job:
 // for a queued job its creation or the end of a backoff, for a running job the end of the lease. A
 // final job has no DueAt, unless it is a part. The worker of the parent job deletes the part, but
-// may die before that. So a final part becomes due again and is then collected. This way, one field
-// is sufficient for all queries of the sweeper. Limits and Still are stored with the Go names of
-// their fields.
+// may die before that. Therefore, a final part becomes due again and is then collected. This way,
+// one field is sufficient for all queries of the sweeper. Limits and Still are stored with the Go
+// names of their fields.
 type document struct {
 	AccountID  string            `firestore:"accountId,omitempty"`
 	VideoID    string            `firestore:"videoId"`
@@ -139,7 +139,7 @@ func read(snap firestoredb.Snap) (transcode.Record, error) {
 	return d.record(snap.Ref.ID)
 }
 
-// Claim takes the job for the time lease and returns it with its new fencing token. It returns
+// Claim takes the job for the duration lease and returns it with its new fencing token. It returns
 // ErrHeld during another lease or a backoff, and ErrFinal for a finished job. After MaxTries failed
 // claims, a job fails and is not claimed again, so that a file that kills its worker is not retried
 // forever.
@@ -164,7 +164,7 @@ func (s *Store) claim(ctx context.Context, id, worker string, lease time.Duratio
 		if !mine(d) {
 			return ErrHeld
 		}
-		// Another worker's lease, or a backoff.
+		// Another worker's lease or a backoff has not ended.
 		if now.Before(d.DueAt) {
 			return ErrHeld
 		}
@@ -274,8 +274,8 @@ type Return func(*document)
 // job again.
 func Inspected(d *document) { d.Inspected = true }
 
-// NotBefore prevents claims of the job before the time at. It is for a job for which the worker has
-// no capacity.
+// NotBefore prevents claims of the job before the time at. Use it if the worker has no capacity for
+// the job.
 func NotBefore(at time.Time) Return { return func(d *document) { d.DueAt = at } }
 
 // Delete deletes the job's record. A worker that holds the job loses it.
@@ -289,9 +289,9 @@ type Cursor struct {
 	id string
 }
 
-// dueBuckets is the number of index ranges over which due jobs are spread. Due times rise, so all
-// changes in a range are at its end, where Firestore accepts 500 a second. Each heartbeat of a
-// running job makes two changes.
+// dueBuckets is the number of index ranges over which due jobs are spread. Due times keep
+// increasing, so all changes in a range are at its end, where Firestore accepts 500 a second. Each
+// heartbeat of a running job makes two changes.
 const dueBuckets = 8
 
 var buckets = func() (all []int) {
@@ -311,16 +311,16 @@ func (s *Store) due() firestore.Query {
 	return s.db.Collection(collection).Where("dueBucket", "in", buckets).Where("dueAt", "<=", s.now()).OrderBy("dueAt", firestore.Asc)
 }
 
-// Waiting returns the number of due jobs, and the time since which the oldest has been due. Due
-// jobs are unclaimed queued jobs, and jobs of dead workers.
+// Waiting returns the number of due jobs, and the time when the oldest of them became due. Due jobs
+// are unclaimed queued jobs, and jobs of dead workers.
 func (s *Store) Waiting() func(context.Context) (waiting.Depth, error) {
 	return waiting.Query(s.db, "due jobs", "dueAt", func() []firestore.Query { return []firestore.Query{s.due()} })
 }
 
 // Due returns up to limit due jobs after a cursor, sorted by due time: queued jobs, running jobs
 // with an expired lease, and final parts to be collected. next is the cursor for the next call, or
-// zero at the end. For a record that cannot be decoded, Due also returns an error. It returns the
-// other records anyway.
+// zero at the end. If a record cannot be decoded, Due returns an error as well as the other
+// records.
 func (s *Store) Due(ctx context.Context, after Cursor, limit int) (records []transcode.Record, next Cursor, err error) {
 	q := s.due().OrderBy(firestore.DocumentID, firestore.Asc).Limit(limit)
 	if after != (Cursor{}) {
@@ -384,10 +384,10 @@ func (s *Store) fail(d *document, f transcode.Failure) error {
 	return err
 }
 
-// partKeep is the time between two checks whether a finished part is still needed.
+// partKeep is the time between two checks of whether a finished part is still needed.
 const partKeep = time.Hour
 
-// end excludes a final job from the sweeps. A part remains included, to be collected.
+// end excludes a final job from the sweeps. A part remains included, so that it is collected.
 func (s *Store) end(d *document) {
 	d.DueAt = time.Time{}
 	if d.Parent != "" {

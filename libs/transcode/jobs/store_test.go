@@ -230,13 +230,13 @@ func TestRetryWaitsAndThenGivesUp(t *testing.T) {
 		tok := claim(t, s, j.ID, "w")
 		failed, err := s.Retry(t.Context(), tok, c.Now().Add(time.Minute), transcode.Failure{Code: transcode.Internal, Message: "m"})
 		if err != nil || failed != (try == jobs.MaxTries) {
-			t.Fatalf("Retry %d = %v, %v, want true only for the last", try, failed, err)
+			t.Fatalf("Retry %d = %v, %v, want true only for the last retry", try, failed, err)
 		}
 		if failed {
 			break
 		}
 		if _, err := s.Claim(t.Context(), j.ID, "w", lease); !errors.Is(err, jobs.ErrHeld) {
-			t.Fatalf("Claim during back-off = %v, want ErrHeld", err)
+			t.Fatalf("Claim during backoff = %v, want ErrHeld", err)
 		}
 		c.Move(time.Minute)
 	}
@@ -322,11 +322,11 @@ func TestAJobThatIsPutOffWaitsAndLosesNoTry(t *testing.T) {
 		t.Errorf("postponed record = %+v, want queued, 0 tries", r)
 	}
 	if _, err := s.Claim(t.Context(), j.ID, "w", lease); !errors.Is(err, jobs.ErrHeld) {
-		t.Errorf("Claim before its time = %v, want ErrHeld", err)
+		t.Errorf("Claim before the job's time = %v, want ErrHeld", err)
 	}
 	clock.Move(time.Minute)
 	if _, err := s.Claim(t.Context(), j.ID, "w", lease); err != nil {
-		t.Errorf("Claim at its time = %v, want no error", err)
+		t.Errorf("Claim at the job's time = %v, want no error", err)
 	}
 	if err := s.Nack(t.Context(), token, jobs.NotBefore(clock.Now())); !errors.Is(err, jobs.ErrLost) {
 		t.Errorf("NotBefore without the lease = %v, want ErrLost", err)

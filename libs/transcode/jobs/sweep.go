@@ -8,10 +8,10 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// Sweeper adds due jobs that are missing in the queue: the wake-up was lost, Redis has lost its
-// data, the worker died, or the backoff has ended. Both the workers and the videos service sweep.
-// Without workers, the videos service must do it, because an autoscaler that has scaled to zero
-// checks only the queue's stream.
+// Sweeper adds due jobs that are missing from the queue because the wake-up was lost, Redis has
+// lost its data, the worker died, or the backoff has ended. Both the workers and the videos service
+// sweep. Without workers, the videos service must do it, because an autoscaler that has scaled to
+// zero checks only the queue's stream.
 //
 // A Sweeper must be used by one goroutine only.
 type Sweeper struct {
@@ -35,8 +35,8 @@ const page, pages = 50, 20
 
 // Sweep checks some pages of due jobs. The next Sweep checks the following pages, because the
 // oldest due jobs may be in the queue while a later job is missing. Pages with missing jobs do not
-// count towards pages. Their number depends on the number of lost jobs, not on the number of
-// waiting jobs.
+// count towards pages. The number of such pages depends on the number of lost jobs, not on the
+// number of waiting jobs.
 func (s *Sweeper) Sweep(ctx context.Context) error {
 	for read := 0; ; {
 		due, next, err := s.Jobs.Due(ctx, s.after, page)

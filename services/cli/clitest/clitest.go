@@ -40,7 +40,7 @@ func (w *tap) String() string {
 	return w.b.String()
 }
 
-// TalkOver begins a session over a transport and ends it with the test.
+// TalkOver starts a session over a transport. The session ends with the test.
 func TalkOver(t *testing.T, transport mcp.Transport) *Talk {
 	t.Helper()
 	k := &Talk{t: t, wire: &tap{}}
@@ -70,7 +70,7 @@ func (k *Talk) Call(name string, in Args) *mcp.CallToolResult {
 	p.SetProgressToken(name + "-progress")
 	res, err := k.Session.CallTool(k.t.Context(), p)
 	if err != nil {
-		k.t.Fatalf("the call of %s failed: %v", name, err)
+		k.t.Fatalf("calling %s failed: %v", name, err)
 	}
 	return res
 }

@@ -38,7 +38,7 @@ import (
 
 const token = "0123456789abcdef0123456789abcdef"
 
-// killedEnv makes this test binary take a backup that dies at one of its writes.
+// killedEnv, if set, makes this test binary take a backup and kill itself at one of the writes.
 const killedEnv = "LINKREEL_TEST_KILLED_BACKUP"
 
 func TestMain(m *testing.M) {
@@ -48,8 +48,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// takeAndDie takes a backup of url into the current folder, and kills itself at the write
-// with the number at.
+// takeAndDie backs up url into the current folder and kills this process at write number at.
 func takeAndDie(at, url string) {
 	left, err := strconv.Atoi(at)
 	if err == nil {
@@ -106,7 +105,7 @@ func start(tb testing.TB, dir string) *cloud {
 	return c
 }
 
-// call makes a call of the storage API and returns the body of the response.
+// call calls the storage API and returns the response body.
 func (c *cloud) call(method, path string, body []byte) []byte {
 	req, err := http.NewRequestWithContext(context.Background(), method, c.api+path, bytes.NewReader(body))
 	if err != nil {
@@ -125,7 +124,7 @@ func (c *cloud) call(method, path string, body []byte) []byte {
 	return text
 }
 
-// add writes an object, and then a record that names it.
+// add writes an object and then a record that refers to it.
 func (c *cloud) add(name string, content []byte) {
 	c.call(http.MethodPost, "/upload/storage/v1/b/media/o?uploadType=media&name="+url.QueryEscape(name), content)
 	if _, err := c.db.Collection("videos").Doc(name).Create(context.Background(), map[string]any{"object": name}); err != nil {
@@ -141,7 +140,7 @@ func (c *cloud) remove(name string) {
 	c.call(http.MethodDelete, "/storage/v1/b/media/o/"+url.PathEscape(name), nil)
 }
 
-// names returns the records, after checking that each object has its bytes.
+// names returns the names of the records. It also checks the content of each record's object.
 func (c *cloud) names() map[string]bool {
 	c.tb.Helper()
 	docs, err := c.db.Collection("videos").OrderBy("object", gc.Asc).Documents(context.Background()).GetAll()
@@ -153,13 +152,13 @@ func (c *cloud) names() map[string]bool {
 		found[d.Ref.ID] = true
 		got := c.call(http.MethodGet, "/storage/v1/b/media/o/"+url.PathEscape(d.Ref.ID)+"?alt=media", nil)
 		if !bytes.Equal(got, content(d.Ref.ID)) {
-			c.tb.Errorf("%s has %d other bytes", d.Ref.ID, len(got))
+			c.tb.Errorf("%s has %d bytes of other content", d.Ref.ID, len(got))
 		}
 	}
 	return found
 }
 
-// content is the content of the object with a name: up to 40 KiB.
+// content returns the content of the object with the given name, up to 40 KiB.
 func content(name string) []byte {
 	sum := sha256.Sum256([]byte(name))
 	return bytes.Repeat(sum[:], 1+int(sum[0])*5)
@@ -194,9 +193,9 @@ func restoreTo(tb testing.TB, to, dir string, m *backup.Manifest, ids ...age.Ide
 	})
 }
 
-// TestABackupIsOneStateUnderWrites takes backups while objects and records come and go.
-// Each must have every record that was acknowledged before it began, and the bytes of
-// every record that it has.
+// TestABackupIsOneStateUnderWrites takes backups while objects and records are added and deleted.
+// Each backup must contain every record that was acknowledged before it began, and the object of
+// each of its records.
 func TestABackupIsOneStateUnderWrites(t *testing.T) {
 	t.Parallel()
 	c, dir := start(t, t.TempDir()), t.TempDir()
@@ -238,7 +237,7 @@ func TestABackupIsOneStateUnderWrites(t *testing.T) {
 		}
 		for n := range 4 {
 			if name := fmt.Sprintf("kept-%d", n); found[name] != (n <= i) {
-				t.Errorf("backup %d contains %s: %v, want %v", i, name, found[name], n <= i)
+				t.Errorf("backup %d: contains %s = %v, want %v", i, name, found[name], n <= i)
 			}
 		}
 	}
@@ -255,13 +254,13 @@ func TestARestoredServerContinues(t *testing.T) {
 	again := restore(t, dir, take(t, c.options(dir)))
 	after, err := again.db.Doc("videos/a").Get(t.Context())
 	if err != nil || !after.CreateTime.Equal(before.CreateTime) || !after.UpdateTime.Equal(before.UpdateTime) {
-		t.Errorf("times are %v and %v, want %v and %v (%v)", after.CreateTime, after.UpdateTime, before.CreateTime, before.UpdateTime, err)
+		t.Errorf("the create and update times are %v and %v, want %v and %v (%v)", after.CreateTime, after.UpdateTime, before.CreateTime, before.UpdateTime, err)
 	}
 	if _, err := again.db.Doc("videos/a").Update(t.Context(), []gc.Update{{Path: "x", Value: 1}}, gc.LastUpdateTime(before.UpdateTime)); err != nil {
-		t.Errorf("an update with the version before the restore returned %v, want no error", err)
+		t.Errorf("an update with a precondition from before the restore returned %v, want no error", err)
 	}
 	again.add("b", content("b"))
-	// A restored object is not copied again, because it has the same file.
+	// The next backup must not copy the restored object again, because its file is the same.
 	size := usage(t, filepath.Join(dir, "objects"))
 	m := take(t, again.options(dir))
 	if grown := usage(t, filepath.Join(dir, "objects")) - size; len(m.Objects) != 2 || grown != int64(len(content("b"))) {
@@ -308,16 +307,16 @@ func TestAClockThatJumpedRemovesTwoBackups(t *testing.T) {
 	now = now.AddDate(14, 0, 0)
 	for _, left := range []int{3, 1, 0} {
 		if m := take(t, o); m.Left != left {
-			t.Errorf("%d backups that are too old remain, want %d", m.Left, left)
+			t.Errorf("%d expired backups remain, want %d", m.Left, left)
 		}
 	}
 	if names, err := backup.Names(dir); err != nil || len(names) != 3 {
-		t.Errorf("the backups are %v, %v, want three", names, err)
+		t.Errorf("the backups are %v (error %v), want three", names, err)
 	}
 }
 
-// The test sets the clock forward by 56 years during a backup, as a machine without a battery does
-// when it gets the time from the network.
+// The test sets the clock forward by 56 years during a backup, as happens when a machine without a
+// clock battery gets the time from the network.
 func TestAClockThatJumpsDuringABackupKeepsIt(t *testing.T) {
 	t.Parallel()
 	c, dir := start(t, t.TempDir()), t.TempDir()
@@ -327,7 +326,7 @@ func TestAClockThatJumpsDuringABackupKeepsIt(t *testing.T) {
 	o.Now = func() time.Time { at := now; now = at.AddDate(56, 0, 0); return at }
 	m := take(t, o)
 	if err := backup.Verify(t.Context(), dir, m, nil, nil); err != nil {
-		t.Errorf("the backup %s that was just made cannot be restored: %v", m.Name, err)
+		t.Errorf("the new backup %s cannot be restored: %v", m.Name, err)
 	}
 }
 
@@ -351,7 +350,7 @@ func TestOnlyFilesOfBackupsAreRemoved(t *testing.T) {
 	take(t, o)
 	for _, name := range theirs {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-			t.Errorf("a file of somebody else is missing: %v", err)
+			t.Errorf("a file that belongs to no backup is missing: %v", err)
 		}
 	}
 	for _, name := range ours {
@@ -376,7 +375,7 @@ func TestAnObjectThatWasCutOffIsCopiedAgain(t *testing.T) {
 	}
 }
 
-// usage returns the size of the files in a folder, and checks their modes.
+// usage returns the total size of the files in a folder and checks their modes.
 func usage(tb testing.TB, dir string) (n int64) {
 	tb.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -401,9 +400,9 @@ func usage(tb testing.TB, dir string) (n int64) {
 	return n
 }
 
-// The test kills a backup at each of its writes. The last complete backup must remain, and the next
-// attempt must continue.
-func TestAKilledBackupIsNoBackup(t *testing.T) { // not parallel: a process that is just starting briefly holds the locks of other tests
+// The test kills a backup at each of its writes. The last complete backup must be kept, and a later
+// attempt must succeed.
+func TestAKilledBackupIsNoBackup(t *testing.T) { // not parallel: a starting process briefly inherits the locks of other tests
 	c, dir := start(t, t.TempDir()), t.TempDir()
 	for i := range 6 {
 		c.add(fmt.Sprintf("o%d", i), content(fmt.Sprintf("o%d", i)))
@@ -425,7 +424,7 @@ func TestAKilledBackupIsNoBackup(t *testing.T) { // not parallel: a process that
 			break
 		}
 		if kills > 100 || cmd.ProcessState.ExitCode() != -1 || len(names) != 1 || names[0] != first.Name {
-			t.Fatalf("after kill %d, the error is %v and the backups are %v, want a kill and only %s: %s", kills, err, names, first.Name, out)
+			t.Fatalf("after kill %d, the error is %v and the backups are %v, want a killed process and only %s: %s", kills, err, names, first.Name, out)
 		}
 		if err := backup.Verify(t.Context(), dir, first, nil, nil); err != nil {
 			t.Fatalf("after kill %d, Verify of the first backup = %v, want no error", kills, err)
@@ -461,7 +460,7 @@ func TestAFullDiskLeavesTheEarlierBackups(t *testing.T) {
 		}
 		names, err := backup.Names(dir)
 		if err != nil || len(names) != 1 {
-			t.Fatalf("after write %d failed, the backups are %v, %v, want one", at, names, err)
+			t.Fatalf("after write %d failed, the backups are %v (error %v), want one", at, names, err)
 		}
 	}
 	if err := backup.Verify(t.Context(), dir, first, nil, nil); err != nil {
@@ -504,7 +503,7 @@ func TestDamageStopsARestore(t *testing.T) {
 				t.Errorf("%s %s: the restore returned %v, want an error about damage", name, what, err)
 			}
 			if read != nil {
-				if _, err := firestore.Open(firestore.Options{Path: filepath.Join(to, "firestore.db")}); err == nil || !strings.Contains(err.Error(), "did not end") {
+				if _, err := firestore.Open(firestore.Options{Path: filepath.Join(to, "firestore.db")}); err == nil || !strings.Contains(err.Error(), "incomplete restore") {
 					t.Errorf("%s %s: Open of an incomplete restore = %v, want an error", name, what, err)
 				}
 			}
@@ -564,10 +563,10 @@ func TestDamagedObjectsAreLeftOut(t *testing.T) {
 	}
 	var list struct{ Items []struct{ Name string } }
 	if err := json.Unmarshal(r.call(http.MethodGet, "/storage/v1/b/media/o", nil), &list); err != nil || len(list.Items) != 1 {
-		t.Errorf("the restored bucket lists %v, %v, want one object", list.Items, err)
+		t.Errorf("the restored bucket lists %v (error %v), want one object", list.Items, err)
 	}
 	if files, err := os.ReadDir(filepath.Join(to, "objects", "data")); err != nil || len(files) != 1 {
-		t.Errorf("the restore created the files %v, %v, want one", files, err)
+		t.Errorf("the restore created the files %v (error %v), want one", files, err)
 	}
 	// The next backup copies missing objects again under their old names, which repairs the older backup.
 	for _, f := range m.Objects {
@@ -585,7 +584,7 @@ func TestDamagedObjectsAreLeftOut(t *testing.T) {
 	}
 }
 
-// A restore that cannot write must fail and not leave out intact objects.
+// A restore that cannot write must fail. It must not leave out intact objects.
 func TestAFullDiskIsNoDamage(t *testing.T) {
 	t.Parallel()
 	c, dir, to := start(t, t.TempDir()), t.TempDir(), t.TempDir()
@@ -597,7 +596,7 @@ func TestAFullDiskIsNoDamage(t *testing.T) {
 	}
 	err := backup.Restore(t.Context(), dir, m, nil, backup.Target{
 		Records: filepath.Join(to, "firestore.db"), Objects: storage.Options{Dir: filepath.Join(to, "objects")},
-		Damaged: func(d backup.Damage) { t.Errorf("%s was left out (%v), want no damage", d.Object, d.Err) },
+		Damaged: func(d backup.Damage) { t.Errorf("%s was left out (%v), want no object left out", d.Object, d.Err) },
 	})
 	if err == nil {
 		t.Error("Restore succeeded, want an error")
@@ -632,7 +631,7 @@ func TestAnEncryptedBackupNeedsItsIdentity(t *testing.T) {
 	for _, f := range append([]backup.File{{Name: filepath.Join("..", m.Name, m.Records.Name)}, {Name: filepath.Join("..", m.Name, m.Index.Name)}}, m.Objects...) {
 		text, err := os.ReadFile(filepath.Join(dir, "objects", f.Name))
 		if err != nil || !bytes.HasPrefix(text, []byte("age-encryption.org/v1")) || bytes.Contains(text, content("secret-name")[:64]) {
-			t.Errorf("%s is not encrypted (error %v), want it encrypted", f.Name, err)
+			t.Errorf("%s is not encrypted (error %v), want an encrypted file", f.Name, err)
 		}
 	}
 	for name, ids := range map[string][]age.Identity{"no identity": nil, "another identity": {other}} {
@@ -659,7 +658,7 @@ func identity(tb testing.TB) *age.X25519Identity {
 	return id
 }
 
-// A manifest that somebody else wrote may name any file and its checksum.
+// A forged manifest can name any file together with its correct checksum.
 func TestAManifestNamesOnlyFilesOfItsBackup(t *testing.T) {
 	t.Parallel()
 	c, dir := start(t, t.TempDir()), t.TempDir()
@@ -669,7 +668,7 @@ func TestAManifestNamesOnlyFilesOfItsBackup(t *testing.T) {
 	}
 	m.Index.Name = "../elsewhere"
 	if err := restoreTo(t, t.TempDir(), dir, m); err == nil || !strings.Contains(err.Error(), `"../elsewhere"`) {
-		t.Errorf("a restore of a manifest with a file outside of its backup returned %v, want an error with the file's name", err)
+		t.Errorf("restoring a manifest that names a file outside its backup returned %v, want an error with the file's name", err)
 	}
 }
 
@@ -718,7 +717,7 @@ func TestASourceNeedsItsToken(t *testing.T) {
 		t.Errorf("Take with a wrong token = %v, want a 401", err)
 	}
 	if names, err := backup.Names(o.Dir); err != nil || len(names) != 0 {
-		t.Errorf("the backups are %v, %v, want none", names, err)
+		t.Errorf("the backups are %v (error %v), want none", names, err)
 	}
 }
 
@@ -753,7 +752,7 @@ func TestABackupThatTheServerBreaksOffFails(t *testing.T) {
 		}
 	}
 	if names, err := backup.Names(dir); err != nil || len(names) != 0 {
-		t.Errorf("the backups are %v, %v, want none", names, err)
+		t.Errorf("the backups are %v (error %v), want none", names, err)
 	}
 }
 
@@ -767,7 +766,7 @@ func mustPost(tb testing.TB, address string) *http.Request {
 	return req
 }
 
-// The clock of the machine is behind the restored records.
+// The machine's clock is behind the times of the restored records.
 func TestANewServerCommitsAfterTheRestoredState(t *testing.T) {
 	t.Parallel()
 	future := time.Now().Add(time.Hour)
@@ -800,8 +799,8 @@ func TestANewServerCommitsAfterTheRestoredState(t *testing.T) {
 	}
 }
 
-// The test makes one backup while the clock is years ahead, and others after the clock was corrected.
-// While any manifest is damaged, nobody can tell which backup is the newest.
+// The test makes one backup while the clock is years ahead, and others after the clock is
+// corrected. While any manifest is damaged, the newest backup is unknown.
 func TestTheNewestBackupIsTheOneMadeLast(t *testing.T) {
 	t.Parallel()
 	c, dir := start(t, t.TempDir()), t.TempDir()
@@ -816,7 +815,7 @@ func TestTheNewestBackupIsTheOneMadeLast(t *testing.T) {
 	at(14, 0)
 	last := at(0, 1)
 	if m, err := backup.Read(dir, ""); err != nil || m.Name != last.Name || m.Order != 3 {
-		t.Errorf("the newest backup is %+v, %v; want %s", m, err, last.Name)
+		t.Errorf("the newest backup is %+v (error %v), want %s", m, err, last.Name)
 	}
 	if err := os.Truncate(filepath.Join(dir, last.Name, "manifest.json"), 10); err != nil {
 		t.Fatal(err)
@@ -826,7 +825,7 @@ func TestTheNewestBackupIsTheOneMadeLast(t *testing.T) {
 	}
 	next := at(0, 2)
 	if next.Order != 3 {
-		t.Errorf("the next backup has the order %d, want 3", next.Order)
+		t.Errorf("the next backup has order %d, want 3", next.Order)
 	}
 	if m, err := backup.Read(dir, ""); err == nil || !strings.Contains(err.Error(), last.Name) || !strings.Contains(err.Error(), next.Name+": to choose it, name it with --backup") {
 		t.Errorf("with an earlier damaged manifest, Read = %v, %v, want an error with both names", m, err)
@@ -835,6 +834,6 @@ func TestTheNewestBackupIsTheOneMadeLast(t *testing.T) {
 		t.Fatal(err)
 	}
 	if m, err := backup.Read(dir, ""); err != nil || m.Name != next.Name {
-		t.Errorf("the newest backup is %+v, %v; want %s", m, err, next.Name)
+		t.Errorf("the newest backup is %+v (error %v), want %s", m, err, next.Name)
 	}
 }

@@ -3,14 +3,13 @@
 //
 // # What it promises
 //
-//   - A backup is a consistent snapshot: all records and all objects as of one moment. It
-//     contains every write that was acknowledged before it started. Writes continue while it
-//     runs.
+//   - A backup is a consistent snapshot of all records and all objects at one moment. It contains
+//     every write that was acknowledged before it started. Writes continue while a backup runs.
 //   - The bytes of an object are copied once. Later backups in the same folder only refer to
 //     them.
 //   - A backup appears in the folder only when it is complete. If it is killed or the disk is
 //     full, the earlier backups are unaffected, and the next attempt reuses the bytes that were
-//     copied.
+//     already copied.
 //   - Every file has a checksum, and a restore checks all of them. A restore that fails or is
 //     killed leaves a folder that no server opens.
 //   - A backup contains no keys. [Manifest.Keys] names the keys that open its sealed values.
@@ -21,8 +20,8 @@
 //	lock                                 held by a running backup
 //	objects/ID.SHA256[.age-RECIPIENT]    the bytes of an object
 //	2026-11-26T02-30-00Z/                one backup; its name ends in .part until it is complete
-//	  records.gz[.age]                   documents, each preceded by its length
-//	  index.gz[.age]                     the index of objects, one line of JSON each
+//	  records.gz[.age]                   the documents, each preceded by its length
+//	  index.gz[.age]                     the index of the objects, with one JSON value per line
 //	  manifest.json                      see [Manifest]
 //	  SHA256SUMS                         for sha256sum -c
 //

@@ -2,7 +2,7 @@ package backup
 
 import "os"
 
-// WithWrite returns options whose files are written by write.
+// WithWrite returns a copy of the options that writes files with write.
 func (o Options) WithWrite(write func(*os.File, []byte) (int, error)) Options {
 	o.write = write
 	return o

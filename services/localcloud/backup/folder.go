@@ -39,29 +39,31 @@ type Manifest struct {
 	// Order is higher than that of every earlier backup in the folder. Names come from a clock
 	// that may be wrong, so they do not tell which backup is the newest.
 	Order int64 `json:"order,omitempty"`
-	// At is the time of the newest record in it.
+	// At is the time of the newest record in the backup.
 	At time.Time `json:"at"`
-	// Recipient is the age recipient that everything else is encrypted to. "" means none.
+	// Recipient is the age recipient to which the other files are encrypted. "" means no
+	// encryption.
 	Recipient string `json:"recipient,omitempty"`
 	Documents int64  `json:"documents"`
 	Records   File   `json:"records"`
 	Index     File   `json:"index"`
 	Objects   []File `json:"objects"` // in the folder objects
 	// Keys are the ids of the keys that sealed values in the records, by [Sealed.Keys]. A
-	// restored server needs these keys. They are not in the backup.
+	// restored server needs these keys. The backup does not contain them.
 	Keys map[string][]string `json:"keys,omitempty"`
-	// Left is the number of backups that were too old but not yet removed when [Take] made this one.
+	// Left is the number of expired backups that [Take] did not yet remove when it made this
+	// backup.
 	Left int `json:"-"`
 }
 
-// File is a file of a backup, as it is on the disk.
+// File describes a file of a backup as stored on disk.
 type File struct {
 	Name   string `json:"name"`
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256"` // in hex
 }
 
-// Bytes returns the size of all objects of the backup, in bytes.
+// Bytes returns the total size of the backup's objects.
 func (m *Manifest) Bytes() (n int64) {
 	for _, f := range m.Objects {
 		n += f.Bytes
@@ -69,11 +71,11 @@ func (m *Manifest) Bytes() (n int64) {
 	return n
 }
 
-// folder holds backups.
+// folder is an open and locked folder of backups.
 type folder struct {
 	path  string
 	to    age.Recipient // nil for no encryption
-	tag   string        // ends the names of files: .age-RECIPIENT, or "" without encryption
+	tag   string        // suffix of file names: .age-RECIPIENT, or "" without encryption
 	write func(*os.File, []byte) (int, error)
 	lock  *os.File
 }
@@ -90,11 +92,11 @@ func openFolder(path, recipient string) (*folder, error) {
 		f.to, f.tag = to, ".age-"+hex.EncodeToString(sum[:4])
 	}
 	if err := os.MkdirAll(filepath.Join(path, objectsDir), 0o700); err != nil {
-		return nil, fmt.Errorf("create the folder of backups: %w", err)
+		return nil, fmt.Errorf("create the backup folder: %w", err)
 	}
 	lock, err := os.OpenFile(filepath.Join(path, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("lock the folder of backups: %w", err)
+		return nil, fmt.Errorf("lock the backup folder: %w", err)
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s (is another backup running?): %w", path, err), lock.Close())
@@ -106,7 +108,7 @@ func openFolder(path, recipient string) (*folder, error) {
 func (f *folder) close() { _ = f.lock.Close() }
 
 // store writes r to a new file, encrypts it if the folder is encrypted, and makes it durable. name
-// returns the file's name for its checksum.
+// returns the file's name, given its checksum.
 func (f *folder) store(dir string, r io.Reader, name func(sha string) string) (File, error) {
 	file, err := os.CreateTemp(dir, newFile+"*") // with mode 0600
 	if err != nil {
@@ -121,7 +123,7 @@ func (f *folder) store(dir string, r io.Reader, name func(sha string) string) (F
 		err = os.Rename(file.Name(), filepath.Join(dir, got.Name))
 	}
 	if err != nil {
-		_ = os.Remove(file.Name()) // the error below is the useful one
+		_ = os.Remove(file.Name()) // the error below is more useful
 		return File{}, err
 	}
 	return got, nil
@@ -160,9 +162,9 @@ func (s *summed) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// objects returns the completely copied objects, by id. They need not belong to a backup, because a
-// killed backup leaves some. Objects that have been truncated since are not complete. newest is the
-// highest order of a backup.
+// objects returns the completely copied objects, by id. Some may belong to no backup, because a
+// killed backup leaves its objects behind. Objects that were truncated later are omitted. newest is
+// the highest order of any backup.
 func (f *folder) objects() (found map[string]File, newest int64, err error) {
 	entries, err := os.ReadDir(filepath.Join(f.path, objectsDir))
 	if err != nil {
@@ -194,8 +196,8 @@ func (f *folder) objects() (found map[string]File, newest int64, err error) {
 	return found, newest, nil
 }
 
-// sizes returns the sizes of objects by name according to the backups' lists, and the highest order
-// of a backup.
+// sizes returns the sizes of the objects, by name, as listed in the manifests, and the highest
+// order of any backup.
 func (f *folder) sizes() (sizes map[string]int64, newest int64, err error) {
 	names, err := Names(f.path)
 	if err != nil {
@@ -205,7 +207,7 @@ func (f *folder) sizes() (sizes map[string]int64, newest int64, err error) {
 	for _, name := range names {
 		m, err := Read(f.path, name)
 		if err != nil {
-			continue // a damaged list must not stop a new backup
+			continue // a damaged manifest must not prevent a new backup
 		}
 		newest = max(newest, m.Order)
 		for _, o := range m.Objects {
@@ -215,7 +217,8 @@ func (f *folder) sizes() (sizes map[string]int64, newest int64, err error) {
 	return sizes, newest, nil
 }
 
-// The names that this package uses. Files with other names belong to somebody else.
+// isIncomplete, isNew and object match the names of this package's own files. Files with other
+// names are never removed.
 func isIncomplete(name string) bool {
 	at, ok := strings.CutSuffix(name, incomplete)
 	_, err := time.Parse(nameForm, at)
@@ -224,10 +227,11 @@ func isIncomplete(name string) bool {
 
 func isNew(name string) bool { return strings.HasPrefix(name, newFile) }
 
-// object is ID.SHA256, and the tag of a recipient if it is encrypted.
+// object matches ID.SHA256, followed by the recipient's tag if the object is encrypted.
 var object = regexp.MustCompile(`^[0-9a-f]{32}\.[0-9a-f]{64}(\.age-[0-9a-f]{8})?$`)
 
-// begin creates the folder of a new backup and removes the remains of killed ones.
+// begin creates the folder of a new backup and removes the folders and files that killed backups
+// left behind.
 func (f *folder) begin(name string) (dir string, err error) {
 	for sub, ours := range map[string]func(string) bool{"": isIncomplete, objectsDir: isNew} {
 		entries, err := os.ReadDir(filepath.Join(f.path, sub))
@@ -273,7 +277,8 @@ func (f *folder) complete(dir string, m *Manifest) error {
 	return syncDir(f.path)
 }
 
-// plain is the folder without encryption, for the manifest, which says how to open the rest.
+// plain returns the folder without encryption. The manifest is written this way, because it says
+// how to decrypt the other files.
 func (f *folder) plain() *folder { return &folder{path: f.path, write: f.write} }
 
 func syncDir(path string) error {
@@ -288,7 +293,7 @@ func syncDir(path string) error {
 func Names(path string) (names []string, err error) {
 	entries, err := os.ReadDir(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the folder of backups: %w", err)
+		return nil, fmt.Errorf("read the backup folder: %w", err)
 	}
 	for _, e := range entries {
 		if _, err := time.Parse(nameForm, e.Name()); err == nil && e.IsDir() {
@@ -299,9 +304,9 @@ func Names(path string) (names []string, err error) {
 	return names, nil
 }
 
-// Newest returns the name of the backup that was made last in a folder. It fails if it cannot read
-// any one of the manifests, because the order of that backup is then unknown. The name does not help,
-// because the clock may have been wrong.
+// Newest returns the name of the backup that was made last in a folder. It fails if any manifest is
+// unreadable, because the order of that backup is then unknown. The backup's name cannot replace
+// the order, because the clock may have been wrong.
 func Newest(path string) (string, error) {
 	names, err := Names(path)
 	if err != nil {
@@ -314,7 +319,7 @@ func Newest(path string) (string, error) {
 		switch {
 		case err != nil:
 			unknown = errors.Join(unknown, err)
-		case m.Order >= order: // backups of earlier versions have no order but that of their names
+		case m.Order >= order: // backups of earlier versions have only the order of their names
 			newest, order = name, m.Order
 		}
 	}
@@ -325,7 +330,7 @@ func Newest(path string) (string, error) {
 		return "", fmt.Errorf("%w. An unreadable backup may be the newest one. The newest readable backup is %s: "+
 			"to choose it, name it with --backup (restore.backup in the chart)", unknown, newest)
 	case newest == "":
-		return "", fmt.Errorf("%s holds no complete backup", path)
+		return "", fmt.Errorf("%s contains no complete backup", path)
 	}
 	return newest, nil
 }
@@ -364,14 +369,14 @@ func Read(path, name string) (*Manifest, error) {
 	return m, nil
 }
 
-// removedAtOnce bounds how many old backups a new one removes. A clock that is years ahead looks
-// the same as a folder that got no backups for years. With this bound, such a clock removes two
-// backups per night, and people have time to notice.
+// removedAtOnce bounds how many old backups a new one removes. A clock that is years ahead cannot
+// be distinguished from a folder that received no backups for years. With this bound, a wrong clock
+// removes only two backups per night, so an operator has time to notice.
 const removedAtOnce = 2
 
-// prune removes the oldest of the backups that started before a time, and the objects that no
-// backup refers to. It returns how many such backups are left. It keeps the backup that was just
-// made, which looks too old if the clock was set forward meanwhile.
+// prune removes the oldest backups that started before a given time, and the objects that no backup
+// refers to. It returns the number of expired backups that remain. It keeps the backup that was
+// just made, which looks too old if the clock was set forward during the backup.
 func (f *folder) prune(made string, before time.Time) (left int, err error) {
 	names, err := Names(f.path)
 	if err != nil {
@@ -382,7 +387,7 @@ func (f *folder) prune(made string, before time.Time) (left int, err error) {
 		old := name != made && name < before.UTC().Format(nameForm)
 		if old && removed < removedAtOnce {
 			removed++
-			// Without its name first: one that is removed by half must not look like a backup.
+			// Rename it first: a partly removed backup must not look complete.
 			gone := filepath.Join(f.path, name+incomplete)
 			if err := errors.Join(os.Rename(filepath.Join(f.path, name), gone), os.RemoveAll(gone)); err != nil {
 				return 0, err
@@ -394,7 +399,7 @@ func (f *folder) prune(made string, before time.Time) (left int, err error) {
 		}
 		m, err := Read(f.path, name)
 		if err != nil {
-			return 0, err // do not guess which objects it needs
+			return 0, err // the objects that it needs are unknown
 		}
 		for _, o := range m.Objects {
 			used[o.Name] = true

@@ -28,10 +28,10 @@ type Target struct {
 	Objects storage.Options    // only Dir and ObjectsDir are used
 	// Edit may change a document before it is restored, or leave it out by returning false.
 	Edit func(*pb.Document) bool
-	// Finish is called when everything has been written, before a server may open it. It may
-	// change the records. It may be nil.
+	// Finish, if not nil, is called after everything has been written and before a server can open
+	// the target. It may change the records.
 	Finish func(context.Context, *firestore.Server) error
-	// Token is the token of the server that Finish gets.
+	// Token is the token of the server that is passed to Finish.
 	Token string
 	// Damaged is called for each object whose bytes in the backup are damaged. The object is left
 	// out. If Damaged is nil, such an object stops the restore.
@@ -45,7 +45,7 @@ type Damage struct {
 }
 
 // errDamaged means that a file of a backup is missing, or that its bytes were read and differ from
-// those that were written. A read that fails is not damage, because a retry may succeed.
+// those that were written. A failed read does not count as damage, because a retry may succeed.
 var errDamaged = errors.New("damaged")
 
 // Restore writes a backup to a target. No server opens the target before everything has been
@@ -92,9 +92,9 @@ func Restore(ctx context.Context, dir string, m *Manifest, identities []age.Iden
 	return records.EndRestore()
 }
 
-// Verify reads a whole backup and checks it in the same way as Restore, but writes nothing. It calls
-// damaged, which may be nil, for each damaged object and continues. If there was any, it fails at the
-// end.
+// Verify reads a whole backup and checks it in the same way as Restore, but writes nothing. It
+// calls damaged, which may be nil, for each damaged object and continues. If any object is damaged,
+// Verify returns an error at the end.
 func Verify(ctx context.Context, dir string, m *Manifest, identities []age.Identity, damaged func(Damage)) error {
 	in, lost := reader{dir, m, identities}, 0
 	var first error
@@ -147,11 +147,11 @@ func (in reader) open(path string, want File, read func(io.Reader) error) error 
 	if err != nil {
 		return fmt.Errorf("read the backup %s: %w", in.m.Name, err)
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // opened only for reading
 	raw := &summedReader{r: bufio.NewReaderSize(f, 256<<10), sum: sha256.New()}
 	failed := in.plain(raw, read)
-	_, _ = io.Copy(io.Discard, raw) // raw keeps the error
-	// Report errors of the disk first, and then damage, because they explain any other failure.
+	_, _ = io.Copy(io.Discard, raw) // raw records the error
+	// Report disk errors first and then damage, because these explain any other failure.
 	if raw.err != nil {
 		return fmt.Errorf("read the backup %s: %w. The file may be intact, so run the command again. "+
 			"If the disk can never read it, move the file away; then it counts as damaged", in.m.Name, raw.err)
@@ -165,12 +165,12 @@ func (in reader) open(path string, want File, read func(io.Reader) error) error 
 	return nil
 }
 
-// summedReader is a file that computes the checksum of what has been read. After an error it stops
-// reading, because the next read could skip bytes.
+// summedReader reads a file and computes the checksum of the bytes read so far. After an error it
+// stops reading, because the next read could skip bytes.
 type summedReader struct {
 	r   io.Reader
 	sum hash.Hash
-	err error // of the disk
+	err error // disk error
 }
 
 func (s *summedReader) Read(p []byte) (int, error) {
@@ -191,7 +191,7 @@ func (in reader) plain(raw io.Reader, read func(io.Reader) error) error {
 		return read(raw)
 	}
 	if len(in.identities) == 0 {
-		return fmt.Errorf("it is encrypted for %s; give the identity of this recipient (--identity)", in.m.Recipient)
+		return fmt.Errorf("it is encrypted for %s; pass the identity of this recipient with --identity", in.m.Recipient)
 	}
 	plain, err := age.Decrypt(raw, in.identities...)
 	if err != nil {
@@ -200,11 +200,11 @@ func (in reader) plain(raw io.Reader, read func(io.Reader) error) error {
 	return read(plain)
 }
 
-// entriesAtOnce is how many entries of the index a restore commits together.
+// entriesAtOnce is the number of index entries that a restore commits together.
 const entriesAtOnce = 1000
 
-// objects passes on the index and then the bytes of every object in it. If leaveOut is not nil,
-// objects calls it for each object with damaged bytes.
+// objects passes the index to entries and then the bytes of each object to write. If leaveOut is
+// not nil, objects calls it for each object with damaged bytes.
 func (in reader) objects(
 	ctx context.Context, entries func([]storage.Entry) error, write func(storage.Blob, io.Reader) error, leaveOut func(storage.Blob, error) error,
 ) error {
@@ -242,7 +242,8 @@ func (in reader) objects(
 	return nil
 }
 
-// readEntries passes on the entries of an index in groups, and returns the objects' bytes.
+// readEntries passes the entries of an index to pass, in groups, and returns the blobs of the
+// objects.
 func readEntries(r *bufio.Reader, pass func([]storage.Entry) error) (blobs []storage.Blob, err error) {
 	var group []storage.Entry
 	err = eachEntry(r, func(e storage.Entry) error {

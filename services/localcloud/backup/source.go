@@ -25,8 +25,8 @@ import (
 // receiver does not have, and end. Without end, the message is incomplete.
 const (
 	partHeader = "Part"
-	atHeader   = "At"   // of records: the time of the state
-	blobHeader = "Blob" // of blob: its id
+	atHeader   = "At"   // on the records part: the time of the state
+	blobHeader = "Blob" // on a blob part: the id of the blob
 
 	partRecords = "records"
 	partIndex   = "index"
@@ -34,19 +34,21 @@ const (
 	partEnd     = "end"
 )
 
-// maxHave bounds the list of the receiver's objects, in bytes. It is enough for two million.
+// maxHave bounds the list of the receiver's objects, in bytes. It is enough for two million
+// objects.
 const maxHave = 64 << 20
 
-// stalled is how long a receiver may read nothing before its request is aborted. Otherwise a hanging
-// receiver would keep deleted bytes on the disk forever.
+// stalled is how long a receiver may go without reading before its request is aborted. Without this
+// limit, a hanging receiver would keep deleted bytes on the disk forever.
 const stalled = 2 * time.Minute
 
 // Source is a running local cloud.
 type Source struct {
 	Records *firestore.Server
 	Objects *storage.Server
-	Tokens  guard.Tokens // that callers must send
-	// Stop aborts running requests when it is done, so that they do not delay the server's shutdown.
+	Tokens  guard.Tokens // required from callers
+	// Running requests are aborted when Stop is done, so that they do not delay the server's
+	// shutdown.
 	Stop context.Context
 }
 
@@ -76,15 +78,16 @@ func (s *Source) Handler() http.Handler {
 		out := &patient{ctx, w, http.NewResponseController(w)}
 		m := multipart.NewWriter(out)
 		w.Header().Set("Content-Type", m.FormDataContentType())
-		w.Header().Set("Connection", "close") // the last write's time limit must not outlive the response
+		w.Header().Set("Connection", "close") // otherwise the last write's deadline would outlive the response
 		if err := s.send(ctx, m, have); err != nil {
 			slog.WarnContext(ctx, "sending a backup failed", "error", err)
-			panic(http.ErrAbortHandler) // the receiver must not take what it has for the whole
+			panic(http.ErrAbortHandler) // the receiver must not mistake a partial backup for a complete one
 		}
 	})
 }
 
-// patient is a response that waits for a slow receiver, but not for one that has gone.
+// patient is a response writer that waits for a slow receiver, but not for one that stopped
+// reading.
 type patient struct {
 	ctx  context.Context
 	w    io.Writer
@@ -95,7 +98,7 @@ func (p *patient) Write(b []byte) (int, error) {
 	if err := p.ctx.Err(); err != nil {
 		return 0, err
 	}
-	_ = p.conn.SetWriteDeadline(time.Now().Add(stalled)) // a test's response has none
+	_ = p.conn.SetWriteDeadline(time.Now().Add(stalled)) // fails in tests, where the response has no deadline
 	return p.w.Write(b)
 }
 
@@ -119,11 +122,11 @@ func (s *Source) send(ctx context.Context, m *multipart.Writer, have map[string]
 		return err
 	}
 	defer objects.Close()
-	defer func() { _ = records.Close() }() // it was only read
+	defer func() { _ = records.Close() }() // opened only for reading
 	if err := sendRecords(ctx, m, records); err != nil {
 		return fmt.Errorf("send records: %w", err)
 	}
-	_ = records.Close() // before the bytes, which may take hours
+	_ = records.Close() // close it before sending the bytes, which may take hours
 	blobs, err := sendIndex(m, objects, have)
 	if err != nil {
 		return fmt.Errorf("send the index of objects: %w", err)
@@ -179,7 +182,7 @@ func sendBlob(m *multipart.Writer, sn *storage.Snapshot, b storage.Blob) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // opened only for reading
 	part, err := m.CreatePart(textproto.MIMEHeader{partHeader: {partBlob}, blobHeader: {b.ID}})
 	if err != nil {
 		return err
@@ -190,7 +193,7 @@ func sendBlob(m *multipart.Writer, sn *storage.Snapshot, b storage.Blob) error {
 
 // packed compresses what fill writes.
 func packed(w io.Writer, fill func(io.Writer) error) error {
-	z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is valid
+	z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // cannot fail, because the level is valid
 	buf := bufio.NewWriterSize(z, 64<<10)
 	if err := fill(buf); err != nil {
 		return err

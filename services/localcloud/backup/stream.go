@@ -16,9 +16,9 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// Copier is a program that copies a source elsewhere. Its functions are called in this order:
-// Record for each document, Entry for each entry of the index, and Blob for each object whose
-// bytes the program does not have.
+// Copier receives the contents of a source. Its functions are called in this order: Record for each
+// document, Entry for each entry of the index, and Blob for each object whose bytes the receiver
+// does not have.
 type Copier struct {
 	Record func(*pb.Document) error
 	Entry  func(storage.Entry) error
@@ -26,14 +26,14 @@ type Copier struct {
 	Blob func(id string, bytes io.Reader) error
 }
 
-// Copy passes a consistent snapshot of a source to c. have are the ids of the objects whose bytes c
-// already has. If Copy fails, c has not received everything.
+// Copy passes a consistent snapshot of a source to c. have contains the ids of the objects whose
+// bytes c already has. If Copy fails, c has not received everything.
 func Copy(ctx context.Context, url, token string, have []string, c Copier) error {
 	s, err := connect(ctx, url, token, have)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = s.body.Close() }() // it was only read
+	defer func() { _ = s.body.Close() }() // opened only for reading
 	return s.each(func(kind string, part *multipart.Part) error {
 		switch kind {
 		case partRecords:
@@ -63,7 +63,7 @@ func connect(ctx context.Context, url, token string, have []string) (*stream, er
 		return nil, fmt.Errorf("reach the running server: %w", err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // the status is enough
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // best effort: the status alone is enough
 		_ = resp.Body.Close()
 		return nil, fmt.Errorf("%s answered %s: %s", url, resp.Status, strings.TrimSpace(string(text)))
 	}
@@ -75,12 +75,12 @@ func connect(ctx context.Context, url, token string, have []string) (*stream, er
 	return &stream{resp.Body, multipart.NewReader(bufio.NewReaderSize(resp.Body, 256<<10), params["boundary"])}, nil
 }
 
-// each calls take with each part and returns after the last one, partEnd.
+// each calls take with each part. It returns after the last part, partEnd.
 func (s *stream) each(take func(kind string, part *multipart.Part) error) error {
 	for {
 		part, err := s.parts.NextPart()
 		if err != nil {
-			return fmt.Errorf("the server stopped before the end: %w", err)
+			return fmt.Errorf("the server ended the backup early: %w", err)
 		}
 		kind := part.Header.Get(partHeader)
 		switch kind {

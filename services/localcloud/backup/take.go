@@ -28,7 +28,7 @@ import (
 type Sealed struct {
 	Collection string
 	Field      string // a string, an array of strings, or bytes that begin with the id
-	Keys       string // what the keys are for
+	Keys       string // the purpose of the keys
 }
 
 // Options configures [Take].
@@ -44,9 +44,9 @@ type Options struct {
 	write func(*os.File, []byte) (int, error) // replaced by tests
 }
 
-// Take copies the current state of a source into a new backup. Then it removes at most two backups
-// that are too old, and the objects that no backup refers to. If Take fails, the earlier backups are
-// intact. If the disk is full, the error says so.
+// Take copies the current state of a source into a new backup. Then it removes at most two expired
+// backups, and the objects that no backup refers to. If Take fails, the earlier backups are intact.
+// If the disk is full, the error says so.
 func Take(ctx context.Context, o Options) (*Manifest, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -90,7 +90,7 @@ func take(ctx context.Context, f *folder, o Options) (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = stream.body.Close() }() // it was only read
+	defer func() { _ = stream.body.Close() }() // opened only for reading
 	r := &receiver{folder: f, dir: dir, m: m, sealed: o.Sealed, copied: copied}
 	if err := stream.each(r.take); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
@@ -130,11 +130,11 @@ func (r *receiver) both(part io.Reader, name string, read func(*bufio.Reader) er
 	done := make(chan error, 1)
 	go func() {
 		err := unpack(out, read)
-		_ = out.CloseWithError(err) // a nil error makes further writes fail too; there are none
+		_ = out.CloseWithError(err) // unpack returns nil only at the end, so no write follows
 		done <- err
 	}()
 	stored, err := r.folder.store(r.dir, io.TeeReader(part, in), func(string) string { return name + r.folder.tag })
-	_ = in.CloseWithError(err) // nil means the end
+	_ = in.CloseWithError(err) // a nil error means the end of the data
 	return stored, errors.Join(err, <-done)
 }
 
@@ -186,7 +186,7 @@ func collectionOf(d *pb.Document) string {
 // idBytes is the length of a key's id at the beginning of a sealed value.
 const idBytes = 4
 
-// KeyIDs returns the ids of keys in the value of [Sealed.Field].
+// KeyIDs returns the ids of the keys in v, the value of [Sealed.Field].
 func KeyIDs(v *pb.Value) (all []string) {
 	if s := v.GetStringValue(); s != "" {
 		return []string{s}

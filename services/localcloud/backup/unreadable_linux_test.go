@@ -11,8 +11,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// TestADiskThatDoesNotAnswerIsNoDamage restores with damaged objects left out, while one of
-// them cannot be read, and while the folder of all objects is away.
+// TestADiskThatDoesNotAnswerIsNoDamage restores a backup and leaves out damaged objects, first
+// while one object is unreadable and then while the folder of all objects is missing.
 func TestADiskThatDoesNotAnswerIsNoDamage(t *testing.T) {
 	t.Parallel()
 	c, dir := start(t, t.TempDir()), t.TempDir()
@@ -27,14 +27,14 @@ func TestADiskThatDoesNotAnswerIsNoDamage(t *testing.T) {
 		restoreErr error
 	}{
 		// Reads of this file fail with EIO.
-		{"the disk", func() error { return errors.Join(os.Rename(object, away), os.Symlink("/proc/self/mem", object)) }, func() error { return os.Rename(away, object) }, syscall.EIO},
-		{"the folder", func() error { return os.Rename(objects, away) }, func() error { return os.Rename(away, objects) }, os.ErrNotExist},
+		{"an unreadable object", func() error { return errors.Join(os.Rename(object, away), os.Symlink("/proc/self/mem", object)) }, func() error { return os.Rename(away, object) }, syscall.EIO},
+		{"a missing folder", func() error { return os.Rename(objects, away) }, func() error { return os.Rename(away, objects) }, os.ErrNotExist},
 	} {
 		if err := tt.fail(); err != nil {
 			t.Fatal(err)
 		}
 		told := func(d backup.Damage) {
-			t.Errorf("while %s is unavailable, %s was reported as damaged (%v), want no damage", tt.name, d.Object, d.Err)
+			t.Errorf("with %s, %s was reported as damaged (%v), want no damage", tt.name, d.Object, d.Err)
 		}
 		restore := func() error {
 			to := t.TempDir()
@@ -43,16 +43,16 @@ func TestADiskThatDoesNotAnswerIsNoDamage(t *testing.T) {
 			})
 		}
 		if err := restore(); !errors.Is(err, tt.restoreErr) {
-			t.Errorf("while %s is unavailable, Restore = %v, want %v", tt.name, err, tt.restoreErr)
+			t.Errorf("with %s, Restore = %v, want %v", tt.name, err, tt.restoreErr)
 		}
 		if err := backup.Verify(t.Context(), dir, m, nil, told); !errors.Is(err, tt.restoreErr) {
-			t.Errorf("while %s is unavailable, Verify = %v, want %v", tt.name, err, tt.restoreErr)
+			t.Errorf("with %s, Verify = %v, want %v", tt.name, err, tt.restoreErr)
 		}
 		if err := tt.heal(); err != nil {
 			t.Fatal(err)
 		}
 		if err := restore(); err != nil {
-			t.Errorf("after %s is available again, Restore = %v, want no error", tt.name, err)
+			t.Errorf("after recovery from %s, Restore = %v, want no error", tt.name, err)
 		}
 	}
 }

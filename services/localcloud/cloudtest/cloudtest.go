@@ -1,6 +1,6 @@
-// Package cloudtest gives a test its own Firestore and object storage on free ports of this
-// machine. Both stop when the test ends. Google's clients, and all code that uses them, work with
-// these servers without changes.
+// Package cloudtest starts a separate Firestore and object storage for a test, on free local ports.
+// Both stop when the test ends. Google's clients, and all code that uses them, work with these
+// servers without changes.
 package cloudtest
 
 import (
@@ -21,17 +21,17 @@ import (
 // Project is the project of [Cloud.Client]. The servers accept any project.
 const Project = "test"
 
-// Options configures the servers of a test. The zero value is a Firestore in memory that enforces
-// no indexes.
+// Options configures the servers of a test. The zero value starts an in-memory Firestore that
+// enforces no indexes.
 type Options struct {
-	// Indexes contains the contents of firestore.indexes.json files. If there are any, a query
-	// without its index fails as it does in production.
+	// Indexes contains the contents of firestore.indexes.json files. If Indexes is not empty, a
+	// query without its index fails, as in production.
 	Indexes [][]byte
 	// Complete means that Indexes covers all collections to which the test writes. The test then
-	// fails when it stores a time in an index that all documents of a collection share.
+	// fails if it stores a time in an index that all documents of a collection share.
 	Complete bool
-	// Rare lists fields ("collection.field") that Complete allows in such an index, because only an
-	// operator writes them, and rarely.
+	// Rare lists fields ("collection.field") that Complete allows in such an index, because only
+	// operators write them, and only rarely.
 	Rare []string
 	// Clock returns the time for signatures, commits and objects. If it is nil, the servers use
 	// time.Now.
@@ -39,7 +39,7 @@ type Options struct {
 	// Token is the bearer token that callers of the servers must send. If it is empty, no token is
 	// needed. Signed URLs and [Cloud.Client] work in both cases.
 	Token string
-	// Buckets are created at the start. If there are none, the test has no object storage.
+	// Buckets are created at the start. Without buckets, the test has no object storage.
 	Buckets []string
 	// Storage changes the options of the object storage before it is opened.
 	Storage func(*storage.Options)
@@ -56,11 +56,11 @@ type Cloud struct {
 	Storage *storage.Server
 	// PublicURL serves signed URLs, and APIURL serves the JSON API.
 	PublicURL, APIURL string
-	// Key is the key file of the service account that signs.
+	// Key is the key file of the service account that signs URLs.
 	Key []byte
 }
 
-// Start runs the servers until the test has ended.
+// Start runs the servers until the test ends.
 func Start(tb testing.TB, o Options) *Cloud {
 	tb.Helper()
 	c := &Cloud{}
@@ -92,8 +92,8 @@ func (c *Cloud) startFirestore(tb testing.TB, o Options) {
 	c.Firestore, c.Endpoint = server, addr.String()
 }
 
-// hotIndex fails the test if its service stores a time in an index that all documents of a
-// collection share. It reports each field once.
+// hotIndex returns a function that fails the test if the tested service stores a time in an index
+// that all documents of a collection share. It reports each field once.
 func (o Options) hotIndex(tb testing.TB) func(collection, field string) {
 	if !o.Complete {
 		return nil
@@ -112,8 +112,8 @@ func (o Options) hotIndex(tb testing.TB) func(collection, field string) {
 
 func (c *Cloud) startStorage(tb testing.TB, o Options) {
 	tb.Helper()
-	// The configuration needs the addresses, so open the listeners first. They respond when the
-	// server exists.
+	// The configuration needs the addresses, so open the listeners first. The listeners cannot
+	// respond before the server exists.
 	var handlers [2]http.Handler
 	servers := [2]*httptest.Server{}
 	for i := range servers {
@@ -131,7 +131,7 @@ func (c *Cloud) startStorage(tb testing.TB, o Options) {
 	}
 	tb.Cleanup(func() {
 		for _, s := range servers {
-			s.CloseClientConnections() // an upload that a test did not finish
+			s.CloseClientConnections() // aborts uploads that the test left unfinished
 		}
 		_ = server.Close()
 	})
@@ -150,14 +150,14 @@ func (c *Cloud) Client(tb testing.TB) *gcfirestore.Client {
 	return client
 }
 
-// ServiceAccountKey returns the key of every storage that [Start] runs. They share one key, because
-// creating a key takes longer than most tests.
+// ServiceAccountKey returns the key of every storage that [Start] runs. All of them share one key,
+// because creating a key takes longer than most tests.
 var ServiceAccountKey = sync.OnceValue(func() []byte {
 	dir, err := os.MkdirTemp("", "localcloud-key-")
 	if err != nil {
 		panic(err)
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // leftovers in the temporary folder do no harm
+	defer func() { _ = os.RemoveAll(dir) }() // best effort: leftover temporary files are harmless
 	s, err := storage.Open(storage.Options{Dir: dir})
 	if err != nil {
 		panic(err)

@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 )
 
-// This is a typical test with its own cloud and unchanged Google clients.
+// This shows a typical test with its own cloud and unmodified Google clients.
 func TestWithACloudOfItsOwn(t *testing.T) {
 	t.Parallel()
 	cloud := cloudtest.Start(t, cloudtest.Options{Buckets: []string{"media"}})
@@ -27,7 +27,7 @@ func TestWithACloudOfItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if snap, err := db.Doc("links/spring").Get(t.Context()); err != nil || snap.Data()["clicks"] != int64(3) {
-		t.Errorf("the document is %v, %v; want 3 clicks", snap.Data(), err)
+		t.Errorf("the document is %v (error %v), want 3 clicks", snap.Data(), err)
 	}
 
 	bucket, err := gcs.NewClient(t.Context(), option.WithEndpoint(cloud.APIURL+"/storage/v1/"), option.WithoutAuthentication(), gcs.WithJSONReads())
@@ -70,6 +70,6 @@ func TestTheClockIsTheTests(t *testing.T) {
 	}
 	snap, err := cloud.Client(t).Doc("a/b").Set(t.Context(), map[string]any{"x": 1})
 	if err != nil || snap.UpdateTime.Year() != 2030 {
-		t.Errorf("the document is %v, %v; want an update time in 2030", snap, err)
+		t.Errorf("the document is %v (error %v), want an update time in 2030", snap, err)
 	}
 }

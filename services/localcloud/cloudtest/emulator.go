@@ -17,8 +17,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// Emulator is Google's Firestore emulator. Few machines have it. Several tests can share one. The
-// token [EmulatorToken] allows every call. The zero value is an emulator that has not started.
+// Emulator is Google's Firestore emulator. Few machines have it installed. Several tests can share
+// one Emulator. The token [EmulatorToken] allows every call. The zero value is an emulator that has
+// not been started.
 type Emulator struct {
 	once sync.Once
 	addr string
@@ -27,11 +28,11 @@ type Emulator struct {
 	cmd  *exec.Cmd
 }
 
-// EmulatorToken is the bearer token with which the emulator ignores its security rules.
+// EmulatorToken is the bearer token that makes the emulator ignore its security rules.
 const EmulatorToken = "owner"
 
-// Address starts the emulator at the first call, and returns its address once it is ready. If the
-// machine does not have the emulator, Address skips the test and gives without as the reason.
+// Address starts the emulator at the first call and returns its address once it is ready. If the
+// emulator is not installed, Address skips the test and appends without to the reason.
 func (e *Emulator) Address(tb testing.TB, without string) string {
 	tb.Helper()
 	jar := os.Getenv("FIRESTORE_EMULATOR_JAR")
@@ -62,7 +63,7 @@ func (e *Emulator) start(java, jar string) error {
 	if err != nil {
 		return err
 	}
-	// The context must not end with the test that starts the emulator.
+	// Use a background context, because the emulator must outlive the test that starts it.
 	e.cmd = exec.CommandContext(context.Background(), java, "-Xmx1g", "-Duser.language=en", "-cp", jar,
 		"com.google.cloud.datastore.emulator.firestore.CloudFirestore", "--host=127.0.0.1", "--port="+port)
 	e.cmd.Stdout, e.cmd.Stderr = &e.log, &e.log
@@ -76,7 +77,7 @@ func (e *Emulator) start(java, jar string) error {
 	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	// WaitForReady replaces a polling loop. Any response shows that the emulator is ready.
+	// WaitForReady makes a polling loop unnecessary. Any response shows that the emulator is ready.
 	_, err = pb.NewFirestoreClient(conn).ListCollectionIds(
 		ctx, &pb.ListCollectionIdsRequest{Parent: "projects/p/databases/(default)/documents"}, grpc.WaitForReady(true),
 	)
@@ -86,7 +87,7 @@ func (e *Emulator) start(java, jar string) error {
 	return nil
 }
 
-// Stop ends the emulator if a test has started it. If tests have failed, it prints the end of the
+// Stop stops the emulator if a test has started it. If any test failed, Stop prints the end of the
 // emulator's log.
 func (e *Emulator) Stop(failed bool) {
 	if e.cmd == nil || e.cmd.Process == nil {

@@ -9,20 +9,20 @@ import (
 )
 
 // This file finds the documents of a query. The query's filter is expanded into disjunctions. Each
-// disjunction is answered from one index, or from the documents, which are sorted by name. Then the
-// results are merged. Every document that an index yields is checked again against the whole query,
-// so an index may yield too many documents but never too few. The documents are in the order of the
-// query only if access.ordered is set.
+// disjunction is answered from one index or by scanning the documents, which are sorted by name.
+// The results are then merged. Every document that an index yields is checked again against the
+// whole query, so an index may yield too many documents but never too few. The documents arrive in
+// the query's order only if access.ordered is set.
 
-// conjunction is one of the alternatives that a query joins by OR. It consists of comparisons that
-// must all be true.
+// conjunction is one of the alternatives that a query joins by OR. All of its comparisons must be
+// true.
 type conjunction struct {
 	equal    map[string]*pb.Value
 	contains map[string]*pb.Value
 	ranges   []*filter
 }
 
-// disjunctions expands the filter. Validation has limited their number.
+// disjunctions expands the filter. Validation has already limited the number of disjunctions.
 func (q *query) disjunctions() []conjunction {
 	var out []conjunction
 	for _, leaves := range expand(q.where) {
@@ -102,7 +102,7 @@ func expandLeaf(f *filter) [][]*filter {
 
 // access is a range of keys of one index.
 type access struct {
-	index   *indexDef // nil means the documents
+	index   *indexDef // nil means the documents themselves
 	entries *bolt.Bucket
 	prefix  []byte
 	// from and to bound the keys. Each bound includes every key with this prefix. If a bound is
@@ -111,7 +111,7 @@ type access struct {
 	reverse  bool
 	ordered  bool     // yields documents in the order of the query
 	merged   [][]byte // for an index of members, a document must have an entry under each prefix
-	bound    int      // the number of equalities that it uses
+	bound    int      // the number of equalities that the access uses
 	ranged   bool
 }
 
@@ -126,7 +126,7 @@ func (a *access) score() int {
 	return n
 }
 
-// accesses chooses an access for each disjunction. wanted contains better indexes that are worth
+// accesses chooses an access for each disjunction. wanted lists better indexes that are worth
 // building.
 func (s *store) accesses(sn *snapshot, q *query) (list []*access, wanted []*indexDef) {
 	p := sn.partition(q.database)
@@ -178,7 +178,7 @@ func (p *partition) holdsMoreThan(q *query, n int64) bool {
 }
 
 // idealIndex returns the index that would answer a disjunction without reading any other document.
-// It returns nil if the documents' own order is sufficient.
+// It returns nil if the order of the documents by name is sufficient.
 func (q *query) idealIndex(c conjunction) *indexDef {
 	if q.collection == "" || q.where == nil && q.limit < 0 || c.equal[nameField] != nil {
 		return nil
@@ -199,7 +199,7 @@ func (q *query) idealIndex(c conjunction) *indexDef {
 			direction = descending
 		}
 		if _, both := c.contains[o.raw]; both {
-			return nil // ARRAY_CONTAINS and an order on the same field are too rare
+			return nil // ARRAY_CONTAINS combined with an order on the same field is too rare
 		}
 		x.Fields = append(x.Fields, IndexField{FieldPath: o.raw, Order: direction})
 	}
@@ -214,7 +214,7 @@ func (q *query) idealIndex(c conjunction) *indexDef {
 }
 
 // sortedFields returns the orders that still need sorting within a disjunction. It omits fields
-// with an equality, and the list ends with the name, which is unique.
+// with an equality. The list ends with the name, which is unique.
 func (q *query) sortedFields(c conjunction) []order {
 	var out []order
 	for _, o := range q.orders {
@@ -257,9 +257,9 @@ func (s *store) bestAccess(p *partition, q *query, c conjunction) *access {
 }
 
 // memberAccess merges the indexes of several members of one map, as production merges single-field
-// indexes. Each index sorts its documents by name, so the walker can skip from one index to the
-// next to find the documents that are in all of them. memberAccess returns nil if the query does
-// not compare such members for equality, or if it needs another order.
+// indexes. Each index sorts its documents by name, so the walker can find the documents that are in
+// all of them by skipping ahead in each index. memberAccess returns nil if the query does not
+// compare such members for equality, or if it needs another order.
 func (s *store) memberAccess(p *partition, q *query, c conjunction) *access {
 	if q.group || q.nameDesc() || len(q.sortedFields(c)) > 0 || c.equal[nameField] != nil {
 		return nil
@@ -288,7 +288,7 @@ func (s *store) memberAccess(p *partition, q *query, c conjunction) *access {
 	return nil
 }
 
-// scanAccess reads the collection, which is sorted by name.
+// scanAccess returns an access that reads the whole collection, which is sorted by name.
 func (q *query) scanAccess(p *partition, c conjunction) *access {
 	a := &access{
 		entries: p.docs, prefix: collectionKey(append(slices.Clone(q.parent), q.collection)),
@@ -339,8 +339,8 @@ func (a *access) since(k []byte) {
 	}
 }
 
-// until sets the upper bound to k if k is smaller than the current one. If one of the two is a
-// prefix of the other, the longer one becomes the bound.
+// until sets the upper bound to k if k is smaller than the current one. If one of the two keys is a
+// prefix of the other, the longer key becomes the bound.
 func (a *access) until(k []byte) {
 	if a.to == nil || bytes.HasPrefix(k, a.to) || bytes.Compare(k, a.to) < 0 && !bytes.HasPrefix(a.to, k) {
 		a.to = k
@@ -348,8 +348,8 @@ func (a *access) until(k []byte) {
 }
 
 // indexAccess returns nil if the index would not narrow the search. It also returns nil if
-// documents of the result may lack one of the index's fields, because the index then cannot answer
-// the query.
+// documents of the result may lack one of the index's fields, because such documents are not in the
+// index.
 func (q *query) indexAccess(x *indexDef, entries *bolt.Bucket, c conjunction) *access {
 	a := &access{index: x, entries: entries, prefix: x.prefix(append(slices.Clone(q.parent), q.collection))}
 	fields := slices.DeleteFunc(slices.Clone(x.fields), func(f indexField) bool { return f.raw == nameField })
@@ -412,7 +412,7 @@ func (q *query) direction(x *indexDef, fields []indexField, sorted []order) (rev
 	return reverse, true
 }
 
-// bounds narrows the first field that has no equality.
+// bounds narrows the range of the first field that has no equality.
 func (a *access) bounds(x *indexDef, f indexField, c conjunction) {
 	for _, r := range c.ranges {
 		if r.field.raw != f.raw {
@@ -490,7 +490,7 @@ type walker struct {
 	cursor *bolt.Cursor
 	begun  bool
 
-	cursors []*bolt.Cursor // one for each of a.merged
+	cursors []*bolt.Cursor // one for each prefix in a.merged
 	target  []byte         // the smallest name that may come next
 }
 
@@ -567,7 +567,7 @@ func (a *access) lowest() []byte {
 	return a.prefix
 }
 
-// last finds the greatest key up to the upper bound.
+// last returns the entry with the greatest key up to the upper bound.
 func (w *walker) last() (key, value []byte) {
 	bound := w.a.prefix
 	if w.a.to != nil {

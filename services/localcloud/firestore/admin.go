@@ -22,7 +22,7 @@ func (s *Server) Export(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = sn.Close() }() // it was only read
+	defer func() { _ = sn.Close() }() // opened only for reading
 	err = sn.Documents(ctx, func(d *pb.Document) error {
 		line, err := protojson.Marshal(d)
 		if err != nil {
@@ -43,7 +43,7 @@ func (s *Server) Export(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// compactJSON removes the spaces that protojson inserts at random, so exports can be compared.
+// compactJSON removes the spaces that protojson inserts at random, so that exports can be compared.
 func compactJSON(b []byte) ([]byte, error) {
 	return json.Marshal(json.RawMessage(b))
 }
@@ -72,8 +72,8 @@ func (s *Server) Wipe(ctx context.Context) error {
 		if err != nil {
 			return nil, err
 		}
-		// Reads in the past need a copy in memory of each changed document. Wipe changes all
-		// documents, so it keeps no copies, and reads of earlier states then fail.
+		// Reads of past states need an in-memory copy of each changed document. Wipe changes all
+		// documents, so it keeps no copies, and later reads of earlier states fail.
 		s.store.history.forget(at)
 		return changes, nil
 	})

@@ -6,7 +6,7 @@ import (
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 )
 
-// aggregation computes the aggregates of the documents of one RunAggregationQuery.
+// aggregation computes one aggregate of a RunAggregationQuery.
 type aggregation struct {
 	alias string
 	kind  byte  // 'c'ount, 's'um or 'a'verage
@@ -64,7 +64,7 @@ func newAggregator(specs []*pb.StructuredAggregationQuery_Aggregation) (*aggrega
 	return g, nil
 }
 
-// add adds a document of the result, which has all aggregated fields.
+// add adds a document of the result. The document must have all aggregated fields.
 func (g *aggregator) add(d *pb.Document) {
 	g.rows++
 	for _, a := range g.list {

@@ -61,7 +61,8 @@ func linkDocument(i int) map[string]any {
 }
 
 // BenchmarkNewest20 reads one account's newest 20 documents while the number of documents grows.
-// The time must not grow with this number. LINKREEL_BENCH_DOCUMENTS adds a size.
+// The time must not grow with this number. LINKREEL_BENCH_DOCUMENTS adds another number of
+// documents to measure.
 func BenchmarkNewest20(b *testing.B) {
 	sizes := []int{10_000, 100_000}
 	if n, err := strconv.Atoi(os.Getenv("LINKREEL_BENCH_DOCUMENTS")); err == nil {
@@ -102,7 +103,7 @@ func BenchmarkNewest20(b *testing.B) {
 	}
 }
 
-// load writes documents in batches of 1,000 without the network, because the benchmarks do not
+// load writes documents in batches of 1,000. It bypasses the network, because the benchmarks do not
 // measure loading.
 func load(tb testing.TB, s *firestore.Server, n int) {
 	tb.Helper()

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// commitClock returns strictly increasing commit times, and read times that are never later than a
-// future commit.
+// commitClock returns strictly increasing commit times. Its read times are never later than the
+// time of a future commit.
 type commitClock struct {
 	now func() time.Time
 
 	mu      sync.Mutex
-	last    int64 // the newest commit time that was returned
-	visible int64 // the newest commit that readers see
-	pending bool  // a batch has commit times that readers do not see yet
+	last    int64 // the most recently returned commit time
+	visible int64 // the newest commit that readers can see
+	pending bool  // a batch has commit times that readers cannot see yet
 }
 
 // tick returns the time of the next commit.
@@ -45,7 +45,7 @@ func (c *commitClock) readTime(newest int64) int64 {
 	return c.last
 }
 
-// newest returns the time of the newest commit that readers see.
+// newest returns the time of the newest commit that readers can see.
 func (c *commitClock) newest() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -23,14 +23,14 @@ const (
 
 var errClosed = status.Error(codes.Unavailable, "The local Firestore is shutting down.")
 
-// commitRequest is one Commit, or one write of a BatchWrite.
+// commitRequest is one Commit call or one write of a BatchWrite call.
 type commitRequest struct {
 	writes []*pb.Write
 	size   int          // approximate size in bytes
 	tx     *transaction // may be nil
 	admin  func(*snapshot) ([]change, error)
 
-	done    chan struct{} // closed when the other fields are set
+	done    chan struct{} // closed after the result fields are set
 	results []*pb.WriteResult
 	at      int64
 	changes []change
@@ -41,12 +41,12 @@ type commitRequest struct {
 type change struct {
 	at            int64
 	name          string
-	before, after *pb.Document // nil if the document does not exist; they are never modified
+	before, after *pb.Document // nil if the document does not exist; never modified
 	recreated     bool         // deleted and created again in this commit
 }
 
 // writer applies commits one after another. Commits that arrive while a batch is being synced to
-// disk form the next batch, so they share one fsync.
+// disk form the next batch, so its commits share one fsync.
 type writer struct {
 	server *Server
 
@@ -84,7 +84,7 @@ func (w *writer) submit(reqs ...*commitRequest) {
 	}
 }
 
-// administer runs f in its own batch.
+// administer runs f in a batch of its own.
 func (w *writer) administer(f func(*snapshot) ([]change, error)) error {
 	r := &commitRequest{admin: f}
 	w.submit(r)
@@ -92,7 +92,7 @@ func (w *writer) administer(f func(*snapshot) ([]change, error)) error {
 	return r.err
 }
 
-// close lets the queued commits finish.
+// close stops the writer after the queued commits have finished.
 func (w *writer) close() {
 	w.mu.Lock()
 	w.closed = true
@@ -101,8 +101,8 @@ func (w *writer) close() {
 	<-w.stopped
 }
 
-// take waits for the next batch and returns it. The batch is empty when the writer is closed and
-// its queue is empty.
+// take waits for the next batch and returns it. The batch is empty if the writer is closed and the
+// queue is empty.
 func (w *writer) take() []*commitRequest {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -139,8 +139,8 @@ func (w *writer) run() {
 	}
 }
 
-// commit applies a batch in one transaction of the file. A rejected request has no effect. If the
-// file cannot be written, all requests fail.
+// commit applies a batch in one transaction of the data file. A rejected request has no effect. If
+// the file cannot be written, all requests of the batch fail.
 func (w *writer) commit(batch []*commitRequest) {
 	s := w.server
 	before, after, err := w.write(batch)
@@ -174,7 +174,7 @@ func (w *writer) write(batch []*commitRequest) (before, after int64, err error) 
 	if err != nil {
 		return s.clock.newest(), 0, err
 	}
-	defer func() { _ = tx.Rollback() }() // does nothing after a commit
+	defer func() { _ = tx.Rollback() }() // no effect after a successful commit
 	before = lastCommit(tx)
 	after = before
 	dirty := false
@@ -218,7 +218,7 @@ func storageError(err error) error {
 func (w *writer) apply(sn *snapshot, r *commitRequest) (err error) {
 	s := w.server
 	defer func() {
-		if p := recover(); p != nil { // a request that causes a panic must not stop the server
+		if p := recover(); p != nil { // a request that causes a panic must not bring down the server
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
@@ -257,8 +257,8 @@ func (w *writer) apply(sn *snapshot, r *commitRequest) (err error) {
 	return nil
 }
 
-// validate compares the state that the transaction has read with the state that its writes are
-// about to change. The locks make a difference unlikely, but only this check excludes it.
+// validate checks that nothing that the transaction has read has changed since. The locks make such
+// a change unlikely, but only this check rules it out.
 func (s *Server) validate(sn *snapshot, t *transaction) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -321,7 +321,7 @@ func stage(sn *snapshot, writes []*pb.Write, at int64) ([]change, []*pb.WriteRes
 			changes = append(changes, *c)
 		}
 	}
-	for i, w := range writes { // all writes of a document share its new version
+	for i, w := range writes { // all writes of a document produce one new version
 		name, _ := writeTarget(w)
 		results[i].UpdateTime = staged[name].after.GetUpdateTime()
 	}
@@ -345,8 +345,8 @@ func writeTarget(w *pb.Write) (string, error) {
 	return name, err
 }
 
-// checkPrecondition checks a precondition of a write. Existence is checked after the previous
-// writes of the request. An update time is compared with the version of the document before the
+// checkPrecondition checks the precondition of a write. It checks existence in the state after the
+// request's previous writes, but compares an update time with the document's version before the
 // request.
 func (c *change) checkPrecondition(p *pb.Precondition) error {
 	switch x := p.GetConditionType().(type) {
@@ -427,8 +427,8 @@ func (c *change) settle() {
 	case c.after == nil || c.after == c.before:
 	case c.before != nil && !c.recreated && proto.Equal(&pb.MapValue{Fields: c.before.GetFields()}, &pb.MapValue{Fields: c.after.GetFields()}):
 		// The same pointer tells stage that nothing changed, so nothing is written and listeners
-		// are not called. A document that was deleted and written again in one commit is new, even
-		// with the same fields.
+		// are not called. A document that one commit deletes and writes again is new, even with the
+		// same fields.
 		c.after = c.before
 	default:
 		c.after.CreateTime, c.after.UpdateTime = timestamp(c.at), timestamp(c.at)
@@ -468,7 +468,8 @@ func (s *store) put(sn *snapshot, c change) error {
 	return p.docs.Put(key, record)
 }
 
-// countDocument updates the number of documents of a collection. Empty collections are not listed.
+// countDocument updates the number of documents in a collection. It removes the entry of an empty
+// collection, so the collection is not listed.
 func (p *partition) countDocument(collection []string, more bool) error {
 	key := collectionKey(collection)
 	n := p.count(key)

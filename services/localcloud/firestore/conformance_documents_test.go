@@ -19,7 +19,7 @@ var documentBehaviours = []behaviour{
 		must(t, err)
 		wantFields(t, c, "k/a", fields{"x": int64(1), "s": "text"})
 	}},
-	{name: "create/an existing document is AlreadyExists and does not change", run: func(t *testing.T, c *gc.Client) {
+	{name: "create/an existing document returns AlreadyExists and is not changed", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"x": 1})
 		_, err := c.Doc("k/a").Create(ctxOf(t), fields{"x": 2})
 		wantCode(t, err, codes.AlreadyExists)
@@ -30,18 +30,18 @@ var documentBehaviours = []behaviour{
 		must(t, err)
 		wantFields(t, c, "k/a", nil)
 	}},
-	{name: "create/an ID of 20 characters from add", run: func(t *testing.T, c *gc.Client) {
+	{name: "create/add generates an ID of 20 characters", run: func(t *testing.T, c *gc.Client) {
 		ref, _, err := c.Collection("k").Add(ctxOf(t), fields{"x": 1})
 		must(t, err)
 		if len(ref.ID) != 20 {
-			t.Errorf("the ID is %q, want 20 characters", ref.ID)
+			t.Errorf("the generated ID is %q, want 20 characters", ref.ID)
 		}
 		wantFields(t, c, "k/"+ref.ID, fields{"x": int64(1)})
 	}},
-	{name: "get/a missing document is NotFound", run: func(t *testing.T, c *gc.Client) {
+	{name: "get/a missing document returns NotFound", run: func(t *testing.T, c *gc.Client) {
 		wantMissing(t, c, "k/none")
 	}},
-	{name: "get/a missing document below an existing one is NotFound", run: func(t *testing.T, c *gc.Client) {
+	{name: "get/a missing document below an existing one returns NotFound", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"x": 1})
 		wantMissing(t, c, "k/a/s/b")
 	}},
@@ -74,7 +74,7 @@ var documentBehaviours = []behaviour{
 		set(t, c, "k/a", fields{"x": 3})
 		wantFields(t, c, "k/a", fields{"x": int64(3)})
 	}},
-	{name: "set/keeps the create time and moves the update time", run: func(t *testing.T, c *gc.Client) {
+	{name: "set/keeps the create time and advances the update time", run: func(t *testing.T, c *gc.Client) {
 		first := set(t, c, "k/a", fields{"x": 1})
 		second := set(t, c, "k/a", fields{"x": 2})
 		d := get(t, c, "k/a")
@@ -119,7 +119,7 @@ var documentBehaviours = []behaviour{
 		must(t, get(t, c, "k/a").DataTo(&back))
 		wantEqual(t, back, link{Slug: "s"})
 	}},
-	{name: "update/a missing document is NotFound", run: func(t *testing.T, c *gc.Client) {
+	{name: "update/a missing document returns NotFound", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Doc("k/none").Update(ctxOf(t), []gc.Update{{Path: "x", Value: 1}})
 		wantCode(t, err, codes.NotFound)
 		wantMissing(t, c, "k/none")
@@ -160,36 +160,36 @@ var documentBehaviours = []behaviour{
 		must(t, err)
 		wantEqual(t, second.UpdateTime, first.UpdateTime)
 	}},
-	{name: "update/names with dots and quotes are field paths of one segment", run: func(t *testing.T, c *gc.Client) {
+	{name: "update/field names with dots and quotes are single path segments", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"x": 1})
 		_, err := c.Doc("k/a").Update(ctxOf(t), []gc.Update{{FieldPath: gc.FieldPath{"a.b`c\\d"}, Value: 1}})
 		must(t, err)
 		wantFields(t, c, "k/a", fields{"x": int64(1), "a.b`c\\d": int64(1)})
 	}},
-	{name: "precondition/update with the current update time succeeds", run: func(t *testing.T, c *gc.Client) {
+	{name: "precondition/an update with the current update time succeeds", run: func(t *testing.T, c *gc.Client) {
 		r := set(t, c, "k/a", fields{"x": 1})
 		_, err := c.Doc("k/a").Update(ctxOf(t), []gc.Update{{Path: "x", Value: 2}}, gc.LastUpdateTime(r.UpdateTime))
 		must(t, err)
 		wantFields(t, c, "k/a", fields{"x": int64(2)})
 	}},
-	{name: "precondition/update with an old update time is FailedPrecondition", run: func(t *testing.T, c *gc.Client) {
+	{name: "precondition/an update with an old update time returns FailedPrecondition", run: func(t *testing.T, c *gc.Client) {
 		r := set(t, c, "k/a", fields{"x": 1})
 		set(t, c, "k/a", fields{"x": 2})
 		_, err := c.Doc("k/a").Update(ctxOf(t), []gc.Update{{Path: "x", Value: 3}}, gc.LastUpdateTime(r.UpdateTime))
 		wantCode(t, err, codes.FailedPrecondition)
 		wantFields(t, c, "k/a", fields{"x": int64(2)})
 	}},
-	{name: "precondition/an update time of a missing document is FailedPrecondition", run: func(t *testing.T, c *gc.Client) {
+	{name: "precondition/an update time of a missing document returns FailedPrecondition", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Doc("k/none").Update(ctxOf(t), []gc.Update{{Path: "x", Value: 3}}, gc.LastUpdateTime(time.Unix(1_700_000_000, 0)))
 		wantCode(t, err, codes.FailedPrecondition)
 	}},
-	{name: "precondition/an update time after an update without a change", run: func(t *testing.T, c *gc.Client) {
+	{name: "precondition/the update time is still valid after an update without a change", run: func(t *testing.T, c *gc.Client) {
 		r := set(t, c, "k/a", fields{"x": 1})
 		set(t, c, "k/a", fields{"x": 1})
 		_, err := c.Doc("k/a").Update(ctxOf(t), []gc.Update{{Path: "x", Value: 2}}, gc.LastUpdateTime(r.UpdateTime))
 		must(t, err)
 	}},
-	{name: "precondition/delete with an old update time is FailedPrecondition", run: func(t *testing.T, c *gc.Client) {
+	{name: "precondition/a delete with an old update time returns FailedPrecondition", run: func(t *testing.T, c *gc.Client) {
 		r := set(t, c, "k/a", fields{"x": 1})
 		set(t, c, "k/a", fields{"x": 2})
 		_, err := c.Doc("k/a").Delete(ctxOf(t), gc.LastUpdateTime(r.UpdateTime))
@@ -206,7 +206,7 @@ var documentBehaviours = []behaviour{
 		_, err := c.Doc("k/none").Delete(ctxOf(t))
 		must(t, err)
 	}},
-	{name: "delete/a missing document that must exist is NotFound", run: func(t *testing.T, c *gc.Client) {
+	{name: "delete/a missing document that must exist returns NotFound", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Doc("k/none").Delete(ctxOf(t), gc.Exists)
 		wantCode(t, err, codes.NotFound)
 	}},
@@ -307,13 +307,13 @@ func collections(t *testing.T, it *gc.CollectionIterator) string {
 }
 
 var transformBehaviours = []behaviour{
-	{name: "transform/server time of the request in milliseconds", run: func(t *testing.T, c *gc.Client) {
+	{name: "transform/the server time has millisecond precision", run: func(t *testing.T, c *gc.Client) {
 		r := set(t, c, "k/a", fields{"at": gc.ServerTimestamp, "m": fields{"at": gc.ServerTimestamp}})
 		d := get(t, c, "k/a").Data()
 		wantServerTime(t, d["at"], r)
 		wantEqual(t, d["m"].(fields)["at"], d["at"])
 	}},
-	{name: "transform/server time through a struct tag", run: func(t *testing.T, c *gc.Client) {
+	{name: "transform/the server time of a struct tag", run: func(t *testing.T, c *gc.Client) {
 		type doc struct {
 			At time.Time `firestore:"at,serverTimestamp"`
 		}
@@ -340,12 +340,12 @@ var transformBehaviours = []behaviour{
 		update(t, c, "n", gc.Increment(3))
 		wantFields(t, c, "k/a", fields{"n": int64(3)})
 	}},
-	{name: "transform/increment stops at the greatest integer", run: func(t *testing.T, c *gc.Client) {
+	{name: "transform/increment saturates at the greatest integer", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"n": int64(math.MaxInt64 - 1)})
 		update(t, c, "n", gc.Increment(3))
 		wantFields(t, c, "k/a", fields{"n": int64(math.MaxInt64)})
 	}},
-	{name: "transform/increment stops at the least integer", run: func(t *testing.T, c *gc.Client) {
+	{name: "transform/increment saturates at the least integer", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"n": int64(math.MinInt64 + 1)})
 		update(t, c, "n", gc.Increment(-3))
 		wantFields(t, c, "k/a", fields{"n": int64(math.MinInt64)})
@@ -355,7 +355,7 @@ var transformBehaviours = []behaviour{
 		set(t, c, "k/a", fields{"m": fields{"n": gc.Increment(2)}}, gc.MergeAll)
 		wantFields(t, c, "k/a", fields{"m": fields{"n": int64(4)}})
 	}},
-	{name: "transform/increment of a missing document by update is NotFound", run: func(t *testing.T, c *gc.Client) {
+	{name: "transform/an update that increments a field of a missing document returns NotFound", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Doc("k/none").Update(ctxOf(t), []gc.Update{{Path: "n", Value: gc.Increment(1)}})
 		wantCode(t, err, codes.NotFound)
 	}},
@@ -408,7 +408,7 @@ func wantServerTime(t *testing.T, got any, r *gc.WriteResult) {
 	t.Helper()
 	at := got.(time.Time)
 	if before := r.UpdateTime.Sub(at); before < 0 || before > time.Minute || !at.Equal(at.Truncate(time.Millisecond)) {
-		t.Errorf("the server time %v does not precede the update time %v by at most a minute, in milliseconds", at, r.UpdateTime)
+		t.Errorf("the server time is %v, want whole milliseconds and at most a minute before the update time %v", at, r.UpdateTime)
 	}
 }
 
@@ -426,13 +426,13 @@ var batchBehaviours = []behaviour{
 		wantEqual(t, results[0].UpdateTime, results[1].UpdateTime)
 		wantEqual(t, get(t, c, "k/a").CreateTime, get(t, c, "k/b").CreateTime)
 	}},
-	{name: "batch/one failure undoes all", run: func(t *testing.T, c *gc.Client) {
+	{name: "batch/one failing write rejects the whole batch", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/b", fields{"x": 1})
 		_, err := c.Batch().Set(c.Doc("k/a"), fields{"x": 1}).Create(c.Doc("k/b"), fields{"x": 2}).Commit(ctxOf(t)) //nolint:staticcheck // the atomic batch
 		wantCode(t, err, codes.AlreadyExists)
 		wantMissing(t, c, "k/a")
 	}},
-	{name: "batch/an update of a missing document undoes all", run: func(t *testing.T, c *gc.Client) {
+	{name: "batch/an update of a missing document rejects the whole batch", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Batch().Set(c.Doc("k/a"), fields{"x": 1}).Update(c.Doc("k/b"), []gc.Update{{Path: "x", Value: 1}}).Commit(ctxOf(t)) //nolint:staticcheck // the atomic batch
 		wantCode(t, err, codes.NotFound)
 		wantMissing(t, c, "k/a")
@@ -442,7 +442,7 @@ var batchBehaviours = []behaviour{
 		must(t, err)
 		wantFields(t, c, "k/a", fields{"n": int64(2)})
 	}},
-	{name: "batch/a create after a write of the same document is InvalidArgument", run: func(t *testing.T, c *gc.Client) {
+	{name: "batch/a create after a write of the same document returns InvalidArgument", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Batch().Set(c.Doc("k/a"), fields{"n": 1}).Create(c.Doc("k/a"), fields{"n": 1}).Commit(ctxOf(t)) //nolint:staticcheck // the atomic batch
 		wantCode(t, err, codes.InvalidArgument)
 	}},

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// mixed has one document for each kind of value, with names in the order of the values.
+// mixed has one document for each kind of value. The names sort in the order of the values.
 var mixed = map[string]fields{
 	"a-null": {"v": nil}, "b-false": {"v": false}, "c-true": {"v": true}, "d-nan": {"v": math.NaN()},
 	"e-minf": {"v": math.Inf(-1)}, "f-1": {"v": 1}, "g-1.5": {"v": 1.5}, "h-time": {"v": time.Unix(0, 0)},
@@ -27,7 +27,7 @@ func numbers() map[string]fields {
 	}
 }
 
-// on returns a test that runs a query on the collection k, filled with documents.
+// on returns a test that fills the collection k with documents and runs a query on it.
 func on(docs map[string]fields, query func(gc.Query) gc.Query, want string) func(*testing.T, *gc.Client) {
 	return func(t *testing.T, c *gc.Client) {
 		seed(t, c, docs)
@@ -35,7 +35,7 @@ func on(docs map[string]fields, query func(gc.Query) gc.Query, want string) func
 	}
 }
 
-// refused returns a test of a query that must fail with the code want.
+// refused returns a test that a query fails with the code want.
 func refused(query func(gc.Query) gc.Query, want codes.Code) func(*testing.T, *gc.Client) {
 	return func(t *testing.T, c *gc.Client) {
 		seed(t, c, numbers())
@@ -70,7 +70,7 @@ var queryBehaviours = []behaviour{
 	{name: "where/a range on one field", run: on(numbers(), func(q gc.Query) gc.Query { return q.Where("n", ">", 1).Where("n", "<", 3) }, "b c")},
 	{name: "where/greater matches values of the same kind only", run: on(mixed, func(q gc.Query) gc.Query { return q.Where("v", ">", 0) }, "f-1 g-1.5")},
 	{name: "where/less matches values of the same kind only", run: on(mixed, func(q gc.Query) gc.Query { return q.Where("v", "<", "u") }, "i-empty j-text")},
-	{name: "where/NaN is in no range", run: on(mixed, func(q gc.Query) gc.Query { return q.Where("v", "<=", 1) }, "e-minf f-1")},
+	{name: "where/no range contains NaN", run: on(mixed, func(q gc.Query) gc.Query { return q.Where("v", "<=", 1) }, "e-minf f-1")},
 	{name: "where/several equalities", run: on(numbers(), func(q gc.Query) gc.Query { return q.Where("n", "==", 2).Where("g", "==", "y") }, "c")},
 	{name: "where/an equality and a range", run: on(numbers(), func(q gc.Query) gc.Query { return q.Where("g", "==", "x").Where("n", ">", 1) }, "b")},
 	{name: "where/ranges on two fields", run: on(numbers(), func(q gc.Query) gc.Query { return q.Where("n", ">=", 2).Where("g", ">", "x") }, "c d")},
@@ -111,18 +111,18 @@ var queryBehaviours = []behaviour{
 		seed(t, c, numbers())
 		wantIDs(t, c.Collection("k").Where(gc.DocumentID, "in", []*gc.DocumentRef{c.Doc("k/d"), c.Doc("k/none"), c.Doc("k/a")}), "a d")
 	}},
-	{name: "where/31 disjunctions are InvalidArgument", run: refused(func(q gc.Query) gc.Query { return q.Where("n", "in", make([]int, 31)) }, codes.InvalidArgument)},
-	{name: "where/an empty in is InvalidArgument", run: refused(func(q gc.Query) gc.Query { return q.Where("n", "in", []int{}) }, codes.InvalidArgument)},
-	{name: "where/two not-equals are InvalidArgument", run: refused(func(q gc.Query) gc.Query { return q.Where("n", "!=", 1).Where("g", "!=", "x") }, codes.InvalidArgument)},
-	{name: "where/not-in together with in is InvalidArgument", run: refused(func(q gc.Query) gc.Query { return q.Where("n", "not-in", []int{1}).Where("g", "in", []string{"x"}) }, codes.InvalidArgument)},
-	{name: "where/two array-contains are InvalidArgument", run: refused(func(q gc.Query) gc.Query { return q.Where("n", "array-contains", 1).Where("g", "array-contains", 1) }, codes.InvalidArgument)},
+	{name: "where/31 disjunctions return InvalidArgument", run: refused(func(q gc.Query) gc.Query { return q.Where("n", "in", make([]int, 31)) }, codes.InvalidArgument)},
+	{name: "where/an empty in returns InvalidArgument", run: refused(func(q gc.Query) gc.Query { return q.Where("n", "in", []int{}) }, codes.InvalidArgument)},
+	{name: "where/two not-equals return InvalidArgument", run: refused(func(q gc.Query) gc.Query { return q.Where("n", "!=", 1).Where("g", "!=", "x") }, codes.InvalidArgument)},
+	{name: "where/not-in together with in returns InvalidArgument", run: refused(func(q gc.Query) gc.Query { return q.Where("n", "not-in", []int{1}).Where("g", "in", []string{"x"}) }, codes.InvalidArgument)},
+	{name: "where/two array-contains return InvalidArgument", run: refused(func(q gc.Query) gc.Query { return q.Where("n", "array-contains", 1).Where("g", "array-contains", 1) }, codes.InvalidArgument)},
 	{name: "order/ascending, ties by id", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Asc) }, "a b c d")},
 	{name: "order/descending, ties by id descending", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Desc) }, "d c b a")},
 	{name: "order/two fields", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("g", gc.Desc).OrderBy("n", gc.Asc) }, "c d a b")},
-	{name: "order/kinds of value", run: on(mixed, func(q gc.Query) gc.Query { return q.OrderBy("v", gc.Asc) },
+	{name: "order/values of different kinds", run: on(mixed, func(q gc.Query) gc.Query { return q.OrderBy("v", gc.Asc) },
 		"a-null b-false c-true d-nan e-minf f-1 g-1.5 h-time i-empty j-text k-bytes n-geo o-array p-vector q-map")},
-	{name: "order/kinds of value, descending", run: on(mixed, func(q gc.Query) gc.Query { return q.OrderBy("v", gc.Desc).Limit(4) }, "q-map p-vector o-array n-geo")},
-	{name: "order/great integers compare exactly with doubles", run: on(map[string]fields{"a": {"v": int64(1<<53) + 1}, "b": {"v": float64(1 << 53)}, "c": {"v": int64(1 << 53)}},
+	{name: "order/values of different kinds, descending", run: on(mixed, func(q gc.Query) gc.Query { return q.OrderBy("v", gc.Desc).Limit(4) }, "q-map p-vector o-array n-geo")},
+	{name: "order/large integers compare exactly with doubles", run: on(map[string]fields{"a": {"v": int64(1<<53) + 1}, "b": {"v": float64(1 << 53)}, "c": {"v": int64(1 << 53)}},
 		func(q gc.Query) gc.Query { return q.OrderBy("v", gc.Asc) }, "b c a")},
 	{name: "order/strings compare by UTF-8 bytes", run: on(map[string]fields{"a": {"v": "\uffff"}, "b": {"v": "😀"}, "c": {"v": "a"}, "d": {"v": "B"}},
 		func(q gc.Query) gc.Query { return q.OrderBy("v", gc.Asc) }, "d c a b")},
@@ -135,14 +135,14 @@ var queryBehaviours = []behaviour{
 		wantIDs(t, c.Collection("k").OrderBy("v", gc.Asc), "c b a")
 	}},
 	{name: "order/a document without the field is omitted", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Asc).OrderBy("g", gc.Asc) }, "a b c d")},
-	{name: "order/by a field other than that of the range", run: on(numbers(), func(q gc.Query) gc.Query { return q.Where("n", ">", 1).OrderBy("g", gc.Desc) }, "d c b")},
-	{name: "order/descending by id alone is FailedPrecondition", run: refused(func(q gc.Query) gc.Query { return q.OrderBy(gc.DocumentID, gc.Desc) }, codes.FailedPrecondition)},
+	{name: "order/by a field that the range does not use", run: on(numbers(), func(q gc.Query) gc.Query { return q.Where("n", ">", 1).OrderBy("g", gc.Desc) }, "d c b")},
+	{name: "order/descending by id alone returns FailedPrecondition", run: refused(func(q gc.Query) gc.Query { return q.OrderBy(gc.DocumentID, gc.Desc) }, codes.FailedPrecondition)},
 	{name: "order/descending by id with a filter works", run: on(numbers(), func(q gc.Query) gc.Query { return q.Where("g", "==", "x").OrderBy(gc.DocumentID, gc.Desc) }, "e b a")},
-	{name: "order/one field twice is InvalidArgument", run: refused(func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Asc).OrderBy("n", gc.Asc) }, codes.InvalidArgument)},
-	{name: "order/a field after the id is InvalidArgument", run: refused(func(q gc.Query) gc.Query { return q.OrderBy(gc.DocumentID, gc.Asc).OrderBy("n", gc.Asc) }, codes.InvalidArgument)},
-	{name: "limit/the first ones", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Asc).Limit(2) }, "a b")},
-	{name: "limit/more than there are", run: on(numbers(), func(q gc.Query) gc.Query { return q.Limit(100) }, "a b c d e")},
-	{name: "limit/the last ones, in the query's order", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Asc).LimitToLast(2) }, "c d")},
+	{name: "order/a repeated field returns InvalidArgument", run: refused(func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Asc).OrderBy("n", gc.Asc) }, codes.InvalidArgument)},
+	{name: "order/a field after the id returns InvalidArgument", run: refused(func(q gc.Query) gc.Query { return q.OrderBy(gc.DocumentID, gc.Asc).OrderBy("n", gc.Asc) }, codes.InvalidArgument)},
+	{name: "limit/returns the first documents", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Asc).Limit(2) }, "a b")},
+	{name: "limit/above the number of documents", run: on(numbers(), func(q gc.Query) gc.Query { return q.Limit(100) }, "a b c d e")},
+	{name: "limit/to last returns the last documents in the query's order", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Asc).LimitToLast(2) }, "c d")},
 	{name: "offset/skips", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Asc).Offset(1).Limit(2) }, "b c")},
 	{name: "offset/beyond the end has no results", run: on(numbers(), func(q gc.Query) gc.Query { return q.Offset(10) }, "")},
 	{name: "select/named fields only", run: func(t *testing.T, c *gc.Client) {
@@ -158,7 +158,7 @@ var queryBehaviours = []behaviour{
 		wantEqual(t, docs[0].Data(), fields{})
 		wantEqual(t, docs[0].Ref.ID, "a")
 	}},
-	{name: "group/collections of one name at any depth, ordered by path", run: func(t *testing.T, c *gc.Client) {
+	{name: "group/includes collections of one ID at any depth, ordered by path", run: func(t *testing.T, c *gc.Client) {
 		for _, p := range []string{"k/b", "k/a/k/z", "x/1/k/y", "k/a", "k/a!", "other/1"} {
 			set(t, c, p, fields{"p": p})
 		}
@@ -170,13 +170,13 @@ var queryBehaviours = []behaviour{
 		}
 		wantEqual(t, strings.Join(got, " "), "k/a k/a/k/z k/a! k/b x/1/k/y")
 	}},
-	{name: "group/with a filter", run: func(t *testing.T, c *gc.Client) {
+	{name: "group/a filter on a collection group", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"n": 1})
 		set(t, c, "x/1/k/b", fields{"n": 1})
 		set(t, c, "x/1/k/c", fields{"n": 2})
 		wantIDs(t, c.CollectionGroup("k").Where("n", "==", 1), "a b")
 	}},
-	{name: "group/partitions cover all documents once", run: func(t *testing.T, c *gc.Client) {
+	{name: "group/partitions cover each document exactly once", run: func(t *testing.T, c *gc.Client) {
 		for _, p := range []string{"k/a", "k/b", "x/1/k/c", "x/1/k/d", "x/2/k/e"} {
 			set(t, c, p, fields{})
 		}
@@ -214,7 +214,7 @@ var cursorBehaviours = []behaviour{
 	{name: "cursor/end before omits equal values", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Asc).EndBefore(2) }, "a")},
 	{name: "cursor/start after, descending", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Desc).StartAfter(2) }, "a")},
 	{name: "cursor/two fields", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("g", gc.Asc).OrderBy("n", gc.Asc).StartAfter("x", 1) }, "b c d")},
-	{name: "cursor/a value of another kind", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Asc).EndAt("text") }, "a b c d")},
+	{name: "cursor/a value of a different kind", run: on(numbers(), func(q gc.Query) gc.Query { return q.OrderBy("n", gc.Asc).EndAt("text") }, "a b c d")},
 	{name: "cursor/by document id", run: func(t *testing.T, c *gc.Client) {
 		seed(t, c, numbers())
 		wantIDs(t, c.Collection("k").OrderBy(gc.DocumentID, gc.Asc).StartAfter("b").EndAt("d"), "c d")
@@ -239,8 +239,8 @@ var cursorBehaviours = []behaviour{
 	}, "b")},
 }
 
-// pages reads a query page by page with one document each. Each page starts after the last
-// document.
+// pages reads a query in pages of one document. Each page starts after the document of the previous
+// page.
 func pages(t *testing.T, q gc.Query, want string) {
 	t.Helper()
 	var got []string

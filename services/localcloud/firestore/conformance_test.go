@@ -20,11 +20,11 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// behaviour is documented behaviour of production, shown with Google's client.
+// behaviour is a documented behaviour of production, tested through Google's client.
 type behaviour struct {
 	name string
 	run  func(t *testing.T, c *gc.Client)
-	// onlyOurs is the reason why the test does not run against Google's emulator.
+	// onlyOurs, if not empty, says why the test does not run against Google's emulator.
 	onlyOurs string
 }
 
@@ -33,7 +33,7 @@ func conformance() []behaviour {
 		cursorBehaviours, aggregateBehaviours, transactionBehaviours, listenBehaviours, limitBehaviours)
 }
 
-// TestConformance runs each behaviour on a separate server.
+// TestConformance tests each behaviour on its own server.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	if n := len(conformance()); n < 120 {
@@ -47,13 +47,13 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// TestConformanceOfTheEmulator checks the suite: Google's emulator must also pass it.
+// TestConformanceOfTheEmulator validates the suite itself: Google's emulator must also pass it.
 func TestConformanceOfTheEmulator(t *testing.T) {
 	t.Parallel()
 	conn := startEmulatorConn(t)
 	for i, b := range conformance() {
 		if b.onlyOurs != "" {
-			t.Logf("%s does not run on the emulator: %s", b.name, b.onlyOurs)
+			t.Logf("skipping %s on the emulator: %s", b.name, b.onlyOurs)
 			continue
 		}
 		t.Run(b.name, func(t *testing.T) {
@@ -121,7 +121,7 @@ func wantEqual(t *testing.T, got, want any) {
 	}
 }
 
-// wantFields compares a document's fields.
+// wantFields reads a document and compares its fields.
 func wantFields(t *testing.T, c *gc.Client, path string, want fields) {
 	t.Helper()
 	wantEqual(t, get(t, c, path).Data(), want)
@@ -144,7 +144,8 @@ func seed(t *testing.T, c *gc.Client, docs map[string]fields) {
 	must(t, err)
 }
 
-// wantIDs runs a query and compares the IDs in order, separated by spaces.
+// wantIDs runs a query and compares the IDs of its result, in order, with a list separated by
+// spaces.
 func wantIDs(t *testing.T, q gc.Query, want string) {
 	t.Helper()
 	docs, err := q.Documents(ctxOf(t)).GetAll()

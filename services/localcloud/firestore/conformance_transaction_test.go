@@ -12,12 +12,12 @@ import (
 )
 
 var transactionBehaviours = []behaviour{
-	{name: "transaction/reads, then writes", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/writes after its reads", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"n": 1})
 		must(t, c.RunTransaction(ctxOf(t), addOne(c)))
 		wantFields(t, c, "k/a", fields{"n": int64(2)})
 	}},
-	{name: "transaction/several documents with the same time", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/all written documents have the same update time", run: func(t *testing.T, c *gc.Client) {
 		must(t, c.RunTransaction(ctxOf(t), func(_ context.Context, tx *gc.Transaction) error {
 			if err := tx.Create(c.Doc("k/a"), fields{"n": 1}); err != nil {
 				return err
@@ -26,7 +26,7 @@ var transactionBehaviours = []behaviour{
 		}))
 		wantEqual(t, get(t, c, "k/a").UpdateTime, get(t, c, "k/b").UpdateTime)
 	}},
-	{name: "transaction/no write after an error of its function", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/an error of its function discards its writes", run: func(t *testing.T, c *gc.Client) {
 		mine := errors.New("mine")
 		err := c.RunTransaction(ctxOf(t), func(_ context.Context, tx *gc.Transaction) error {
 			if err := tx.Set(c.Doc("k/a"), fields{"n": 1}); err != nil {
@@ -39,7 +39,7 @@ var transactionBehaviours = []behaviour{
 		}
 		wantMissing(t, c, "k/a")
 	}},
-	{name: "transaction/a failed create undoes all", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/a failed create rejects all writes", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/b", fields{"n": 1})
 		err := c.RunTransaction(ctxOf(t), func(_ context.Context, tx *gc.Transaction) error {
 			if err := tx.Set(c.Doc("k/a"), fields{"n": 1}); err != nil {
@@ -50,7 +50,7 @@ var transactionBehaviours = []behaviour{
 		wantCode(t, err, codes.AlreadyExists)
 		wantMissing(t, c, "k/a")
 	}},
-	{name: "transaction/a missing document is NotFound", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/a missing document returns NotFound", run: func(t *testing.T, c *gc.Client) {
 		must(t, c.RunTransaction(ctxOf(t), func(_ context.Context, tx *gc.Transaction) error {
 			_, err := tx.Get(c.Doc("k/none"))
 			wantCode(t, err, codes.NotFound)
@@ -58,7 +58,7 @@ var transactionBehaviours = []behaviour{
 		}))
 		wantFields(t, c, "k/none", fields{"n": int64(1)})
 	}},
-	{name: "transaction/a query", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/a query inside a transaction", run: func(t *testing.T, c *gc.Client) {
 		seed(t, c, numbers())
 		must(t, c.RunTransaction(ctxOf(t), func(_ context.Context, tx *gc.Transaction) error {
 			docs, err := tx.Documents(c.Collection("k").Where("g", "==", "y")).GetAll()
@@ -69,7 +69,7 @@ var transactionBehaviours = []behaviour{
 		}))
 		wantFields(t, c, "sum/y", fields{"n": int64(2)})
 	}},
-	{name: "transaction/several gets in one call", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/several documents read in one call", run: func(t *testing.T, c *gc.Client) {
 		seed(t, c, numbers())
 		must(t, c.RunTransaction(ctxOf(t), func(_ context.Context, tx *gc.Transaction) error {
 			docs, err := tx.GetAll([]*gc.DocumentRef{c.Doc("k/d"), c.Doc("k/none"), c.Doc("k/a")})
@@ -80,7 +80,7 @@ var transactionBehaviours = []behaviour{
 			return nil
 		}))
 	}},
-	{name: "transaction/read only sees a consistent state", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/a read-only transaction sees a consistent state", run: func(t *testing.T, c *gc.Client) {
 		seed(t, c, map[string]fields{"a": {"n": 1}, "b": {"n": 1}})
 		must(t, c.RunTransaction(ctxOf(t), func(_ context.Context, tx *gc.Transaction) error {
 			a, err := tx.Get(c.Doc("k/a"))
@@ -96,7 +96,7 @@ var transactionBehaviours = []behaviour{
 			return nil
 		}, gc.ReadOnly))
 	}},
-	{name: "transaction/read only queries see a consistent state", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/read-only queries see a consistent state", run: func(t *testing.T, c *gc.Client) {
 		seed(t, c, numbers())
 		must(t, c.RunTransaction(ctxOf(t), func(_ context.Context, tx *gc.Transaction) error {
 			if _, err := tx.Get(c.Doc("k/a")); err != nil {
@@ -113,13 +113,13 @@ var transactionBehaviours = []behaviour{
 			return nil
 		}, gc.ReadOnly))
 	}},
-	{name: "transaction/read only does not block writes", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/a read-only transaction does not block writes", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"n": 1})
 		must(t, c.RunTransaction(ctxOf(t), func(_ context.Context, tx *gc.Transaction) error {
 			if _, err := tx.Get(c.Doc("k/a")); err != nil {
 				return err
 			}
-			set(t, c, "k/a", fields{"n": 2}) // if it waited, it would be aborted
+			set(t, c, "k/a", fields{"n": 2}) // a write that waited would be aborted
 			return nil
 		}, gc.ReadOnly))
 	}},
@@ -138,7 +138,7 @@ var transactionBehaviours = []behaviour{
 		wg.Wait()
 		wantFields(t, c, "k/a", fields{"n": int64(6)})
 	}},
-	{name: "transaction/two concurrent creates, one success", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/only one of two concurrent creates succeeds", run: func(t *testing.T, c *gc.Client) {
 		var wg sync.WaitGroup
 		won := make(chan string, 2)
 		for _, who := range []string{"x", "y"} {
@@ -163,7 +163,7 @@ var transactionBehaviours = []behaviour{
 		}
 		wantFields(t, c, "k/slug", fields{"by": <-won})
 	}},
-	{name: "transaction/a concurrent write waits for its end", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/a concurrent write waits for the end of the transaction", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"n": 1})
 		read, written := make(chan struct{}), make(chan error, 1)
 		must(t, c.RunTransaction(ctxOf(t), func(_ context.Context, tx *gc.Transaction) error {
@@ -201,7 +201,7 @@ var transactionBehaviours = []behaviour{
 			return err
 		})
 		if err == nil || !strings.Contains(err.Error(), "read after write") {
-			t.Errorf("the error is %v, want one about a read after a write", err)
+			t.Errorf("the error is %v, want an error about a read after a write", err)
 		}
 	}},
 }
@@ -214,7 +214,7 @@ func ids(docs []*gc.DocumentSnapshot) string {
 	return strings.Join(out, " ")
 }
 
-// addOne returns the usual read-modify-write of k/a.
+// addOne returns a transaction function that reads k/a and increments its n.
 func addOne(c *gc.Client) func(context.Context, *gc.Transaction) error {
 	return func(_ context.Context, tx *gc.Transaction) error {
 		d, err := tx.Get(c.Doc("k/a"))
@@ -226,7 +226,7 @@ func addOne(c *gc.Client) func(context.Context, *gc.Transaction) error {
 }
 
 var listenBehaviours = []behaviour{
-	{name: "listen/a document that is created, changed and deleted", run: func(t *testing.T, c *gc.Client) {
+	{name: "listen/a document is created, changed and deleted", run: func(t *testing.T, c *gc.Client) {
 		it := c.Doc("k/a").Snapshots(ctxOf(t))
 		defer it.Stop()
 		next := func() *gc.DocumentSnapshot {
@@ -245,18 +245,18 @@ var listenBehaviours = []behaviour{
 		must(t, err)
 		wantEqual(t, next().Exists(), false)
 	}},
-	{name: "listen/a query starts with its result", run: func(t *testing.T, c *gc.Client) {
+	{name: "listen/the first snapshot of a query contains its result", run: func(t *testing.T, c *gc.Client) {
 		seed(t, c, numbers())
 		it := c.Collection("k").Where("g", "==", "x").OrderBy("n", gc.Desc).Snapshots(ctxOf(t))
 		defer it.Stop()
 		wantNext(t, it, "b a", "added b, added a")
 	}},
-	{name: "listen/a query without results starts empty", run: func(t *testing.T, c *gc.Client) {
+	{name: "listen/the first snapshot of a query without results is empty", run: func(t *testing.T, c *gc.Client) {
 		it := c.Collection("k").Snapshots(ctxOf(t))
 		defer it.Stop()
 		wantNext(t, it, "", "")
 	}},
-	{name: "listen/a query with added, changed and removed documents", run: func(t *testing.T, c *gc.Client) {
+	{name: "listen/documents of a query are added, changed and removed", run: func(t *testing.T, c *gc.Client) {
 		it := c.Collection("k").Where("g", "==", "x").OrderBy("n", gc.Asc).Snapshots(ctxOf(t))
 		defer it.Stop()
 		wantNext(t, it, "", "")
@@ -272,7 +272,7 @@ var listenBehaviours = []behaviour{
 		must(t, err)
 		wantNext(t, it, "", "removed b")
 	}},
-	{name: "listen/a limited query gets a replacement for a removed document", run: func(t *testing.T, c *gc.Client) {
+	{name: "listen/a query with a limit replaces a removed document", run: func(t *testing.T, c *gc.Client) {
 		seed(t, c, numbers())
 		it := c.Collection("k").OrderBy("n", gc.Asc).Limit(2).Snapshots(ctxOf(t))
 		defer it.Stop()
@@ -297,7 +297,7 @@ var listenBehaviours = []behaviour{
 		set(t, c, "k/b", fields{})
 		wantNext(t, it, "b", "added b")
 	}},
-	{name: "listen/a collection group", run: func(t *testing.T, c *gc.Client) {
+	{name: "listen/a query on a collection group", run: func(t *testing.T, c *gc.Client) {
 		it := c.CollectionGroup("k").Snapshots(ctxOf(t))
 		defer it.Stop()
 		wantNext(t, it, "", "")
@@ -313,7 +313,7 @@ var listenBehaviours = []behaviour{
 		second, err := it.Next()
 		must(t, err)
 		if !second.ReadTime.After(first.ReadTime) || second.ReadTime.Before(r.UpdateTime) {
-			t.Errorf("the read times are %v and %v, want an increase to at least the update time %v", first.ReadTime, second.ReadTime, r.UpdateTime)
+			t.Errorf("the read times are %v and %v, want the second one later and not before the update time %v", first.ReadTime, second.ReadTime, r.UpdateTime)
 		}
 	}},
 	{name: "listen/an invalid query ends the iterator", run: func(t *testing.T, c *gc.Client) {
@@ -324,7 +324,7 @@ var listenBehaviours = []behaviour{
 	}},
 }
 
-// wantNext compares the documents and changes of the next snapshot.
+// wantNext checks the documents and changes of the next snapshot.
 func wantNext(t *testing.T, it *gc.QuerySnapshotIterator, want, changes string) {
 	t.Helper()
 	snap, err := it.Next()
@@ -343,16 +343,16 @@ var limitBehaviours = []behaviour{
 	{name: "limit/a document of 1,000 KB is accepted", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"x": strings.Repeat("x", 1_000_000)})
 	}},
-	{name: "limit/a document over 1 MiB is InvalidArgument", run: func(t *testing.T, c *gc.Client) {
+	{name: "limit/a document over 1 MiB returns InvalidArgument", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Doc("k/a").Set(ctxOf(t), fields{"x": strings.Repeat("x", 600_000), "y": strings.Repeat("y", 600_000)})
 		wantCode(t, err, codes.InvalidArgument)
 		wantMissing(t, c, "k/a")
 	}},
-	{name: "limit/a value over 1,048,487 bytes is InvalidArgument", run: func(t *testing.T, c *gc.Client) {
+	{name: "limit/a value over 1,048,487 bytes returns InvalidArgument", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Doc("k/a").Set(ctxOf(t), fields{"x": strings.Repeat("x", 1_048_488)})
 		wantCode(t, err, codes.InvalidArgument)
 	}},
-	{name: "limit/a request over 10 MiB is InvalidArgument", run: func(t *testing.T, c *gc.Client) {
+	{name: "limit/a request over 10 MiB returns InvalidArgument", run: func(t *testing.T, c *gc.Client) {
 		b := c.Batch() //nolint:staticcheck // the atomic batch
 		for range 11 {
 			b.Set(c.Collection("k").NewDoc(), fields{"x": strings.Repeat("x", 1_000_000)})
@@ -365,25 +365,25 @@ var limitBehaviours = []behaviour{
 		set(t, c, "k/"+id, fields{"x": 1})
 		wantFields(t, c, "k/"+id, fields{"x": int64(1)})
 	}},
-	{name: "limit/an ID over 1,500 bytes is InvalidArgument", run: func(t *testing.T, c *gc.Client) {
+	{name: "limit/an ID over 1,500 bytes returns InvalidArgument", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Doc("k/"+strings.Repeat("i", 1501)).Set(ctxOf(t), fields{"x": 1})
 		wantCode(t, err, codes.InvalidArgument)
 	}},
-	{name: "limit/an ID like __x__ is InvalidArgument", run: func(t *testing.T, c *gc.Client) {
+	{name: "limit/an ID like __x__ returns InvalidArgument", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Doc("k/__x__").Set(ctxOf(t), fields{"x": 1})
 		wantCode(t, err, codes.InvalidArgument)
 	}},
-	{name: "limit/the IDs . and .. are InvalidArgument", run: func(t *testing.T, c *gc.Client) {
+	{name: "limit/the IDs . and .. return InvalidArgument", run: func(t *testing.T, c *gc.Client) {
 		for _, id := range []string{".", ".."} {
 			_, err := c.Doc("k/"+id).Set(ctxOf(t), fields{"x": 1})
 			wantCode(t, err, codes.InvalidArgument)
 		}
 	}},
-	{name: "limit/a field like __x__ is InvalidArgument", run: func(t *testing.T, c *gc.Client) {
+	{name: "limit/a field like __x__ returns InvalidArgument", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Doc("k/a").Set(ctxOf(t), fields{"__x__": 1})
 		wantCode(t, err, codes.InvalidArgument)
 	}},
-	{name: "limit/20 levels of maps are accepted, 21 are InvalidArgument", run: func(t *testing.T, c *gc.Client) {
+	{name: "limit/20 levels of maps are accepted, 21 return InvalidArgument", run: func(t *testing.T, c *gc.Client) {
 		nested := func(n int) fields {
 			f := fields{"x": 1}
 			for range n {
@@ -395,11 +395,11 @@ var limitBehaviours = []behaviour{
 		_, err := c.Doc("k/b").Set(ctxOf(t), nested(21))
 		wantCode(t, err, codes.InvalidArgument)
 	}},
-	{name: "limit/an array in an array is InvalidArgument", run: func(t *testing.T, c *gc.Client) {
+	{name: "limit/an array in an array returns InvalidArgument", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Doc("k/a").Set(ctxOf(t), fields{"x": []any{[]any{1}}})
 		wantCode(t, err, codes.InvalidArgument)
 	}},
-	{name: "limit/a filter by a text of 1,500 bytes or more is InvalidArgument", run: func(t *testing.T, c *gc.Client) {
+	{name: "limit/a filter value of 1,500 bytes or more returns InvalidArgument", run: func(t *testing.T, c *gc.Client) {
 		wantQueryCode(t, c.Collection("k").Where("v", "==", strings.Repeat("x", 1500)), codes.InvalidArgument)
 		wantIDs(t, c.Collection("k").Where("v", "==", strings.Repeat("x", 1499)), "")
 	}},

@@ -19,7 +19,7 @@ import (
 
 const database = "projects/linkreel/databases/(default)"
 
-// session drives transactions call by call, unlike client libraries.
+// session makes the individual calls of a transaction, which client libraries hide.
 type session struct {
 	t *testing.T
 	pb.FirestoreClient
@@ -54,7 +54,7 @@ func getRequest(id string) *pb.GetDocumentRequest {
 	return &pb.GetDocumentRequest{Name: database + "/documents/k/" + id}
 }
 
-// find reads with a query that returns up to two documents with n == 1.
+// find runs a query for up to two documents with n == 1 and returns the size of the result.
 func (s *session) find(tx []byte) (n int) {
 	s.t.Helper()
 	stream, err := s.RunQuery(ctxOf(s.t), &pb.RunQueryRequest{
@@ -94,7 +94,7 @@ func TestContention(t *testing.T) {
 		mode firestore.Mode
 		run  func(t *testing.T, s *session)
 	}{
-		{"pessimistic: a write waits for a reading transaction and is then Aborted", firestore.Pessimistic, func(t *testing.T, s *session) {
+		{"pessimistic: a write waits for a transaction that read the document and is then Aborted", firestore.Pessimistic, func(t *testing.T, s *session) {
 			tx := s.begin()
 			must(t, s.read(tx, "a"))
 			start := time.Now()
@@ -145,7 +145,7 @@ func TestContention(t *testing.T) {
 			wantCode(t, s.write(nil, "a", 2), codes.Aborted)
 			must(t, s.write(tx, "b", 2))
 		}},
-		{"pessimistic: a new result of a query aborts", firestore.Pessimistic, func(t *testing.T, s *session) {
+		{"pessimistic: a write that would change a query's result aborts the transaction", firestore.Pessimistic, func(t *testing.T, s *session) {
 			tx := s.begin()
 			wantEqual(t, s.find(tx), 0)
 			must(t, s.write(nil, "a", 1))
@@ -164,13 +164,13 @@ func TestContention(t *testing.T) {
 			must(t, s.write(nil, "a", 1))
 			wantCode(t, s.write(tx, "a", 2), codes.Aborted)
 		}},
-		{"optimistic: a missing document that was read is created", firestore.Optimistic, func(t *testing.T, s *session) {
+		{"optimistic: creating a document that was read as missing aborts the transaction", firestore.Optimistic, func(t *testing.T, s *session) {
 			tx := s.begin()
 			must(t, s.read(tx, "a"))
 			must(t, s.write(nil, "a", 1))
 			wantCode(t, s.write(tx, "b", 2), codes.Aborted)
 		}},
-		{"optimistic: a new result of a query aborts", firestore.Optimistic, func(t *testing.T, s *session) {
+		{"optimistic: a write that would change a query's result aborts the transaction", firestore.Optimistic, func(t *testing.T, s *session) {
 			tx := s.begin()
 			wantEqual(t, s.find(tx), 0)
 			must(t, s.write(nil, "a", 1))
@@ -203,8 +203,8 @@ func TestContention(t *testing.T) {
 	}
 }
 
-// TestContentionLosesNoIncrement lets concurrent callers increment one document with transactions
-// of the real client, in every mode.
+// TestContentionLosesNoIncrement lets concurrent callers increment one document in transactions of
+// Google's client, in every mode.
 func TestContentionLosesNoIncrement(t *testing.T) {
 	t.Parallel()
 	for name, mode := range map[string]firestore.Mode{"pessimistic": firestore.Pessimistic, "optimistic": firestore.Optimistic, "fast": firestore.Fast} {
@@ -229,7 +229,7 @@ func TestContentionLosesNoIncrement(t *testing.T) {
 			}
 			wg.Wait()
 			wantFields(t, c, "k/a", fields{"n": int64(callers * each)})
-			t.Logf("%d aborted", s.Stats().Errors[codes.Aborted])
+			t.Logf("%d transactions were aborted", s.Stats().Errors[codes.Aborted])
 		})
 	}
 }

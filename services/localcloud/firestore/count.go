@@ -6,7 +6,7 @@ import (
 
 // count returns the number of documents in the result without reading them. ok is true only if all
 // conditions of the query are equalities, the query reads the current state, and one index contains
-// exactly its documents.
+// exactly the documents of the result.
 func (s *store) count(sn *snapshot, q *query) (n int64, ok bool, err error) {
 	leaves, simple := q.onlyEqualities()
 	if !simple || q.group || len(sn.changed) > 0 {
@@ -34,8 +34,8 @@ func (s *store) count(sn *snapshot, q *query) (n int64, ok bool, err error) {
 	return q.window(n), true, nil
 }
 
-// onlyEqualities reports whether the query is an unordered conjunction of equalities of different
-// fields, and returns their number.
+// onlyEqualities reports whether the query is an unordered conjunction of equalities on different
+// fields, and returns the number of equalities.
 func (q *query) onlyEqualities() (leaves int, ok bool) {
 	if q.startAt != nil || q.endAt != nil || len(q.orders) > 1 {
 		return 0, false
@@ -56,7 +56,7 @@ func (q *query) onlyEqualities() (leaves int, ok bool) {
 	return len(disjunctions[0]), true
 }
 
-// window applies offset and limit to a number of documents.
+// window returns the number of documents that remain of n after offset and limit.
 func (q *query) window(n int64) int64 {
 	n = max(0, n-int64(q.offset))
 	if q.limit >= 0 {

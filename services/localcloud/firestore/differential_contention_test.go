@@ -11,7 +11,8 @@ import (
 )
 
 // TestDifferentialContention runs the same conflicting transactions on this server and on Google's
-// emulator. Each step is "who what document". "-" is a call outside a transaction.
+// emulator. Each step has the form "transaction action document", where "-" stands for a call
+// outside a transaction.
 func TestDifferentialContention(t *testing.T) {
 	t.Parallel()
 	theirs := startEmulator(t)
@@ -19,7 +20,7 @@ func TestDifferentialContention(t *testing.T) {
 	ours := raw(t, server)
 	// Writes concurrent with a query are not compared. The emulator locks the query's whole
 	// collection. This server locks the documents of the result, and it aborts the transaction if a
-	// new document would have been in the result. See TestContention.
+	// new document would have matched the query. See TestContention.
 	for _, story := range []string{
 		"- write a; 1 read a; - write a; 1 write a; - write a",
 		"- write a; 1 read a; 2 read a; - read a; 1 rollback; 2 write a",
@@ -34,13 +35,13 @@ func TestDifferentialContention(t *testing.T) {
 	} {
 		t.Run(story, func(t *testing.T) {
 			if a, b := tell(&session{t, ours, server}, story), tell(&session{t, theirs, nil}, story); a != b {
-				t.Errorf("ours   %s\ntheirs %s", a, b)
+				t.Errorf("the codes of the steps differ:\nours   %s\ntheirs %s", a, b)
 			}
 		})
 	}
 }
 
-// tell returns the code of each step.
+// tell runs the steps of a story and returns the status code of each.
 func tell(s *session, story string) string {
 	s.t.Helper()
 	for _, id := range []string{"a", "b", "c", "d", "other"} {

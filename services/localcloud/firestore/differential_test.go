@@ -31,8 +31,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// These are the operations of one differential run, and the number of operations that share a
-// database.
+// A run has defaultOperations operations unless the environment says otherwise. operationsPerRound
+// of them share a database.
 const (
 	defaultOperations  = 600
 	operationsPerRound = 250
@@ -41,14 +41,15 @@ const (
 // emulator is shared by all tests of a run. TestMain stops it.
 var emulator cloudtest.Emulator
 
-// emulatorAddress returns the address of Google's emulator, which the first call starts. It skips
-// the test if there is no emulator.
+// emulatorAddress returns the address of Google's emulator. The first call starts the emulator. If
+// it is not installed, the test is skipped.
 func emulatorAddress(t *testing.T) string {
 	t.Helper()
-	return emulator.Address(t, "TestConformance checks the results that both servers gave before")
+	return emulator.Address(t, "TestConformance checks results that both servers returned earlier")
 }
 
-// startEmulator returns a connection to Google's emulator, or skips the test.
+// startEmulator returns a connection to Google's emulator. It skips the test if the emulator is not
+// installed.
 func startEmulator(t *testing.T) pb.FirestoreClient {
 	t.Helper()
 	return dial(t, emulatorAddress(t))
@@ -74,7 +75,8 @@ func (owner) GetRequestMetadata(context.Context, ...string) (map[string]string, 
 
 func (owner) RequireTransportSecurity() bool { return false }
 
-// raw connects to a server without Google's client, because the client hides some responses.
+// raw connects to a server without Google's client library, because that library hides some
+// responses.
 func raw(tb testing.TB, s *firestore.Server) pb.FirestoreClient {
 	tb.Helper()
 	addr, err := s.Listen("127.0.0.1:0")
@@ -86,13 +88,13 @@ func raw(tb testing.TB, s *firestore.Server) pb.FirestoreClient {
 
 // TestDifferential runs the same random operations on this server and on Google's emulator and
 // compares every response. LINKREEL_DIFFERENTIAL_OPERATIONS and LINKREEL_DIFFERENTIAL_SEED set the
-// number of operations and their choice. The default seed is fixed, so an unrelated change never
-// makes the test fail. With LINKREEL_FULL, five times as many operations run.
+// number of operations and the seed that selects them. The default seed is fixed, so an unrelated
+// change never makes the test fail. If LINKREEL_FULL is set, five times as many operations run.
 func TestDifferential(t *testing.T) {
 	t.Parallel()
 	theirs := startEmulator(t)
 	server := open(t, firestore.Options{})
-	firestore.IndexEverything(server) // so the test also compares the indexes
+	firestore.IndexEverything(server) // so the test also covers the indexes
 	ours := raw(t, server)
 	byDefault := defaultOperations
 	if os.Getenv("LINKREEL_FULL") != "" {
@@ -100,7 +102,7 @@ func TestDifferential(t *testing.T) {
 	}
 	total := envInt(t, "LINKREEL_DIFFERENTIAL_OPERATIONS", byDefault)
 	seed := uint64(envInt(t, "LINKREEL_DIFFERENTIAL_SEED", 1))
-	t.Logf("%d operations, LINKREEL_DIFFERENTIAL_SEED=%d", total, seed)
+	t.Logf("running %d operations, LINKREEL_DIFFERENTIAL_SEED=%d", total, seed)
 	known, kinds, errs, different := map[string]int{}, map[string]int{}, 0, 0
 	for n := 0; n < total; n += operationsPerRound {
 		d := newDifferential(seed+uint64(n), fmt.Sprintf("projects/p%d/databases/(default)", n), ours, theirs)
@@ -123,7 +125,7 @@ func TestDifferential(t *testing.T) {
 			if different++; different == 10 {
 				return
 			}
-			break // from here on, the two databases differ
+			break // the two databases differ from here on
 		}
 	}
 	t.Logf("operations by kind: %v; %d of them returned errors; known differences: %v", kinds, errs, known)
@@ -137,13 +139,13 @@ func envInt(tb testing.TB, name string, byDefault int) int {
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil {
-		tb.Fatalf("%s failed: %v", name, err)
+		tb.Fatalf("%s is not a number: %v", name, err)
 	}
 	return n
 }
 
-// answer contains the comparable parts of a response. Times cannot be compared, but whether they
-// changed can.
+// answer contains the parts of a response that can be compared. It records whether a time changed,
+// not the time itself.
 type answer struct {
 	code   codes.Code
 	docs   []*pb.Document
@@ -153,7 +155,7 @@ type answer struct {
 	err    *failure
 }
 
-// failure is only logged, never compared.
+// failure is the text of an error. It is logged but never compared.
 type failure struct{ text string }
 
 // Equal makes go-cmp ignore the text.
@@ -309,8 +311,7 @@ func (d *differential) write() (w *pb.Write, precondition string) {
 	return w, precondition
 }
 
-// overlap reports whether one path contains the other. The protocol allows only one of them in a
-// mask.
+// overlap reports whether one path contains the other. The protocol forbids such a pair in a mask.
 func overlap(a, b string) bool {
 	return a == b || strings.HasPrefix(a, b+".") || strings.HasPrefix(b, a+".")
 }
@@ -346,7 +347,8 @@ func (d *differential) members(n int) *pb.ArrayValue {
 	return a
 }
 
-// prepared sets preconditions, which differ between the servers.
+// prepared sets the precondition of a write for one server, because update times differ between the
+// servers.
 func (d *differential) prepared(side int, w *pb.Write, precondition string) *pb.Write {
 	w = proto.CloneOf(w)
 	exists := func(b bool) *pb.Precondition {
@@ -402,7 +404,7 @@ func (d *differential) commit() operation {
 	}
 }
 
-// note stores update times for later preconditions, and compares whether they changed.
+// note stores update times for later preconditions and records in the answer whether they changed.
 func (d *differential) note(side int, a *answer, writes []*pb.Write, results []*pb.WriteResult) {
 	for i, r := range results {
 		name := target(writes[i])
@@ -481,8 +483,8 @@ func (d *differential) structured() *pb.StructuredQuery {
 	return q
 }
 
-// cursor returns values for the query's explicit orders, sometimes one too few, and a reference for
-// the name.
+// cursor returns a cursor with values for the query's explicit orders, sometimes one too few, and
+// with a reference for the name.
 func (d *differential) cursor(q *pb.StructuredQuery) *pb.Cursor {
 	c := &pb.Cursor{Before: d.IntN(2) == 0}
 	for _, o := range q.GetOrderBy() {
@@ -569,7 +571,7 @@ func (d *differential) runQuery(side int, req *pb.RunQueryRequest) answer {
 	}
 }
 
-// timeless removes the times, which differ between servers.
+// timeless removes the times, because they differ between servers.
 func timeless(d *pb.Document) *pb.Document {
 	return &pb.Document{Name: d.GetName(), Fields: d.GetFields()}
 }
@@ -637,7 +639,7 @@ func (d *differential) batchGet() operation {
 	}
 }
 
-// sortAnswer sorts responses in an order that the protocol does not define.
+// sortAnswer sorts responses whose order the protocol does not define.
 func sortAnswer(a *answer) {
 	slices.Sort(a.names)
 	slices.SortFunc(a.docs, func(x, y *pb.Document) int { return strings.Compare(x.GetName(), y.GetName()) })
@@ -700,8 +702,8 @@ func (d *differential) list() operation {
 	}}
 }
 
-// transaction is a sequence of calls in one transaction: begin, read, perhaps a concurrent write,
-// commit or roll back, and perhaps another use.
+// transaction generates a sequence of calls in one transaction: begin, read, perhaps a concurrent
+// write, commit or rollback, and perhaps another call after the end.
 func (d *differential) transaction() operation {
 	readOnly, reads := d.IntN(4) == 0, []string{d.document(), d.document()}
 	q := d.structured()
@@ -761,7 +763,7 @@ func (d *differential) transaction() operation {
 				rollback()
 				commit()
 			}
-			// a failed commit may leave the transaction open, with its locks
+			// a failed commit may leave the transaction open and its locks held
 			_, _ = c.Rollback(context.Background(), &pb.RollbackRequest{Database: d.database, Transaction: id})
 			return a
 		},

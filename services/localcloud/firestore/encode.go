@@ -12,7 +12,7 @@ import (
 func formatNumericID(n int64) string { return "__id" + strconv.FormatInt(n, 10) + "__" }
 
 // appendValue encodes v so that the bytes sort in the order of compareValues. No encoding is a
-// prefix of another one, so encoded values can follow each other in a key.
+// prefix of another, so encoded values can be concatenated in a key.
 func appendValue(b []byte, v *pb.Value) []byte {
 	kind := kindOf(v)
 	b = append(b, kindTag(kind))
@@ -48,7 +48,8 @@ func appendValue(b []byte, v *pb.Value) []byte {
 	return b
 }
 
-// kindTag reserves 0x00 and 0x01 for end marks, which must sort before every value.
+// kindTag returns the first byte of a value's encoding. 0x00 and 0x01 are reserved for end marks,
+// which must sort before every value.
 func kindTag(kind int) byte { return byte(kind) + 2 }
 
 func appendElements(b []byte, vs []*pb.Value) []byte {
@@ -58,8 +59,8 @@ func appendElements(b []byte, vs []*pb.Value) []byte {
 	return append(b, endOfPath)
 }
 
-// appendNumber writes the greatest double that is not above the number. If the number is an integer
-// that no double represents exactly, appendNumber adds the remainder.
+// appendNumber appends the greatest double that does not exceed the number. If the number is an
+// integer that no double represents exactly, appendNumber adds the remainder.
 func appendNumber(b []byte, v *pb.Value) []byte {
 	i, isInt := v.GetValueType().(*pb.Value_IntegerValue)
 	if !isInt {

@@ -15,7 +15,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// anyValue generates similar values, so their encodings differ only in late bytes.
+// anyValue generates values that are similar, so that many encodings differ only in their last
+// bytes.
 func anyValue(t *rapid.T, depth int) *pb.Value {
 	kinds := 9
 	if depth < 3 {
@@ -73,7 +74,7 @@ func TestEncodingOrdersLikeValues(t *testing.T) {
 			t.Fatalf("%v and %v: the encodings compare as %d, want %d", a, b, got, want)
 		}
 		if !bytes.Equal(x, y) && (bytes.HasPrefix(x, y) || bytes.HasPrefix(y, x)) {
-			t.Fatalf("%v and %v: one encoding is a prefix of the other", a, b)
+			t.Fatalf("%v and %v: one encoding is a prefix of the other, want no prefix", a, b)
 		}
 		invert(x)
 		invert(y)
@@ -114,8 +115,8 @@ func TestParseFieldPath(t *testing.T) {
 	}
 }
 
-// FuzzRunQuery sends queries that no client would send. The server must answer each of them, and an
-// index must not change the result.
+// FuzzRunQuery sends queries that no client would send. The server must respond to each of them,
+// and an index must not change the result.
 func FuzzRunQuery(f *testing.F) {
 	for _, q := range []*pb.StructuredQuery{
 		{From: []*pb.StructuredQuery_CollectionSelector{{CollectionId: "k"}}},
@@ -155,12 +156,13 @@ func FuzzRunQuery(f *testing.F) {
 			results[i] = sig.String()
 		}
 		if results[0] != results[1] {
-			t.Fatalf("the query %v returned %q, but with indexes %q", &sq, results[0], results[1])
+			t.Fatalf("the query %v returned %q without indexes but %q with indexes", &sq, results[0], results[1])
 		}
 	})
 }
 
-// fuzzStore returns a store with a few documents of every kind. They are the same in each call.
+// fuzzStore returns a server with a few documents of every kind. Each call creates the same
+// documents.
 func fuzzStore(tb testing.TB) *Server {
 	tb.Helper()
 	s, err := Open(Options{})
@@ -180,7 +182,7 @@ func fuzzStore(tb testing.TB) *Server {
 	if err := s.commit(tb.Context(), req); err != nil {
 		tb.Fatal(err)
 	}
-	// the same times in all stores, so results can be compared
+	// identical times in all stores make the results comparable
 	if err := s.writer.administer(func(sn *snapshot) ([]change, error) {
 		for _, c := range req.changes {
 			d := proto.CloneOf(c.after)

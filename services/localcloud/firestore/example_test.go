@@ -8,8 +8,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// This example uses a database in memory through Google's client. Options.Path would keep it in a
-// file.
+// This example uses an in-memory database through Google's client. Set Options.Path to store the
+// database in a file.
 func Example() {
 	server, err := firestore.Open(firestore.Options{})
 	if err != nil {

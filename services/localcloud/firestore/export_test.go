@@ -15,10 +15,10 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// IndexEverything makes every query build its best index.
+// IndexEverything makes every query build the best index for it.
 func IndexEverything(s *Server) { s.store.adaptive = -1 }
 
-// Write commits writes without the network.
+// Write commits writes directly, without the network.
 func Write(s *Server, writes ...*pb.Write) error {
 	return s.commit(context.Background(), &commitRequest{writes: writes, size: 1})
 }
@@ -26,8 +26,8 @@ func Write(s *Server, writes ...*pb.Write) error {
 // Examined returns the number of documents that queries have read.
 func Examined(s *Server) int64 { return s.store.examined.Load() }
 
-// HoldCommits stops the writer before it syncs. reached receives a value when the writer has
-// stopped. goOn releases the writer, and later commits are not held.
+// HoldCommits makes the writer pause before it syncs a batch. reached receives a value when the
+// writer has paused. goOn releases the writer, which does not pause again.
 func HoldCommits(s *Server) (reached <-chan struct{}, goOn func()) {
 	at, gate := make(chan struct{}, 1), make(chan struct{})
 	s.writer.beforeSync = func() {
@@ -40,7 +40,7 @@ func HoldCommits(s *Server) (reached <-chan struct{}, goOn func()) {
 	return at, func() { close(gate) }
 }
 
-// WaitForQueue returns when at least n commits wait for the writer.
+// WaitForQueue waits until at least n commits are queued for the writer.
 func WaitForQueue(s *Server, n int) {
 	for {
 		s.writer.mu.Lock()
@@ -53,15 +53,15 @@ func WaitForQueue(s *Server, n int) {
 	}
 }
 
-// ExpireTransactions ends the transactions that will be idle after the duration ahead.
+// ExpireTransactions expires transactions as if the clock were ahead by the given duration.
 func ExpireTransactions(s *Server, ahead time.Duration) {
 	now := s.txs.now
 	later := &transactions{now: func() time.Time { return now().Add(ahead) }, locks: s.txs.locks, byID: s.txs.byID}
 	later.expire()
 }
 
-// CheckConsistency compares all data that is derived from documents (indexes, lists of collections,
-// counts) with the documents.
+// CheckConsistency checks all data that is derived from documents (indexes, lists of collections,
+// counts) against the documents.
 func CheckConsistency(s *Server) error {
 	return s.store.read(latest, func(sn *snapshot) error {
 		return eachDatabase(sn.tx, func(database string, b *bolt.Bucket) error {
@@ -116,7 +116,7 @@ func checkCounts(p *partition, want map[string]int64) error {
 			id, key, _ := strings.Cut(string(k), "\x00")
 			path, _ := decodeSegments([]byte(key))
 			if want[key] == 0 || path[len(path)-1] != id {
-				return fmt.Errorf("the group entry %q has no documents", k)
+				return fmt.Errorf("the group entry %q refers to no documents", k)
 			}
 			return nil
 		})

@@ -11,23 +11,24 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Fault is one kind of failure and its trigger. Without Code, Delay, LoseAnswer or DiskFull, it has
+// Fault describes a failure and when it occurs. Without Code, Delay, LoseAnswer or DiskFull, it has
 // no effect.
 type Fault struct {
-	// Methods contains names such as Commit or RunQuery. An empty list means every method.
+	// Methods lists the affected methods, such as Commit or RunQuery. An empty list means every
+	// method.
 	Methods []string
 	// Every makes the fault hit every n-th call. 0 and 1 mean every call. Counting starts when the
 	// fault is added, so tests are repeatable.
 	Every int
 	// Times is the number of hits after which the fault ends. 0 means that it never ends.
 	Times int
-	// Delay is the time that the call waits before it is processed.
+	// Delay is how long the call waits before it is processed.
 	Delay time.Duration
 	// Code is returned instead of processing the call, for example codes.Aborted or
 	// codes.Unavailable.
 	Code codes.Code
-	// LoseAnswer processes the call, including a commit, and then returns Code or Unavailable. The
-	// caller cannot know what happened.
+	// LoseAnswer makes the server process the call, including a commit, and then return Code, or
+	// Unavailable if Code is not set. The caller cannot tell whether the call took effect.
 	LoseAnswer bool
 	// DiskFull makes the disk reject the writes of a commit. Methods does not apply to DiskFull,
 	// and Every counts batches, which may contain several commits.
@@ -66,7 +67,7 @@ func (f *Faults) Clear() {
 	f.active = nil
 }
 
-// strike counts a call for each fault for which concerns returns true. It returns the faults that
+// strike counts a call for each fault for which concerns returns true, and returns the faults that
 // hit the call.
 func (f *Faults) strike(concerns func(*Fault) bool) []Fault {
 	f.mu.Lock()
@@ -84,7 +85,7 @@ func (f *Faults) strike(concerns func(*Fault) bool) []Fault {
 	return out
 }
 
-// around applies the faults that hit a call. It makes the call unless a fault replaces it.
+// around makes a call with the faults that hit it. A fault may replace the call.
 func (f *Faults) around(ctx context.Context, method string, call func() error) error {
 	var lost error
 	hits := f.strike(func(x *Fault) bool {

@@ -20,7 +20,7 @@ func TestFaults(t *testing.T) {
 		name string
 		run  func(t *testing.T, s *session)
 	}{
-		{"every n-th commit is aborted and does nothing", func(t *testing.T, s *session) {
+		{"every n-th commit is aborted and has no effect", func(t *testing.T, s *session) {
 			s.server.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 3, Code: codes.Aborted})
 			var got []codes.Code
 			for i := range 7 {
@@ -49,14 +49,14 @@ func TestFaults(t *testing.T) {
 		}},
 		{"a call is delayed up to its deadline", func(t *testing.T, s *session) {
 			s.server.Faults().Add(firestore.Fault{Methods: []string{"GetDocument"}, Delay: time.Hour})
-			_, err := client(t, s.server).Doc("k/a").Get(t.Context()) // another method
+			_, err := client(t, s.server).Doc("k/a").Get(t.Context()) // calls another method, which is not delayed
 			wantCode(t, err, codes.NotFound)
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
 			_, err = s.GetDocument(ctx, getRequest("a"))
 			wantCode(t, err, codes.DeadlineExceeded)
 		}},
-		{"a full disk rejects commits and keeps the documents", func(t *testing.T, s *session) {
+		{"commits fail on a full disk and the documents are kept", func(t *testing.T, s *session) {
 			must(t, s.write(nil, "a", 1))
 			s.server.Faults().Add(firestore.Fault{DiskFull: true})
 			wantCode(t, s.write(nil, "a", 2), codes.ResourceExhausted)
@@ -93,7 +93,7 @@ func TestStats(t *testing.T) {
 	s := open(t, firestore.Options{})
 	c := client(t, s)
 	seed(t, c, map[string]fields{"a": {"n": 1}, "b": {"n": 1}})
-	set(t, c, "k/a", fields{"n": 1}) // changes nothing
+	set(t, c, "k/a", fields{"n": 1}) // does not change the document
 	_, err := c.Doc("k/none").Get(ctxOf(t))
 	wantCode(t, err, codes.NotFound)
 	wantIDs(t, c.Collection("k").Query, "a b")
@@ -126,13 +126,13 @@ func TestMaxSustainedWrites(t *testing.T) {
 	}{{time.Second, "k/burst", 5}, {10 * time.Second, "k/calm", 1}, {time.Minute, "k/calm", 20.0 / 60}} {
 		got := s.MaxSustainedWrites(tt.window)
 		if got.Document != c.Doc(tt.want).Path || got.PerSecond != tt.rate {
-			t.Errorf("within %v, MaxSustainedWrites returned %+v, want %s at %v/s", tt.window, got, tt.want, tt.rate)
+			t.Errorf("MaxSustainedWrites(%v) = %+v, want %s at %v/s", tt.window, got, tt.want, tt.rate)
 		}
 	}
 }
 
-// On a full disk, every write fails. The log must contain a line at most once per minute, and one
-// at the end. This test is not parallel, because it replaces the process's logger.
+// On a full disk, every write fails. The log must contain at most one line per minute, and one line
+// when writes succeed again. This test is not parallel, because it replaces the process's logger.
 func TestAFullDiskIsToldOnce(t *testing.T) {
 	var log strings.Builder
 	former := slog.Default()
@@ -151,6 +151,6 @@ func TestAFullDiskIsToldOnce(t *testing.T) {
 	must(t, s.write(nil, "a", 3))
 	if s.server.CommitError() != nil || strings.Count(log.String(), "cannot commit") != 1 || strings.Count(log.String(), "level=ERROR") != 1 ||
 		strings.Count(log.String(), "work again") != 1 || !strings.Contains(log.String(), "no space left") {
-		t.Errorf("CommitError returned %v, want nil; the log must have one error and one line at the end:\n%s", s.server.CommitError(), log.String())
+		t.Errorf("CommitError returned %v, want nil; the log must contain one error and one recovery line:\n%s", s.server.CommitError(), log.String())
 	}
 }

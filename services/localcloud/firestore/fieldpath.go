@@ -71,8 +71,8 @@ func getPath(m map[string]*pb.Value, path []string) *pb.Value {
 	return nil
 }
 
-// setPath returns m with v at path. If v is nil, it deletes the value. It copies each map on the
-// path, so shared values never change.
+// setPath returns a copy of m with v at path. If v is nil, the value is deleted. Each map on the
+// path is copied, so shared values never change.
 func setPath(m map[string]*pb.Value, path []string, v *pb.Value) map[string]*pb.Value {
 	n := make(map[string]*pb.Value, len(m)+1)
 	maps.Copy(n, m)
@@ -96,7 +96,7 @@ func setPath(m map[string]*pb.Value, path []string, v *pb.Value) map[string]*pb.
 	return n
 }
 
-// fieldOf reads a field of a query, including the document's name.
+// fieldOf returns the value of a query's field, which may be the document's name.
 func fieldOf(d *pb.Document, raw string, path []string) *pb.Value {
 	if raw == nameField {
 		return referenceValue(d.GetName())
@@ -113,7 +113,7 @@ func project(d *pb.Document, fields []string) *pb.Document {
 	out := &pb.Document{Name: d.GetName(), CreateTime: d.GetCreateTime(), UpdateTime: d.GetUpdateTime()}
 	for _, f := range fields {
 		path, err := parseFieldPath(f)
-		// Every call rejects an invalid path before it reads. The name is always in the response.
+		// Paths were validated before the read. The response always contains the name.
 		if err != nil || f == nameField {
 			continue
 		}

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// These constants bound the past states that can be read. Production keeps an hour. This server
-// keeps a minute, or less when many large documents change.
+// These constants bound the past states that can be read. Production keeps them for an hour. This
+// server keeps them for a minute, or less if many large documents change.
 const (
 	historyWindow   = int64(60e6)
 	historyMaxBytes = 64 << 20
@@ -21,7 +21,7 @@ const (
 type history struct {
 	mu      sync.RWMutex
 	entries []pastVersion // by time
-	floor   int64         // states before this time are forgotten
+	floor   int64         // states before this time are no longer available
 	bytes   int
 }
 
@@ -33,8 +33,8 @@ type pastVersion struct {
 
 func newHistory(floor int64) *history { return &history{floor: floor} }
 
-// add must be called before the commit becomes visible, so a reader that sees the commit also finds
-// the previous state.
+// add must be called before the commit becomes visible, so that a reader that sees the commit also
+// finds the previous state.
 func (h *history) add(v pastVersion) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -43,7 +43,7 @@ func (h *history) add(v pastVersion) {
 }
 
 // retract removes the commits after a time, because they failed. If one of them was a Wipe, the
-// states before that time remain forgotten.
+// states before that time remain unavailable.
 func (h *history) retract(after int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -67,7 +67,7 @@ func (h *history) prune(now int64) {
 	if n == 0 {
 		return
 	}
-	if n > len(h.entries)/2 { // release the memory
+	if n > len(h.entries)/2 { // copy the rest, to release the memory
 		h.entries = append([]pastVersion(nil), h.entries[n:]...)
 		return
 	}
@@ -87,8 +87,8 @@ func (h *history) after(at int64) int {
 	return sort.Search(len(h.entries), func(i int) bool { return h.entries[i].at > at })
 }
 
-// before returns the documents that changed after at, up to and including upTo, in their state at
-// the time at.
+// before returns the documents that changed after at, up to and including upTo, as they were at the
+// time at.
 func (h *history) before(at, upTo int64) (map[string][]byte, error) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -107,7 +107,8 @@ func (h *history) before(at, upTo int64) (map[string][]byte, error) {
 	return out, nil
 }
 
-// touched reports whether a document for which match returns true may have changed after a time.
+// touched reports whether a document for which match returns true may have changed after the time
+// at.
 func (h *history) touched(at int64, match func(name string) bool) bool {
 	h.mu.RLock()
 	defer h.mu.RUnlock()

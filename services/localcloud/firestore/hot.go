@@ -4,8 +4,8 @@ import (
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 )
 
-// tellHot calls tell for each timestamp that the changes store in a hot index. In a hot index, all
-// new entries are written to the same place. A composite index that starts with another field, such
+// tellHot calls tell for each timestamp that the changes store in a hot index. All new entries of a
+// hot index are written to the same place. A composite index that starts with another field, such
 // as a bucket or an account, is not hot, because that field distributes its entries.
 func (ix *Indexes) tellHot(changes []change, tell func(collection, field string)) {
 	if ix == nil || tell == nil {

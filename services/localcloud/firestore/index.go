@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Indexes is the content of a project's firestore.indexes.json files.
+// Indexes contains the declarations of a project's firestore.indexes.json files.
 type Indexes struct {
 	Composite []Index         `json:"indexes"`
 	Overrides []FieldOverride `json:"fieldOverrides"`
@@ -28,8 +28,8 @@ type IndexField struct {
 	ArrayConfig string `json:"arrayConfig,omitempty"`
 }
 
-// FieldOverride replaces the automatic indexes of one field. If TTL is set, documents expire at the
-// time in the field.
+// FieldOverride replaces the automatic indexes of one field. If TTL is set, a document expires at
+// the time stored in the field.
 type FieldOverride struct {
 	CollectionGroup string          `json:"collectionGroup"`
 	FieldPath       string          `json:"fieldPath"`
@@ -52,7 +52,7 @@ const (
 	descending      = "DESCENDING"
 	contains        = "CONTAINS"
 
-	// members is the order of an index with every member of a map. It does not occur in the files.
+	// members is the order of an index of all members of a map. It never occurs in the files.
 	members = "MEMBERS"
 )
 
@@ -107,7 +107,7 @@ func (x *Index) check() error {
 	return nil
 }
 
-// String returns the index in the format of error messages.
+// String formats the index for error messages.
 func (x *Index) String() string {
 	parts := make([]string, len(x.Fields))
 	for i, f := range x.Fields {
@@ -156,8 +156,8 @@ func (ix *Indexes) missingFor(q *query, need *indexNeed) string {
 	return ""
 }
 
-// indexNeed contains the fields that must come first in an index. These are the fields of equal in
-// any order, and then the fields of sorted, in their directions or with all directions reversed.
+// indexNeed describes the first fields that an index must have: the fields of equal in any order,
+// and then the fields of sorted, in their directions or with all directions reversed.
 type indexNeed struct{ equal, sorted []IndexField }
 
 func (n *indexNeed) all() []IndexField { return append(slices.Clone(n.equal), n.sorted...) }
@@ -219,8 +219,8 @@ func (ix *Indexes) exempted(collection string, f IndexField) bool {
 	return o != nil && o.Indexes != nil && !o.has(scopeCollection, f)
 }
 
-// override returns the override of a field: its own, or else that of the nearest enclosing map,
-// because members inherit it.
+// override returns the override of a field. If there is none, it returns the override of the
+// nearest enclosing map, because members inherit it.
 func (ix *Indexes) override(collection, path string) *FieldOverride {
 	var best *FieldOverride
 	for i := range ix.Overrides {
@@ -235,7 +235,7 @@ func (ix *Indexes) override(collection, path string) *FieldOverride {
 	return best
 }
 
-// members returns an index for each map with an override that indexes its members.
+// members returns an index for each map with an override that indexes the map's members.
 func (ix *Indexes) members() []Index {
 	var out []Index
 	for _, o := range ix.Overrides {
@@ -249,7 +249,7 @@ func (ix *Indexes) members() []Index {
 	return out
 }
 
-// overridden reports whether an override indexes the field for a collection group.
+// overridden reports whether an override enables an index on the field for a collection group.
 func (ix *Indexes) overridden(collection string, f IndexField) bool {
 	return slices.ContainsFunc(ix.Overrides, func(o FieldOverride) bool {
 		return o.CollectionGroup == collection && o.FieldPath == f.FieldPath && o.has(scopeGroup, f)

@@ -53,7 +53,7 @@ func TestIndexEnforcement(t *testing.T) {
 		}, codes.OK},
 		{"an equality and a range with their index", func(c *gc.Client) gc.Query { return c.Collection("k").Where("g", "==", 1).Where("n", "<", 5) }, codes.OK},
 		{"two orders with their index", func(c *gc.Client) gc.Query { return c.Collection("k").OrderBy("g", gc.Asc).OrderBy("n", gc.Desc) }, codes.OK},
-		{"two orders in other directions need an index", func(c *gc.Client) gc.Query { return c.Collection("k").OrderBy("g", gc.Asc).OrderBy("n", gc.Asc) }, refused},
+		{"two orders in different directions need another index", func(c *gc.Client) gc.Query { return c.Collection("k").OrderBy("g", gc.Asc).OrderBy("n", gc.Asc) }, refused},
 		{"array contains and an order with their index", func(c *gc.Client) gc.Query {
 			return c.Collection("k").Where("t", "array-contains", 1).OrderBy("n", gc.Asc)
 		}, codes.OK},
@@ -72,10 +72,10 @@ func TestIndexEnforcement(t *testing.T) {
 			}}).OrderBy("n", gc.Desc)
 		}, refused},
 		{"an exempted field cannot be compared", func(c *gc.Client) gc.Query { return c.Collection("k").Where("off", "==", 1) }, refused},
-		{"an exempted field is in composite indexes", func(c *gc.Client) gc.Query {
+		{"an exempted field can be in composite indexes", func(c *gc.Client) gc.Query {
 			return c.Collection("k").Where("g", "==", 1).OrderBy("off", gc.Desc)
 		}, codes.OK},
-		{"an exempted field cannot be an order", func(c *gc.Client) gc.Query { return c.Collection("k").OrderBy("off", gc.Asc) }, refused},
+		{"an exempted field cannot order the results", func(c *gc.Client) gc.Query { return c.Collection("k").OrderBy("off", gc.Asc) }, refused},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -107,11 +107,11 @@ func TestParseIndexes(t *testing.T) {
 	for _, tt := range []struct{ name, in, want string }{
 		{"invalid JSON", `{`, "unexpected EOF"},
 		{"unknown keys", `{"indices": []}`, "unknown field"},
-		{"one field only", `{"indexes": [{"collectionGroup": "k", "fields": [{"fieldPath": "a", "order": "ASCENDING"}]}]}`, "at least two fields"},
+		{"a single field", `{"indexes": [{"collectionGroup": "k", "fields": [{"fieldPath": "a", "order": "ASCENDING"}]}]}`, "at least two fields"},
 		{"no direction", `{"indexes": [{"collectionGroup": "k", "fields": [{"fieldPath": "a"}, {"fieldPath": "b", "order": "ASCENDING"}]}]}`, "needs an order"},
 		{"wrong direction", `{"indexes": [{"collectionGroup": "k", "fields": [{"fieldPath": "a", "order": "UP"}, {"fieldPath": "b", "order": "ASCENDING"}]}]}`, "needs an order"},
 		{"wrong scope", `{"indexes": [{"collectionGroup": "k", "queryScope": "ALL", "fields": []}]}`, "queryScope"},
-		{"an override without a collection", `{"fieldOverrides": [{"fieldPath": "a"}]}`, "collectionGroup"},
+		{"an override without a collection group", `{"fieldOverrides": [{"fieldPath": "a"}]}`, "collectionGroup"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -122,11 +122,12 @@ func TestParseIndexes(t *testing.T) {
 	}
 	ix, err := firestore.ParseIndexes([]byte(declared), []byte(`{"indexes": []}`), []byte(benchIndexes))
 	if err != nil || len(ix.Composite) != 5 || len(ix.Overrides) != 3 {
-		t.Errorf("parsing several files returned %+v, %v; want 5 indexes and 3 overrides", ix, err)
+		t.Errorf("ParseIndexes(several files) = %+v, %v; want 5 indexes and 3 overrides", ix, err)
 	}
 }
 
-// TestQueryCost counts documents to prove that a limited query reads only the necessary ones.
+// TestQueryCost counts the documents that queries read. A limited query must read only the
+// documents that it needs.
 func TestQueryCost(t *testing.T) {
 	t.Parallel()
 	s := open(t, firestore.Options{Indexes: indexes(t, benchIndexes)})
@@ -143,11 +144,11 @@ func TestQueryCost(t *testing.T) {
 		{"newest 20 of an account", newest.Limit(20), 20},
 		{"the next page by document", newest.StartAfter(first[19]).Limit(20), 21},
 		{"the next page by value", newest.StartAfter(first[19].Data()["seq"]).Limit(20), 21},
-		{"oldest 20, the index backwards", c.Collection("links").Where("accountId", "==", "acc3").OrderBy("seq", gc.Asc).Limit(20), 20},
+		{"oldest 20, with the index read backwards", c.Collection("links").Where("accountId", "==", "acc3").OrderBy("seq", gc.Asc).Limit(20), 20},
 		{"accounts merged in order", c.Collection("links").Where("accountId", "in", []string{"acc1", "acc2"}).OrderBy("seq", gc.Desc).Limit(20), 22},
-		{"one field, by an index made on demand", c.Collection("links").Where("slug", "==", "s0000007"), 1},
-		{"a range, by an index made on demand", c.Collection("links").Where("created", ">=", time.Unix(1_700_004_990, 0)), 10},
-		{"an array element, by an index made on demand", c.Collection("links").Where("tags", "array-contains", "none"), 0},
+		{"one field, with an index built on demand", c.Collection("links").Where("slug", "==", "s0000007"), 1},
+		{"a range, with an index built on demand", c.Collection("links").Where("created", ">=", time.Unix(1_700_004_990, 0)), 10},
+		{"an array element, with an index built on demand", c.Collection("links").Where("tags", "array-contains", "none"), 0},
 		{"first by id", c.Collection("links").OrderBy(gc.DocumentID, gc.Asc).Limit(5), 5},
 		{"one id", c.Collection("links").Where(gc.DocumentID, "==", first[0].Ref), 1},
 	} {
@@ -214,7 +215,7 @@ func TestIndexesSurviveReopeningAndFollowTheDeclaration(t *testing.T) {
 				ids = got
 			}
 			if !slices.Equal(got, ids) || firestore.Examined(s)-before > 3 {
-				t.Errorf("after opening %d, the query returned %v and read %d documents, want %v and at most 3", i, got, firestore.Examined(s)-before, ids)
+				t.Errorf("opening %d: the query returned %v and read %d documents, want %v and at most 3", i, got, firestore.Examined(s)-before, ids)
 			}
 		}
 		must(t, firestore.CheckConsistency(s))

@@ -12,17 +12,17 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// There are two kinds of index. Declared indexes exist from the start. The first query that would
-// otherwise read many documents builds an adaptive index, which is then kept. Most adaptive indexes
-// are on single fields, which production indexes automatically. The letter of the kind is part of
-// the bucket's name.
+// There are two kinds of index. Declared indexes exist from the start. An adaptive index is built
+// by the first query that would otherwise read many documents, and is then kept. Most adaptive
+// indexes are on single fields, which production indexes automatically. The letter of the kind is
+// part of the bucket's name.
 const (
 	declaredIndex = 'd'
 	adaptiveIndex = 'a'
 )
 
 const (
-	adaptiveThreshold = 100 // documents in the collection; scanning a thousand documents takes 8 ms of CPU time
+	adaptiveThreshold = 100 // minimum size of the collection; scanning a thousand documents takes 8 ms of CPU time
 	maxAdaptive       = 32  // per collection; each one slows down every write
 	maxIndexKeyBytes  = 24000
 )
@@ -77,12 +77,13 @@ func (x *indexDef) componentLimit() int {
 // members for an adaptive index of each.
 func (x *indexDef) ofMembers() bool { return x.fields[0].members }
 
-// memberPrefix returns the common prefix of all keys of one member of the map with one value.
+// memberPrefix returns the common prefix of all keys in which a given member of the map has a given
+// value.
 func (x *indexDef) memberPrefix(b []byte, member string, v *pb.Value) ([]byte, bool) {
 	return x.component(appendEscaped(append(b, stringSegment), member), v, false)
 }
 
-// memberKeys returns a document's entries in an index of members.
+// memberKeys returns the keys of a document's entries in an index of members.
 func (x *indexDef) memberKeys(d *pb.Document, path []string) (keys [][]byte, cut bool) {
 	v := x.fields[0].of(d)
 	if v == nil || kindOf(v) != kindMap {
@@ -93,13 +94,13 @@ func (x *indexDef) memberKeys(d *pb.Document, path []string) (keys [][]byte, cut
 		k, c := x.memberPrefix(slices.Clone(prefix), member, value)
 		keys, cut = append(keys, x.name(k, path)), cut || c
 	}
-	// A map has no order, but update finds keys by binary search.
+	// Maps are unordered, but update finds keys by binary search.
 	slices.SortFunc(keys, bytes.Compare)
 	return keys, cut
 }
 
-// component encodes one field's value. It truncates a long value, so equal encodings may then
-// represent different values.
+// component encodes one field's value. It truncates long values, so two long values may have the
+// same encoding.
 func (x *indexDef) component(b []byte, v *pb.Value, desc bool) (out []byte, cut bool) {
 	start := len(b)
 	b = appendValue(b, v)
@@ -120,7 +121,7 @@ func (x *indexDef) prefix(collection []string) []byte {
 	return collectionKey(collection)
 }
 
-// name encodes a document's name as the last component.
+// name encodes a document's name as the last component of a key.
 func (x *indexDef) name(b []byte, path []string) []byte {
 	start := len(b)
 	if x.group {
@@ -134,7 +135,7 @@ func (x *indexDef) name(b []byte, path []string) []byte {
 	return b
 }
 
-// keys returns the document's entries. cut reports whether a value was too long.
+// keys returns the keys of the document's entries. cut reports whether a value was truncated.
 func (x *indexDef) keys(d *pb.Document, path []string) (keys [][]byte, cut bool) {
 	if d == nil {
 		return nil, false
@@ -174,8 +175,8 @@ func (x *indexDef) keys(d *pb.Document, path []string) (keys [][]byte, cut bool)
 	return slices.CompactFunc(keys, bytes.Equal), cut
 }
 
-// update moves the entries of a changed document. The bucket's sequence counts the documents with a
-// truncated value. While there are such documents, queries do not rely on the order of the keys.
+// update replaces the entries of a changed document. The bucket's sequence counts the documents
+// with a truncated value. While it is not zero, queries do not rely on the order of the keys.
 func (x *indexDef) update(b *bolt.Bucket, path []string, documentKey []byte, c change) error {
 	old, oldCut := x.keys(c.before, path)
 	next, nextCut := x.keys(c.after, path)
@@ -187,7 +188,7 @@ func (x *indexDef) update(b *bolt.Bucket, path []string, documentKey []byte, c c
 		}
 	}
 	if x.ofMembers() {
-		documentKey = nil // it can be derived from the entry's own key
+		documentKey = nil // can be derived from the entry's key
 	}
 	for _, k := range next {
 		if _, there := slices.BinarySearchFunc(old, k, bytes.Compare); !there {
@@ -229,13 +230,13 @@ func (r *indexRegistry) add(database string, defs ...*indexDef) {
 	for _, d := range defs {
 		have := r.by[database][d.collection]
 		if !slices.ContainsFunc(have, func(x *indexDef) bool { return bytes.Equal(x.id, d.id) }) {
-			// a new slice, because readers hold the old one
+			// create a new slice, because readers use the old one
 			r.by[database][d.collection] = append(slices.Clip(have), d)
 		}
 	}
 }
 
-// reindex updates all indexes of a document's collection after a change.
+// reindex updates all indexes of a document's collection after the document has changed.
 func (s *store) reindex(p *partition, database string, path []string, key []byte, c change) error {
 	for _, x := range s.indexes.list(database, path[len(path)-2]) {
 		if b := p.indexes.Bucket(x.id); b != nil {
@@ -373,7 +374,7 @@ func (sn *snapshot) build(database string, x *indexDef) error {
 		return err
 	}
 	slices.SortFunc(entries, func(a, b entry) int { return bytes.Compare(a.key, b.key) })
-	for _, e := range entries { // in order, so the file is filled page by page
+	for _, e := range entries { // in key order, so the file is filled page by page
 		if err := b.Put(e.key, e.doc); err != nil {
 			return err
 		}
@@ -410,8 +411,8 @@ func (p *partition) group(below []string, collection string) [][]byte {
 		}
 		return out
 	}
-	// A key of groups consists of the collection's ID, a 0, and the key in colls. One range
-	// therefore contains all paths of an ID, and the 0 keeps "a" from matching "ab".
+	// A key of groups consists of the collection's ID, a 0, and the key in colls. All paths of an
+	// ID are therefore in one range, and the 0 keeps "a" from matching "ab".
 	id := append([]byte(collection), 0)
 	start = append(slices.Clone(id), start...)
 	c := p.groups.Cursor()
@@ -422,7 +423,7 @@ func (p *partition) group(below []string, collection string) [][]byte {
 }
 
 // buildAdaptive builds the indexes that a query needs, unless another query has already built them.
-// Commits wait until it has finished.
+// Commits wait until the build has finished.
 func (s *Server) buildAdaptive(database string, defs []*indexDef) error {
 	return s.writer.administer(func(sn *snapshot) ([]change, error) {
 		p := sn.partition(database)

@@ -18,7 +18,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// serveEnv makes the test binary serve a data file, so the test can kill it.
+// serveEnv, if set, makes this test binary serve a data file, so that a test can kill it.
 const serveEnv = "LINKREEL_TEST_SERVE_FIRESTORE"
 
 func TestMain(m *testing.M) {
@@ -46,9 +46,9 @@ func serveUntilKilled(path string) {
 	os.Exit(1)
 }
 
-// TestKill kills the server's process at random moments under load. Afterwards every acknowledged
-// write must exist, two documents that were written together must both exist or both be missing,
-// and the indexes must match the documents. LINKREEL_KILLS sets the number of kills.
+// TestKill kills the server's process at random moments under load. Afterwards, every acknowledged
+// write must exist. Two documents that were written together must both exist or both be missing.
+// The indexes must match the documents. LINKREEL_KILLS sets the number of kills.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "data.db")
@@ -67,7 +67,7 @@ func TestKill(t *testing.T) {
 // ledger contains the writes that the server has acknowledged.
 type ledger struct {
 	mu      sync.Mutex
-	written map[string]int64 // by document, the last acknowledged value
+	written map[string]int64 // last acknowledged value by document
 }
 
 func (l *ledger) ack(n int64, ids ...string) {
@@ -95,7 +95,7 @@ func killOnce(t *testing.T, path string, round int, acked *ledger) {
 	line, err := bufio.NewReader(out).ReadString('\n')
 	addr, ok := strings.CutPrefix(strings.TrimSpace(line), "serving ")
 	if !ok {
-		t.Fatalf("the server printed %q, %v; want its address", line, err)
+		t.Fatalf("the server printed %q (error %v), want its address", line, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -105,18 +105,18 @@ func killOnce(t *testing.T, path string, round int, acked *ledger) {
 		c := dial(t, addr)
 		wg.Go(func() { pairs(ctx, c, fmt.Sprintf("r%d-c%d", round, caller), acked) })
 	}
-	// wait for some commits and then kill the process at any moment
+	// wait for some commits and then kill the process at a random moment
 	for acked.size() < before+20 && ctx.Err() == nil {
-		time.Sleep(time.Millisecond) // another process cannot signal its progress
+		time.Sleep(time.Millisecond) // poll, because the server process does not signal its progress
 	}
 	time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond)
 	must(t, cmd.Process.Kill())
-	_ = cmd.Wait() // the error is the kill
+	_ = cmd.Wait() // always fails, because the process was killed
 	cancel()
 	wg.Wait()
 }
 
-// pairs writes two documents at a time, some of them repeatedly, until the server is stopped.
+// pairs writes documents in pairs, some of them repeatedly, until the server is killed.
 func pairs(ctx context.Context, c pb.FirestoreClient, who string, acked *ledger) {
 	for n := int64(1); ; n++ {
 		ids := []string{fmt.Sprintf("%s-%d-x", who, n), fmt.Sprintf("%s-%d-y", who, n)}
@@ -151,13 +151,13 @@ func (l *ledger) check(t *testing.T, path string) {
 	}
 	for id, n := range l.written {
 		if there[id] < n {
-			t.Errorf("%s was acknowledged with %d but has %d", id, n, there[id])
+			t.Errorf("%s was acknowledged with the value %d but has %d", id, n, there[id])
 		}
 	}
 	for id, n := range there {
 		twin := strings.TrimSuffix(id, "-x") + "-y"
 		if strings.HasSuffix(id, "-x") && there[twin] != n {
-			t.Errorf("%s has %d, but its twin %s has %d", id, n, twin, there[twin])
+			t.Errorf("%s has %d, but %s, which was written with it, has %d", id, n, twin, there[twin])
 		}
 	}
 }

@@ -42,13 +42,13 @@ func requestSize(m proto.Message) (int, error) {
 	return n, nil
 }
 
-// isReserved reports whether a name is like __foo__, which callers may not choose.
+// isReserved reports whether a name has the form __foo__, which callers may not use.
 func isReserved(s string) bool {
 	return len(s) >= 4 && strings.HasPrefix(s, "__") && strings.HasSuffix(s, "__")
 }
 
-// checkFields validates the new content of a document, truncates timestamps to the stored
-// microseconds, and returns the size by production's rules.
+// checkFields validates the new content of a document, truncates timestamps to microseconds, and
+// returns the size by production's rules.
 func checkFields(m map[string]*pb.Value, depth int) (int, error) {
 	size := 0
 	for k, v := range m {

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// hub notifies the listening streams of commits.
+// hub notifies listening streams of commits.
 type hub struct {
 	mu      sync.Mutex
 	streams map[*listenStream]struct{}
@@ -35,7 +35,7 @@ func (h *hub) remove(l *listenStream) {
 	delete(h.streams, l)
 }
 
-// publish passes to every stream the changes that may affect one of its targets.
+// publish passes the changes to every stream whose targets they may affect.
 func (h *hub) publish(changes []change) {
 	if len(changes) == 0 {
 		return
@@ -53,14 +53,14 @@ const maxQueuedChanges = 100_000
 
 var errListenerTooSlow = status.Error(codes.Unavailable, "The listener cannot keep up with the changes. Reconnect with its resume token.")
 
-// listenStream is one Listen call with its targets. A stream reads at its own pace. Its queue
-// contains the changes that it has not sent yet.
+// listenStream is one Listen call with its targets. Each client reads at its own pace, so the
+// stream queues the changes that it has not sent yet.
 type listenStream struct {
 	s      *Server
 	stream pb.Firestore_ListenServer
 
 	mu       sync.Mutex
-	wake     chan struct{} // has room for one signal
+	wake     chan struct{} // buffers one signal
 	requests []*pb.ListenRequest
 	changes  []change
 	targets  map[int32]*target
@@ -73,8 +73,8 @@ type target struct {
 	once  bool
 	query *query // nil if the target is a list of names
 	names []string
-	state map[string]*pb.Document // the documents that the client knows
-	at    int64                   // the commit that this state includes
+	state map[string]*pb.Document // the documents that the client has
+	at    int64                   // the newest commit that this state includes
 }
 
 // Listen implements the protocol.
@@ -84,7 +84,7 @@ func (s *service) Listen(stream pb.Firestore_ListenServer) error {
 	defer s.hub.remove(l)
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
-	go l.receive() // ends with the stream, which ends when this function returns
+	go l.receive() // returns when the stream ends, at the latest when this function returns
 	return l.run(ctx)
 }
 
@@ -171,7 +171,8 @@ func (l *listenStream) handle(r *pb.ListenRequest) error {
 		if err == nil {
 			return nil
 		}
-		// End only the target that cannot be followed. The stream and the other targets continue.
+		// Remove only the target that cannot be followed. The stream and the other targets
+		// continue.
 		st := status.Convert(err)
 		return l.send(&pb.TargetChange{
 			TargetChangeType: pb.TargetChange_REMOVE, TargetIds: []int32{x.AddTarget.GetTargetId()},
@@ -214,8 +215,8 @@ func (l *listenStream) addTarget(a *pb.Target) error {
 	default:
 		return invalid("A target must be a query or a list of documents.")
 	}
-	// From now on, changes are queued for the target. Changes that its first state includes are
-	// skipped.
+	// From here on, changes are queued for the target. deliver skips changes that the first state
+	// already includes.
 	l.mu.Lock()
 	l.targets[t.id] = t
 	l.mu.Unlock()
@@ -250,8 +251,8 @@ func (l *listenStream) addTarget(a *pb.Target) error {
 	return l.send(&pb.TargetChange{TargetChangeType: pb.TargetChange_REMOVE, TargetIds: []int32{t.id}})
 }
 
-// resume restores the known state of a client that was connected before. If the time is too long
-// ago, it returns false without an error, and everything is sent again.
+// resume restores the state of a client that was connected earlier. If that was too long ago, it
+// returns false and no error, and the full state is sent again.
 func (l *listenStream) resume(t *target, a *pb.Target) (bool, error) {
 	var at int64
 	switch {
@@ -274,8 +275,8 @@ func (l *listenStream) resume(t *target, a *pb.Target) (bool, error) {
 
 func resumeToken(at int64) []byte { return binary.BigEndian.AppendUint64([]byte{'r'}, uint64(at)) }
 
-// evaluate calls f with the documents of the target at a time. It returns the newest commit that
-// this state includes.
+// evaluate calls f with the documents of the target at the given time. It returns the newest commit
+// that this state includes.
 func (l *listenStream) evaluate(t *target, at int64, f func(*pb.Document)) (commit int64, err error) {
 	err = l.s.store.read(at, func(sn *snapshot) error {
 		commit = sn.at
@@ -296,8 +297,8 @@ func (l *listenStream) evaluate(t *target, at int64, f func(*pb.Document)) (comm
 	return commit, err
 }
 
-// refresh sends the difference between the state that the client knows and the state at a time. If
-// that time is too long ago, it uses the current state.
+// refresh sends the difference between the client's state and the state at the given time. If that
+// time is too long ago, it uses the current state.
 func (l *listenStream) refresh(t *target, at int64) (shown int64, sent bool, err error) {
 	var next map[string]*pb.Document
 	var ordered []*pb.Document
@@ -354,7 +355,7 @@ func sortedNames(m map[string]*pb.Document) []string {
 	return out
 }
 
-// mayCare reports, from the name alone, whether the change could affect the target.
+// mayCare reports whether the change could affect the target. It considers only the name.
 func (t *target) mayCare(c change) bool {
 	if t.query != nil {
 		return t.query.mayHold(c.name)
@@ -405,7 +406,7 @@ func (l *listenStream) deliverTo(t *target, changes []change) (sent bool, err er
 			continue
 		}
 		if t.query != nil && (t.query.limit >= 0 || t.query.offset > 0) {
-			_, one, err := l.refresh(t, at) // other documents may move into or out of the result
+			_, one, err := l.refresh(t, at) // other documents may enter or leave the result
 			sent = sent || one
 			if err != nil {
 				return sent, err
@@ -445,7 +446,7 @@ func (l *listenStream) sendDocument(t *target, d *pb.Document) error {
 	}})
 }
 
-// sendGone reports that a document was deleted or that it only left the result.
+// sendGone reports that a document was deleted or left the result.
 func (l *listenStream) sendGone(t *target, name string, at int64) error {
 	deleted := true
 	err := l.s.store.read(latest, func(sn *snapshot) error {
@@ -467,7 +468,7 @@ func (l *listenStream) sendGone(t *target, name string, at int64) error {
 	}})
 }
 
-// sendSnapshot reports that all targets now have the state at a time.
+// sendSnapshot reports that all targets now have the state at the time at.
 func (l *listenStream) sendSnapshot(at int64) error {
 	return l.send(&pb.TargetChange{
 		TargetChangeType: pb.TargetChange_NO_CHANGE, ReadTime: timestamp(at), ResumeToken: resumeToken(at),

@@ -14,8 +14,8 @@ var (
 	errContention  = status.Error(codes.Aborted, "Too much contention on these documents. Please try again.")
 )
 
-// lockTable makes writers wait for transactions that have read the documents to be written. Its
-// behaviour depends on the mode; see Mode.
+// lockTable makes writers wait for transactions that have read the same documents. Its behaviour
+// depends on the mode; see Mode.
 type lockTable struct {
 	mode    Mode
 	timeout time.Duration
@@ -24,7 +24,7 @@ type lockTable struct {
 	changed *sync.Cond
 	readers map[string]map[*transaction]struct{} // pessimistic: the transactions that have read the document
 	writers map[string]int                       // pessimistic: the number of the document's in-flight commits
-	turn    map[string]*transaction              // fast: the transaction that currently has its turn
+	turn    map[string]*transaction              // fast: the transaction whose turn it is
 }
 
 func newLockTable(mode Mode, timeout time.Duration) *lockTable {
@@ -36,8 +36,8 @@ func newLockTable(mode Mode, timeout time.Duration) *lockTable {
 	return l
 }
 
-// wait reports whether it was woken before the deadline and before the end of ctx. The caller holds
-// mu.
+// wait waits for a change of the table, the deadline or the end of ctx. It returns false without
+// waiting if the deadline has passed or ctx is done. The caller holds mu.
 func (l *lockTable) wait(ctx context.Context, deadline time.Time) bool {
 	if ctx.Err() != nil || !time.Now().Before(deadline) {
 		return false
@@ -89,8 +89,8 @@ func (l *lockTable) read(ctx context.Context, t *transaction, name string) error
 }
 
 // write waits until no transaction other than t holds a read lock on the documents. t may be nil.
-// When it gives up, it returns the names that are still blocked. It locks the others until the
-// caller calls release. If two transactions wait for each other, the second one gives up
+// If write gives up, it returns the names that are still blocked. It locks the other documents
+// until the caller calls release. If two transactions wait for each other, the second one gives up
 // immediately.
 func (l *lockTable) write(ctx context.Context, t *transaction, names []string) (blocked map[string]bool, release func()) {
 	if l.mode != Pessimistic {

@@ -17,7 +17,8 @@ import (
 )
 
 // An override indexes the members of a map. Queries that compare several members must then return
-// the documents in the order of their names, like production's merged single-field indexes.
+// the documents in the order of their names, as production does when it merges single-field
+// indexes.
 func TestMergedMembersOfAMap(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -64,7 +65,7 @@ func TestMergedMembersOfAMap(t *testing.T) {
 		put(fmt.Sprintf("x~%03d", i))
 		put(fmt.Sprintf("y~%03d", i))
 	}
-	for i := range 40 { // including changed and removed ones
+	for i := range 40 { // change some documents and delete others
 		put(fmt.Sprintf("x~%03d", i*3))
 		id := fmt.Sprintf("y~%03d", i*3)
 		if _, err := words.Doc(id).Delete(ctx); err != nil {

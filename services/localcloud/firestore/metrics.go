@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// metrics belong to one server. A process may run several servers, so the metrics are in no
-// registry yet.
+// metrics are the metrics of one server. They are not registered here, because a process may run
+// several servers.
 type metrics struct {
 	requests *prometheus.CounterVec
 	commits  prometheus.Histogram
@@ -43,7 +43,7 @@ func newMetrics() metrics {
 	return m
 }
 
-// Metrics returns the server's metrics for a registry.
+// Metrics returns the server's metrics, to be registered by the caller.
 func (s *Server) Metrics() []prometheus.Collector {
 	return []prometheus.Collector{s.metrics.requests, s.metrics.commits, s.metrics.failures}
 }
@@ -59,19 +59,19 @@ func (m metrics) called(err error) {
 	m.requests.WithLabelValues(outcome).Inc()
 }
 
-// disk stores whether commits reach the disk.
+// disk tracks whether commits reach the disk.
 type disk struct {
 	mu     sync.Mutex
 	err    error // error of the last batch
-	failed int   // batches since the last log line
+	failed int   // failed batches since the last log line
 	told   time.Time
 }
 
 // tellEvery is the minimum time between two log lines about failing commits.
 const tellEvery = time.Minute
 
-// wrote records the result of a batch. It logs the first failure, one line per minute while
-// failures continue, and one line at the end.
+// wrote records the result of a batch. It logs the first failure, then at most one line per minute
+// while failures continue, and one line when commits work again.
 func (d *disk) wrote(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -89,15 +89,15 @@ func (d *disk) wrote(err error) {
 	d.err = err
 }
 
-// CommitError returns the error of the last batch of commits, or nil if it was written. Reads may
-// work even if it was not.
+// CommitError returns the error of the last batch of commits, or nil if the batch was written.
+// Reads may work even while commits fail.
 func (s *Server) CommitError() error {
 	s.disk.mu.Lock()
 	defer s.disk.mu.Unlock()
 	return s.disk.err
 }
 
-// committed measures a batch, whether it reached the disk or not.
+// committed records the duration and the outcome of a batch.
 func (s *Server) committed(began time.Time, err error) {
 	s.metrics.commits.Observe(time.Since(began).Seconds())
 	switch {

@@ -36,7 +36,8 @@ func splitDocument(name string) (database string, path []string, err error) {
 	return database, path, err
 }
 
-// splitParent is like splitName, but for a parent of collections: the root or a document.
+// splitParent is like splitName, but for the parent of a collection, which is the root or a
+// document.
 func splitParent(name string) (database string, path []string, err error) {
 	database, path, err = splitName(name)
 	if err == nil && len(path)%2 != 0 {
@@ -62,8 +63,9 @@ func joinName(database string, path []string) string {
 	return database + "/documents/" + strings.Join(path, "/")
 }
 
-// Encoded paths sort like compareNames, byte by byte. A segment is 0x01 and a number, or 0x02 and
-// an escaped string. A path ends with 0x00, so a parent sorts before its children.
+// The bytes of encoded paths sort in the same order as compareNames. A segment is 0x01 followed by
+// a number, or 0x02 followed by an escaped string. A path ends with 0x00, so a parent sorts before
+// its children.
 const (
 	endOfPath      = 0x00
 	numericSegment = 0x01
@@ -81,8 +83,8 @@ func appendSegments(b []byte, path []string) []byte {
 	return b
 }
 
-// appendEscaped writes s so that no encoded string is a prefix of another one and the bytes sort
-// like the strings: 0x00 becomes 0x00 0xff, and the end is 0x00 0x01.
+// appendEscaped appends s so that no encoded string is a prefix of another and the encodings sort
+// like the strings: 0x00 becomes 0x00 0xff, and 0x00 0x01 marks the end.
 func appendEscaped[T string | []byte](b []byte, s T) []byte {
 	for i := range len(s) {
 		b = append(b, s[i])
@@ -96,13 +98,14 @@ func appendEscaped[T string | []byte](b []byte, s T) []byte {
 // collectionKey returns the common prefix of the keys of a collection's documents.
 func collectionKey(path []string) []byte { return append(appendSegments(nil, path), endOfPath) }
 
-// documentKey puts the collection first. A collection's documents are therefore adjacent, with no
-// documents of subcollections between them.
+// documentKey returns a key that begins with the collection. A collection's documents are therefore
+// adjacent, with no documents of subcollections between them.
 func documentKey(path []string) []byte {
 	return appendSegments(collectionKey(path[:len(path)-1]), path[len(path)-1:])
 }
 
-// decodeSegments reads segments up to the end of b or of the path. rest follows the path's end.
+// decodeSegments decodes segments up to the end of the path or of b. It returns the bytes after the
+// path as rest.
 func decodeSegments(b []byte) (path []string, rest []byte) {
 	for len(b) > 0 {
 		var s string
@@ -155,10 +158,10 @@ func decodeDocumentKey(k []byte) []string {
 
 func appendFloat(b []byte, f float64) []byte {
 	if math.IsNaN(f) {
-		return append(b, 0, 0, 0, 0, 0, 0, 0, 0) // below minus infinity
+		return append(b, 0, 0, 0, 0, 0, 0, 0, 0) // NaN sorts below minus infinity
 	}
 	if f == 0 {
-		f = 0 // -0 equals 0
+		f = 0 // turns -0 into 0, because they are equal
 	}
 	bits := math.Float64bits(f)
 	if bits>>63 == 1 {

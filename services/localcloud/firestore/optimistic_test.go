@@ -50,7 +50,7 @@ func TestATransactionThatAskedToBeOptimisticLocksNothing(t *testing.T) {
 			release()
 			s.locks.end(tx)
 			if (len(blocked) > 0) != tc.blocked {
-				t.Errorf("another writer is blocked: %v, want %v", blocked, tc.blocked)
+				t.Errorf("blocked = %v for another writer, want %v", blocked, tc.blocked)
 			}
 		})
 	}

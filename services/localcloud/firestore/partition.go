@@ -7,8 +7,8 @@ import (
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 )
 
-// PartitionQuery implements the protocol. It returns names that split a collection group into parts
-// of about the same size.
+// PartitionQuery implements the protocol. It returns the names that split a collection group into
+// parts of about the same size.
 func (s *service) PartitionQuery(ctx context.Context, req *pb.PartitionQueryRequest) (*pb.PartitionQueryResponse, error) {
 	q, err := compileQuery(req.GetParent(), req.GetStructuredQuery())
 	if err != nil {
@@ -34,7 +34,7 @@ func (s *service) PartitionQuery(ctx context.Context, req *pb.PartitionQueryRequ
 	if err != nil {
 		return nil, err
 	}
-	// n points create n+1 parts that are not empty
+	// n points create n+1 parts, none of which may be empty
 	points := min(int(req.GetPartitionCount()), len(names)-1)
 	from := 0
 	if req.GetPageToken() != "" {
@@ -54,7 +54,7 @@ func (s *service) PartitionQuery(ctx context.Context, req *pb.PartitionQueryRequ
 	return out, nil
 }
 
-// partitionReading adds the transaction field, which a partition query does not have.
+// partitionReading adds the GetTransaction method, which a partition query lacks.
 type partitionReading struct{ *pb.PartitionQueryRequest }
 
 func (partitionReading) GetTransaction() []byte { return nil }

@@ -45,7 +45,7 @@ type filter struct {
 	or       bool
 
 	field field
-	unary pb.StructuredQuery_UnaryFilter_Operator // if it is 0, op and value apply
+	unary pb.StructuredQuery_UnaryFilter_Operator // if 0, op and value apply
 	op    fieldOp
 	value *pb.Value
 }
@@ -73,12 +73,12 @@ type query struct {
 	hasNotIn     bool
 	hasIn        bool
 	hasOr        bool
-	filtered     bool // has a filter on a field other than the name
+	filtered     bool // there is a filter on a field other than the name
 }
 
-// compileQuery rejects what production rejects. The less obvious rules were found by running random
-// queries against Google's emulator. A document that lacks one of the aggregated fields is not in
-// the result.
+// compileQuery validates a query by production's rules. The less obvious rules were found by
+// running random queries against Google's emulator. A document that lacks one of the aggregated
+// fields is not in the result.
 func compileQuery(parent string, s *pb.StructuredQuery, aggregated ...string) (*query, error) {
 	if s == nil {
 		return nil, invalid("A structured query is required.")
@@ -207,7 +207,7 @@ func (q *query) compileOrders(explicit []*pb.StructuredQuery_Order, aggregated [
 }
 
 // descendingKeyScan reports whether only the reverse order of the documents could answer the query.
-// If there is a filter on any field, an index can answer it.
+// If there is a filter on any field, an index can answer the query.
 func (q *query) descendingKeyScan(explicit []*pb.StructuredQuery_Order) bool {
 	for _, o := range explicit {
 		if o.GetField().GetFieldPath() != nameField || o.GetDirection() != pb.StructuredQuery_DESCENDING {
@@ -261,7 +261,7 @@ func (q *query) compileJunction(f *pb.StructuredQuery_CompositeFilter, depth int
 		} else {
 			total *= n
 		}
-		if total > 1000 { // far above the limit, so stop before the number overflows
+		if total > 1000 { // well above the limit; stop before the product overflows
 			return nil, 0, invalid("'IN' and 'OR' supports up to %d disjunctions.", maxDisjunctions)
 		}
 	}
@@ -277,8 +277,8 @@ func (q *query) compileUnary(f *pb.StructuredQuery_UnaryFilter) (*filter, error)
 	q.filtered = q.filtered || raw != nameField
 	switch f.GetOp() {
 	case pb.StructuredQuery_UnaryFilter_IS_NOT_NULL, pb.StructuredQuery_UnaryFilter_IS_NOT_NAN:
-		// These are != null and != NaN, which follow the rules of !=. The result is sorted by the
-		// field, and a query has at most one of them.
+		// These are equivalent to != null and != NaN and follow the rules of !=: the result is
+		// sorted by the field, and a query may contain at most one of them.
 		q.notFilters++
 		q.inequalities = append(q.inequalities, raw)
 	case pb.StructuredQuery_UnaryFilter_IS_NULL, pb.StructuredQuery_UnaryFilter_IS_NAN:
@@ -333,15 +333,15 @@ func (q *query) compileComparison(f *pb.StructuredQuery_FieldFilter) (*filter, i
 	return out, 1, nil
 }
 
-// tooLongToQuery reports whether a text is too long for an index entry. Production could not
-// distinguish such texts.
+// tooLongToQuery reports whether a value is too long for an index entry. Production could not
+// distinguish such values.
 func tooLongToQuery(v *pb.Value) bool {
 	return max(len(v.GetStringValue()), len(v.GetBytesValue())) >= maxIndexedBytes ||
 		slices.ContainsFunc(v.GetArrayValue().GetValues(), tooLongToQuery)
 }
 
-// neverTrue reports whether this is a comparison with null or NaN that no value satisfies. The
-// result then need not be sorted by the compared field.
+// neverTrue reports whether f is a comparison with null or NaN that no value satisfies. In that
+// case, the result need not be sorted by the compared field.
 func neverTrue(f *filter) bool {
 	null := kindOf(f.value) == kindNull
 	switch f.op {
@@ -450,14 +450,14 @@ func containsValue(vs []*pb.Value, v *pb.Value) bool {
 	return slices.ContainsFunc(vs, func(e *pb.Value) bool { return compareValues(e, v) == 0 })
 }
 
-// row is a document with the values that determine its order.
+// row is a document with the values that determine its position in the result.
 type row struct {
 	doc  *pb.Document
 	keys []*pb.Value
 }
 
 // admit reports whether the document is in the result before limit and offset apply. A document
-// without a field of the order is not in the result.
+// that lacks a field of the order is not in the result.
 func (q *query) admit(d *pb.Document) (row, bool) {
 	if !q.where.matches(d) {
 		return row{}, false

@@ -42,7 +42,8 @@ func (s *Server) now() (int64, error) {
 	return at, err
 }
 
-// Rollback implements the protocol. It accepts an unknown transaction, which may have expired.
+// Rollback implements the protocol. It accepts an unknown transaction, because the transaction may
+// have expired.
 func (s *service) Rollback(_ context.Context, r *pb.RollbackRequest) (*empty, error) {
 	if t, err := s.txs.take(r.GetTransaction()); err == nil {
 		s.locks.end(t)
@@ -50,13 +51,14 @@ func (s *service) Rollback(_ context.Context, r *pb.RollbackRequest) (*empty, er
 	return &empty{}, nil
 }
 
-// consistency is the common part of all read requests.
+// consistency contains the methods that all read requests share.
 type consistency interface {
 	GetTransaction() []byte
 	GetReadTime() *timestamppb.Timestamp
 }
 
-// reading is the state that one call reads: in a transaction, at a time, or now.
+// reading describes which state a call reads: the state of a transaction, the state at a given
+// time, or the newest state.
 type reading struct {
 	s   *Server
 	tx  *transaction
@@ -98,9 +100,9 @@ func (s *Server) startReading(c consistency, begin *pb.TransactionOptions) (*rea
 	return r, nil
 }
 
-// transactionTime determines, at the first read, the state that an optimistic transaction sees.
-// Other transactions see the newest commits. Their locks and the check at commit ensure
-// consistency.
+// transactionTime returns the time of the state that an optimistic transaction sees, which its
+// first read determines. Other transactions see the newest commits. Their locks and the check at
+// commit keep them consistent.
 func (r *reading) transactionTime() (int64, error) {
 	r.tx.mu.Lock()
 	defer r.tx.mu.Unlock()
@@ -152,8 +154,8 @@ func (r *reading) get(ctx context.Context, name string) (d *pb.Document, at int6
 	return d, at, err
 }
 
-// remember records the version that the transaction has seen. If it sees two versions of one
-// document, the commit cannot succeed, so the call fails immediately.
+// remember records the version of a document that the transaction has seen. If the transaction sees
+// two versions of one document, its commit cannot succeed, so the call fails immediately.
 func (r *reading) remember(d *pb.Document, name string) error {
 	r.tx.mu.Lock()
 	defer r.tx.mu.Unlock()
@@ -184,8 +186,8 @@ func (s *service) GetDocument(ctx context.Context, req *pb.GetDocumentRequest) (
 	return project(d, req.GetMask().GetFieldPaths()), nil
 }
 
-// BatchGetDocuments implements the protocol. It returns a name that was requested twice only once,
-// because Google's client rejects a second response.
+// BatchGetDocuments implements the protocol. It returns each document only once, even if it was
+// requested twice, because Google's client rejects a second response.
 func (s *service) BatchGetDocuments(req *pb.BatchGetDocumentsRequest, stream pb.Firestore_BatchGetDocumentsServer) error {
 	if err := checkMask(req.GetMask()); err != nil {
 		return err
@@ -222,7 +224,8 @@ func (s *service) BatchGetDocuments(req *pb.BatchGetDocumentsRequest, stream pb.
 	return nil
 }
 
-// getAll reads documents from one snapshot, or one after another if each must be locked first.
+// getAll reads documents from one snapshot. If each document must first be locked, it reads them
+// one by one.
 func (r *reading) getAll(ctx context.Context, names []string, add func(string, *pb.Document, int64)) error {
 	var unique []string
 	seen := map[string]bool{}
@@ -285,8 +288,9 @@ func (r *reading) query(ctx context.Context, q *query, start func(at int64), emi
 	})
 }
 
-// indexed runs f, which runs q. If q first needs an index, it builds the index and runs f again. If
-// building fails, for example because the disk is full, q runs without the index.
+// indexed calls f, which runs q. If q needs an index that does not exist yet, indexed builds the
+// index and calls f again. If building fails, for example because the disk is full, q runs without
+// the index.
 func (s *Server) indexed(q *query, at int64, f func(*snapshot) error) error {
 	err := s.store.read(at, func(sn *snapshot) error {
 		sn.strict = true
@@ -302,8 +306,8 @@ func (s *Server) indexed(q *query, at int64, f func(*snapshot) error) error {
 	return s.store.read(at, f)
 }
 
-// lockingQuery locks the documents of the result. If something changed before they were locked, it
-// reads again.
+// lockingQuery locks the documents of the result. If any of them changed before it was locked,
+// lockingQuery repeats the query.
 func (r *reading) lockingQuery(ctx context.Context, q *query, start func(at int64), emit func(*pb.Document) error) error {
 	var docs []*pb.Document
 	var read queryRead
@@ -343,7 +347,7 @@ func (r *reading) lockingQuery(ctx context.Context, q *query, start func(at int6
 	return nil
 }
 
-// RunQuery implements the protocol. An empty result also needs one response, with the read time.
+// RunQuery implements the protocol. Even an empty result needs one response, with the read time.
 func (s *service) RunQuery(req *pb.RunQueryRequest, stream pb.Firestore_RunQueryServer) error {
 	q, err := s.compile(req.GetParent(), req.GetStructuredQuery())
 	if err != nil {
@@ -416,8 +420,8 @@ func (r *reading) count(q *query, g *aggregator) (at int64, ok bool, err error) 
 	return at, ok, err
 }
 
-// ListCollectionIds implements the protocol. It lists a collection while it or a collection under
-// it has a document.
+// ListCollectionIds implements the protocol. It lists a collection as long as the collection, or
+// one nested in it, contains a document.
 func (s *service) ListCollectionIds(_ context.Context, req *pb.ListCollectionIdsRequest) (*pb.ListCollectionIdsResponse, error) { //nolint:revive // the protocol's name
 	database, parent, err := splitParent(req.GetParent())
 	if err != nil {
@@ -442,7 +446,7 @@ func (s *service) ListCollectionIds(_ context.Context, req *pb.ListCollectionIds
 				}
 				out.CollectionIds = append(out.CollectionIds, id)
 			}
-			k, _ = c.Seek(append(appendSegments(slices.Clone(below), path[:1]), 0xff)) // skip everything under it
+			k, _ = c.Seek(append(appendSegments(slices.Clone(below), path[:1]), 0xff)) // skip everything under this collection
 		}
 		return nil
 	})
@@ -463,7 +467,7 @@ func (s *service) ListDocuments(ctx context.Context, req *pb.ListDocumentsReques
 	}
 	n := int(req.GetPageSize())
 	if n > 0 {
-		sq.Limit = wrapperspb.Int32(int32(n) + 1) // one more shows whether there is another page
+		sq.Limit = wrapperspb.Int32(int32(n) + 1) // one more document shows whether there is another page
 	}
 	q, err := compileQuery(req.GetParent(), sq)
 	if err != nil {
@@ -494,7 +498,7 @@ func (s *service) ListDocuments(ctx context.Context, req *pb.ListDocumentsReques
 	return out, nil
 }
 
-// addMissing adds names without a document that have subcollections with documents.
+// addMissing adds the names of missing documents that have subcollections with documents.
 func (s *Server) addMissing(at int64, q *query, after string, out *pb.ListDocumentsResponse) error {
 	there := map[string]bool{}
 	for _, d := range out.GetDocuments() {
@@ -505,7 +509,7 @@ func (s *Server) addMissing(at int64, q *query, after string, out *pb.ListDocume
 			if there[name] || after != "" && compareNames(name, after) <= 0 {
 				continue
 			}
-			d, err := sn.get(name) // it may be on a later page
+			d, err := sn.get(name) // the document may be on a later page
 			if err != nil {
 				return err
 			}

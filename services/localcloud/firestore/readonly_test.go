@@ -31,7 +31,7 @@ func TestAReadOnlyServerReadsAndChangesNothing(t *testing.T) {
 	if err := s.SetReadOnly(true); err != nil {
 		t.Fatal(err)
 	}
-	// The client would retry the call.
+	// Call the service directly, because the client would retry the call.
 	_, err = (&service{Server: s}).Commit(t.Context(), &pb.CommitRequest{Database: "projects/p/databases/(default)", Writes: []*pb.Write{
 		{Operation: &pb.Write_Delete{Delete: doc.Path}},
 	}})
@@ -39,16 +39,16 @@ func TestAReadOnlyServerReadsAndChangesNothing(t *testing.T) {
 		t.Errorf("a delete returned %v, want RESOURCE_EXHAUSTED", err)
 	}
 	if n, err := s.DeleteExpired(t.Context()); n != 0 || err != nil {
-		t.Errorf("DeleteExpired deleted %d documents, %v; want 0", n, err)
+		t.Errorf("DeleteExpired deleted %d documents (error %v), want 0", n, err)
 	}
 	snap, err := doc.Get(t.Context())
 	if err != nil || snap.Data()["n"] != int64(1) {
-		t.Errorf("the document is %v, %v; want n to be 1", snap.Data(), err)
+		t.Errorf("the document is %v (error %v), want n to be 1", snap.Data(), err)
 	}
 	if err := s.SetReadOnly(false); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := doc.Set(t.Context(), map[string]any{"n": 3}); err != nil {
-		t.Errorf("after the read-only mode, a write returned %v, want no error", err)
+		t.Errorf("a write after the end of the read-only mode returned %v, want no error", err)
 	}
 }

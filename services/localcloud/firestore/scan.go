@@ -9,7 +9,8 @@ import (
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 )
 
-// wantsIndex is the error that run returns instead of reading a large collection.
+// wantsIndex is the error that run returns if an index should be built instead of reading a large
+// collection.
 type wantsIndex struct{ defs []*indexDef }
 
 func (w *wantsIndex) Error() string { return "an index should be built first" }
@@ -63,7 +64,7 @@ func (s *store) rows(sn *snapshot, q *query, list []*access, f func(row) error) 
 }
 
 // pastRows returns the documents that have changed since the snapshot's time, as they were at that
-// time. The indexes contain only their current state.
+// time. The indexes contain only the current state of these documents.
 func (sn *snapshot) pastRows(q *query) ([]row, error) {
 	var out []row
 	for name, record := range sn.changed {
@@ -160,11 +161,11 @@ func (sn *snapshot) mergedRows(q *query, list []*access, past []row, f func(row)
 
 // source returns the rows of one access that belong to the result.
 type source struct {
-	rows []row // rows that precede those of w
+	rows []row // rows to return before those of w
 
 	sn *snapshot
 	q  *query
-	w  *walker // nil if there are only rows
+	w  *walker // nil if the source has only rows
 }
 
 func (s *source) next() (row, bool, error) {
@@ -215,8 +216,8 @@ func (q *query) mayHold(name string) bool {
 	return q.covers(path[:len(path)-1])
 }
 
-// signature summarizes a result. Results with the same documents in the same versions have the same
-// signature.
+// signature summarizes a result. Results have the same signature if they contain the same documents
+// in the same versions.
 type signature struct{ strings.Builder }
 
 func newSignature() *signature { return &signature{} }

@@ -28,48 +28,50 @@ type Mode int
 
 const (
 	// Pessimistic is production's default. Documents that a transaction has read are locked. Other
-	// writes to them wait, and get Aborted after LockTimeout.
+	// writes to them wait and are Aborted after LockTimeout.
 	Pessimistic Mode = iota
-	// Optimistic locks nothing. At commit, it aborts a transaction with outdated reads.
+	// Optimistic locks nothing. It aborts a transaction at commit if its reads are outdated.
 	Optimistic
-	// Fast makes a transaction wait for another one that has read the same document, so almost no
-	// transaction aborts. It hides contention, so use it only in tests that do not test contention.
+	// Fast makes a transaction wait for any other transaction that has read the same document, so
+	// almost no transaction is aborted. It hides contention. Use it only in tests that are not
+	// about contention.
 	Fast
 )
 
-// Options configures a server. The zero value is a server in memory that behaves like production
-// and enforces no indexes.
+// Options configures a server. The zero value is an in-memory server that behaves like production
+// but enforces no indexes.
 type Options struct {
 	// Path is the data file. If it is empty, all data is in memory.
 	Path string
 	// Indexes contains the declared indexes; see ParseIndexes. If it is nil, the server also
-	// answers queries without a suitable index.
+	// accepts queries without a suitable index.
 	Indexes *Indexes
 	// Token is the token that callers must send, as "authorization: Bearer TOKEN". It has 32
 	// characters or more. If Token contains several tokens, separated by commas, each is accepted.
 	// If it is empty, callers need no token, as with Google's emulator.
 	Token string
-	// Mode is the kind of concurrency control.
+	// Mode selects the concurrency control.
 	Mode Mode
-	// LockTimeout is the time that a write waits for transactions that have read the same
-	// documents. 0 means 2 s.
+	// LockTimeout is how long a write waits for transactions that have read the same documents. 0
+	// means 2 s.
 	LockTimeout time.Duration
-	// Clock returns commit times and determines which documents have expired. Nil means time.Now.
-	// Waiting always uses real time.
+	// Clock provides the commit times and determines which documents have expired. Nil means
+	// time.Now. Timeouts always use real time.
 	Clock func() time.Time
-	// Faults injects failures. Nil means none, until Server.Faults adds some.
+	// Faults injects failures. Nil means none until faults are added through Server.Faults.
 	Faults *Faults
-	// HotIndex, if set, is called with each stored field that rises with time in an index that all
-	// documents of a collection share: a timestamp with an automatic index, or one that is first in
-	// a composite index. Production limits such an index to about 500 writes per second.
+	// HotIndex, if set, is called for each stored field that increases with time in an index that
+	// all documents of a collection share. Such a field is a timestamp that has an automatic index
+	// or is the first field of a composite index. Production limits such an index to about 500
+	// writes per second.
 	HotIndex func(collection, field string)
 	// TTLInterval is the interval at which expired documents are deleted. 0 means every minute, and
 	// a negative value means never. Server.DeleteExpired deletes them immediately.
 	TTLInterval time.Duration
 	// ReadOnly starts the server in the state that [Server.SetReadOnly] sets.
 	ReadOnly bool
-	// Restoring begins a restore into a new data file. Import fills the file, and Open accepts it
-	// again only after EndRestore.
+	// Restoring begins a restore into a new data file. Import fills the file. Open rejects it until
+	// EndRestore has been called.
 	Restoring bool
 }
 
@@ -90,7 +92,7 @@ type Server struct {
 
 	hotIndex  func(collection, field string) // Options.HotIndex
 	restoring bool                           // Options.Restoring
-	readOnly  bool                           // owned by the writer; see SetReadOnly
+	readOnly  bool                           // accessed only by the writer; see SetReadOnly
 	grpc      *grpc.Server
 	pipe      *bufconn.Listener
 
@@ -110,8 +112,8 @@ type service struct {
 	*Server
 }
 
-// Open starts a server that Client can reach. Listen adds an address. Only one process can open a
-// data file at a time.
+// Open starts a server that is reachable through Client. Listen makes it reachable at an address.
+// Only one process can open a data file at a time.
 func Open(o Options) (*Server, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
@@ -146,8 +148,9 @@ func Open(o Options) (*Server, error) {
 	s.txs = &transactions{now: o.Clock, locks: s.locks, byID: map[string]*transaction{}}
 	s.writer = startWriter(s)
 	s.grpc = grpc.NewServer(
-		// This is above the protocol's limit, so the server returns InvalidArgument as production
-		// does. Clients would retry the transport's own ResourceExhausted until their deadline.
+		// This limit exceeds that of the protocol, so that the server returns InvalidArgument, as
+		// production does. Clients would retry the transport's ResourceExhausted until their
+		// deadline.
 		grpc.MaxRecvMsgSize(64<<20),
 		// Clients in other languages ping idle connections often.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
@@ -171,7 +174,7 @@ func Open(o Options) (*Server, error) {
 	return s, nil
 }
 
-// admit rejects a call without the token, whatever its method is.
+// admit rejects every call without the token, regardless of its method.
 func (s *Server) admit(ctx context.Context, call *tap.Info) (context.Context, error) {
 	given := ""
 	if values := call.Header.Get("authorization"); len(values) == 1 {
@@ -179,7 +182,7 @@ func (s *Server) admit(ctx context.Context, call *tap.Info) (context.Context, er
 	}
 	if !s.tokens.Accept(given) {
 		err := status.Error(codes.Unauthenticated, "this Firestore requires the server's bearer token")
-		s.metrics.called(err) // no interceptor sees this call
+		s.metrics.called(err) // count it here, because no interceptor sees this call
 		return nil, err
 	}
 	return ctx, nil
@@ -211,8 +214,8 @@ func (s *Server) every(ctx context.Context, d time.Duration, f func()) {
 }
 
 // Listen serves gRPC without encryption on an address such as 127.0.0.1:0 and returns the address
-// in use. Clients find it through FIRESTORE_EMULATOR_HOST, but such clients send no token. With
-// Options.Token, use [guard.Bearer].
+// in use. Clients find it through FIRESTORE_EMULATOR_HOST, but then send no token. If Options.Token
+// is set, use [guard.Bearer].
 func (s *Server) Listen(addr string) (net.Addr, error) {
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", addr)
 	if err != nil {
@@ -223,7 +226,7 @@ func (s *Server) Listen(addr string) (net.Addr, error) {
 }
 
 // Client returns Google's client, connected to the server without a port. Server.Close closes the
-// client if the caller has not.
+// client if the caller has not closed it.
 func (s *Server) Client(ctx context.Context, projectID string) (*gcfirestore.Client, error) {
 	opts := []grpc.DialOption{
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.pipe.DialContext(ctx) }),
@@ -251,13 +254,13 @@ func (s *Server) Client(ctx context.Context, projectID string) (*gcfirestore.Cli
 	return c, nil
 }
 
-// errReadOnly has the code of an exhausted quota, because clients must treat both cases alike: the
-// database serves reads but accepts no writes for some time.
+// errReadOnly has the code of an exhausted quota, because clients must handle both cases in the
+// same way: the database serves reads but accepts no writes for some time.
 var errReadOnly = status.Error(codes.ResourceExhausted, "The records are read-only now: they are being moved.")
 
 // SetReadOnly turns the read-only mode on or off. In this mode, the server rejects every commit
-// that would change a document. When SetReadOnly returns, all accepted commits are on disk, and no
-// later commit is. Reads continue. Expired documents are kept.
+// that would change a document. When SetReadOnly returns, all accepted commits are on disk and no
+// further commit is accepted. Reads keep working. Expired documents are kept.
 func (s *Server) SetReadOnly(on bool) error {
 	return s.writer.administer(func(*snapshot) ([]change, error) {
 		s.readOnly = on
@@ -268,8 +271,8 @@ func (s *Server) SetReadOnly(on bool) error {
 // Faults returns the failures that the server injects.
 func (s *Server) Faults() *Faults { return s.faults }
 
-// Close ends open calls, waits for accepted commits, and closes the data file and the clients from
-// Client.
+// Close ends open calls, waits for accepted commits, and closes the data file and the clients that
+// Client returned.
 func (s *Server) Close() error {
 	s.closing.Do(func() {
 		s.mu.Lock()
@@ -278,8 +281,7 @@ func (s *Server) Close() error {
 		s.mu.Unlock()
 		s.stop()
 		for _, c := range clients {
-			// If its owner has already closed the client, Close returns an error that does not
-			// matter here.
+			// Ignore the error, which only says that the owner has already closed the client.
 			_ = c.Close()
 		}
 		s.grpc.Stop()

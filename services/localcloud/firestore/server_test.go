@@ -21,7 +21,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// clock is a clock that tests advance.
+// clock is a clock that tests can advance.
 type clock struct {
 	mu sync.Mutex
 	t  time.Time
@@ -59,7 +59,7 @@ func TestOpenASecondTimeSaysThatTheFileIsInUse(t *testing.T) {
 	open(t, firestore.Options{Path: path})
 	_, err := firestore.Open(firestore.Options{Path: path})
 	if err == nil || !strings.Contains(err.Error(), "in use by another process") {
-		t.Errorf("the error is %v, want that the file is in use", err)
+		t.Errorf("Open = %v, want an error that the file is in use", err)
 	}
 }
 
@@ -73,7 +73,7 @@ func TestOpenRefusesAFileOfANewerVersion(t *testing.T) {
 	must(t, db.Close())
 	_, err = firestore.Open(firestore.Options{Path: path})
 	if err == nil || !strings.Contains(err.Error(), "newer version (format 99, this program knows up to 1)") {
-		t.Errorf("the error is %v, want that a newer version wrote the file", err)
+		t.Errorf("Open = %v, want an error that a newer version wrote the file", err)
 	}
 }
 
@@ -82,7 +82,7 @@ func TestOpenRefusesAFileThatIsSomethingElse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "data.db")
 	must(t, os.WriteFile(path, bytes.Repeat([]byte("no database"), 1000), 0o600))
 	if _, err := firestore.Open(firestore.Options{Path: path}); err == nil || !strings.Contains(err.Error(), path) {
-		t.Errorf("the error is %v, want one with the path", err)
+		t.Errorf("Open = %v, want an error with the path", err)
 	}
 }
 
@@ -96,7 +96,7 @@ func TestCloseEndsClientsAndListenersAndMayComeTwice(t *testing.T) {
 	must(t, s.Close())
 	must(t, s.Close())
 	if _, err := s.Client(t.Context(), "p"); err == nil {
-		t.Error("Client of a closed server returned no error, want one")
+		t.Error("Client of a closed server succeeded, want an error")
 	}
 }
 
@@ -140,23 +140,23 @@ func TestReadTime(t *testing.T) {
 	_, err := c.Doc("k/b").Delete(ctxOf(t))
 	must(t, err)
 
-	t.Run("queries see an earlier state", func(t *testing.T) {
+	t.Run("queries return an earlier state", func(t *testing.T) {
 		q := c.Collection("k").OrderBy("n", gc.Asc)
 		wantIDs(t, q, "c a")
 		docs, err := q.WithReadOptions(gc.ReadTime(at)).Documents(ctxOf(t)).GetAll()
 		must(t, err)
 		wantEqual(t, ids(docs), "a b")
 	})
-	t.Run("documents are read in an earlier state", func(t *testing.T) {
+	t.Run("reads of documents return an earlier state", func(t *testing.T) {
 		d, err := c.Doc("k/b").WithReadOptions(gc.ReadTime(at)).Get(ctxOf(t))
 		must(t, err)
 		wantEqual(t, d.Data(), fields{"n": int64(2)})
 	})
-	t.Run("the future is InvalidArgument", func(t *testing.T) {
+	t.Run("a time in the future returns InvalidArgument", func(t *testing.T) {
 		_, err := c.Doc("k/b").WithReadOptions(gc.ReadTime(clk.now().Add(time.Hour))).Get(ctxOf(t))
 		wantCode(t, err, codes.InvalidArgument)
 	})
-	t.Run("a forgotten state is FailedPrecondition", func(t *testing.T) {
+	t.Run("a time that is too long ago returns FailedPrecondition", func(t *testing.T) {
 		clk.move(2 * time.Minute)
 		set(t, c, "k/d", fields{})
 		_, err := c.Doc("k/b").WithReadOptions(gc.ReadTime(at)).Get(ctxOf(t))
@@ -206,7 +206,7 @@ func TestDeleteExpired(t *testing.T) {
 	})
 	set(t, c, "deep/a/k/past", fields{"expires": clk.now().Add(-time.Hour)})
 	set(t, c, "other/past", fields{"expires": clk.now().Add(-time.Hour)})
-	wantFields(t, c, "k/past", fields{"expires": clk.now().Add(-time.Second)}) // it is readable until it is deleted
+	wantFields(t, c, "k/past", fields{"expires": clk.now().Add(-time.Second)}) // expired documents are readable until they are deleted
 
 	n, err := s.DeleteExpired(t.Context())
 	must(t, err)
@@ -254,7 +254,7 @@ func TestExportAndWipe(t *testing.T) {
 	must(t, s.Export(t.Context(), &first))
 	lines := strings.Split(strings.TrimSpace(first.String()), "\n")
 	if len(lines) != 3 || !strings.Contains(lines[0], `"integerValue":"1"`) || !strings.Contains(lines[0], `"createTime":"`) {
-		t.Errorf("the export must have 3 documents with their times:\n%s", first.String())
+		t.Errorf("the export does not contain 3 documents with their times:\n%s", first.String())
 	}
 	must(t, s.Wipe(t.Context()))
 	wantIDs(t, c.Collection("k").Query, "")
@@ -276,7 +276,7 @@ func TestWipeIsSeenByListeners(t *testing.T) {
 	wantNext(t, it, "c", "added c")
 }
 
-// TestReadsDoNotWaitForTheDisk holds a commit just before its sync and reads during that time.
+// TestReadsDoNotWaitForTheDisk pauses a commit just before its sync and reads while it is paused.
 func TestReadsDoNotWaitForTheDisk(t *testing.T) {
 	t.Parallel()
 	s := open(t, firestore.Options{Path: filepath.Join(t.TempDir(), "data.db")})
@@ -316,12 +316,12 @@ func TestGroupCommitSharesASyncAmongWaitingCommits(t *testing.T) {
 	goOn()
 	wg.Wait()
 	if n := s.Stats().Batches; n != 2 {
-		t.Errorf("21 commits needed %d batches, want 2", n)
+		t.Errorf("21 commits were written in %d batches, want 2", n)
 	}
 }
 
-// TestListenResumes checks that a client that reconnects with a token receives only the changes
-// since then.
+// TestListenResumes checks that a client that reconnects with a resume token receives only the
+// changes since that token.
 func TestListenResumes(t *testing.T) {
 	t.Parallel()
 	clk := newClock()
@@ -375,12 +375,12 @@ func TestListenFollowsSeveralTargetsOnOneStream(t *testing.T) {
 	set(t, c, "k/b", fields{})
 	wantEqual(t, l.until(t, "snapshot"), "change b for 1; snapshot")
 	l.add(t, target(3, ""))
-	wantEqual(t, l.until(t, "remove"), "remove") // a query that cannot be followed
+	wantEqual(t, l.until(t, "remove"), "remove") // the query cannot be followed
 	set(t, c, "k/c", fields{})
 	wantEqual(t, l.until(t, "snapshot"), "change c for 1; snapshot")
 }
 
-// listener converts a Listen stream to words.
+// listener describes the events of a Listen stream in words.
 type listener struct {
 	stream pb.Firestore_ListenClient
 	events string

@@ -14,11 +14,11 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Snapshot is the state of all databases at one point in time. Commits continue, and the data file
-// grows until Close. Close the snapshot before the server.
+// Snapshot is the state of all databases at one point in time. Commits continue, but the data file
+// grows until the snapshot is closed. Close the snapshot before the server.
 type Snapshot struct{ tx *bolt.Tx }
 
-// Snapshot returns the current state, with all acknowledged commits.
+// Snapshot returns the current state, including all acknowledged commits.
 func (s *Server) Snapshot() (*Snapshot, error) {
 	tx, err := s.store.db.Begin(false)
 	if err != nil {
@@ -30,7 +30,7 @@ func (s *Server) Snapshot() (*Snapshot, error) {
 // At returns the time of the newest commit in the snapshot.
 func (sn *Snapshot) At() time.Time { return time.UnixMicro(lastCommit(sn.tx)).UTC() }
 
-// Documents calls fn with each document of each database, with its name and its times.
+// Documents calls fn with each document of each database. Documents include their names and times.
 func (sn *Snapshot) Documents(ctx context.Context, fn func(*pb.Document) error) error {
 	return eachDatabase(sn.tx, func(database string, b *bolt.Bucket) error {
 		return b.Bucket(docsBucket).ForEach(func(k, record []byte) error {
@@ -46,18 +46,18 @@ func (sn *Snapshot) Documents(ctx context.Context, fn func(*pb.Document) error) 
 	})
 }
 
-// Close ends the snapshot.
+// Close releases the snapshot.
 func (sn *Snapshot) Close() error { return sn.tx.Rollback() }
 
-// These are the limits of one commit of Import.
+// These are the limits of a single commit of Import.
 const (
 	importDocuments = 2000
 	importBytes     = 8 << 20
 )
 
-// Import adds documents with their times. at is the time of their state, and all later commits are
-// later than it. next returns nil after the last document. Import needs Options.Restoring, and it
-// fails if a document already exists.
+// Import adds documents and keeps their times. at is the time of the imported state, and the times
+// of all later commits are after it. next returns nil after the last document. Import requires
+// Options.Restoring and fails if a document already exists.
 func (s *Server) Import(ctx context.Context, at time.Time, next func() (*pb.Document, error)) error {
 	if !s.restoring {
 		return errors.New("firestore: import failed: the server was not opened for a restore")
@@ -105,16 +105,16 @@ func (s *Server) importBatch(batch []*pb.Document) error {
 			}
 			changes = append(changes, c)
 		}
-		s.store.history.forget(at) // a file that is not served yet has no readers of earlier states
+		s.store.history.forget(at) // the file is not served yet, so there are no readers of earlier states
 		return changes, nil
 	})
 }
 
 // RestoreUnfinished reports whether an unfinished restore left the data file at path. No server has
-// opened such a file. A missing file is not unfinished.
+// opened such a file. A missing file does not count as unfinished.
 func RestoreUnfinished(path string) (unfinished bool, err error) {
 	if info, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
-		return false, nil // at most, a restore was killed while it created the file
+		return false, nil // an empty file only means that a restore was killed while creating it
 	}
 	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: time.Second})
 	if errors.Is(err, berrors.ErrTimeout) {
@@ -131,7 +131,7 @@ func RestoreUnfinished(path string) (unfinished bool, err error) {
 	return unfinished, errors.Join(err, db.Close())
 }
 
-// EndRestore marks the data file as complete. From then on, Open accepts it.
+// EndRestore marks the data file as complete. Afterwards, Open accepts it.
 func (s *Server) EndRestore() error {
 	err := s.writer.administer(func(sn *snapshot) ([]change, error) {
 		return nil, sn.tx.Bucket(metaBucket).Delete(restoringKey)

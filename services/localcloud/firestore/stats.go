@@ -17,13 +17,15 @@ import (
 type Stats struct {
 	// Calls counts calls by method, such as Commit.
 	Calls map[string]int64
-	// Queries counts queries by the collection that they read, including counts of documents.
+	// Queries counts queries, including count queries, by the collection that they read.
 	Queries map[string]int64
-	// Errors counts failed calls by code. NotFound is a normal response, but it is also counted.
+	// Errors counts failed calls by code. It includes NotFound, although NotFound is a normal
+	// response.
 	Errors map[codes.Code]int64
 	// Reads is the number of documents that calls have returned.
 	Reads int64
-	// Writes is the number of committed document changes. A write without a change is not counted.
+	// Writes is the number of committed document changes. A write that changes nothing is not
+	// counted.
 	Writes int64
 	// Batches is the number of syncs of the data file for those writes.
 	Batches int64
@@ -31,7 +33,7 @@ type Stats struct {
 
 // DocumentRate is the rate of writes to a document.
 type DocumentRate struct {
-	Document  string // its full name
+	Document  string // full name
 	Writes    int    // within the window
 	PerSecond float64
 }
@@ -83,10 +85,10 @@ func (s *Server) Stats() Stats {
 // ResetStats resets all counts to zero.
 func (s *Server) ResetStats() { s.stats.reset() }
 
-// MaxSustainedWrites returns the document with the most writes within any one window. The server
-// keeps windows of 1 s, 10 s and a minute. MaxSustainedWrites uses the shortest one that is at
-// least as long as window. Production promises about one sustained write per second and document.
-// Windows begin and end with whole seconds of the clock.
+// MaxSustainedWrites returns the document with the most writes within any single window. The server
+// tracks windows of 1 s, 10 s and a minute. MaxSustainedWrites uses the shortest of these that is
+// at least as long as window. Production promises about one sustained write per second and
+// document. Windows begin and end with whole seconds of the clock.
 func (s *Server) MaxSustainedWrites(window time.Duration) DocumentRate {
 	s.stats.mu.Lock()
 	defer s.stats.mu.Unlock()
@@ -141,7 +143,7 @@ func (s *stats) committed(changes []change) {
 	s.sweep(now)
 }
 
-// sweep forgets documents with a last write that is older than every window.
+// sweep removes documents whose last write is older than every window.
 func (s *stats) sweep(now int64) {
 	longest := rateWindows[len(rateWindows)-1]
 	if now-s.swept < longest/4 {
@@ -205,8 +207,7 @@ func (s *Server) interceptStream(srv any, ss grpc.ServerStream, info *grpc.Strea
 	return err
 }
 
-// recovered turns a panic into an error, because one faulty call must not stop the server for the
-// others.
+// recovered turns a panic into an error, because one faulty call must not bring down the server.
 func recovered(err *error) {
 	if p := recover(); p != nil {
 		*err = status.Errorf(codes.Internal, "panic: %v\n%s", p, debug.Stack())

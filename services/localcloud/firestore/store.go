@@ -20,15 +20,15 @@ import (
 // Layout of the file:
 //
 //	meta                         format: number of the layout; last: time of the newest commit;
-//	                             restoring: present until a restore has ended
+//	                             restoring: present until a restore is complete
 //	projects/{p}/databases/{d}   one bucket per database, with the buckets
 //	  docs    documentKey                    -> create time, update time, fields
 //	  colls   collectionKey                  -> number of documents
 //	  groups  collection id, 0x00, collectionKey
 //	  idx     one bucket per index: index key -> documentKey
 //
-// A document and all its index entries change in the same transaction of the file, so a crash
-// cannot make them inconsistent.
+// A document and all its index entries change in one transaction of the file, so a crash cannot
+// make them inconsistent.
 const formatVersion = 1
 
 var (
@@ -42,9 +42,10 @@ var (
 	indexBucket  = []byte("idx")
 )
 
-// reservedMap returns the size of the address space, not memory, that the mapping of the file
-// reserves. A file that outgrows its mapping can be remapped only when no reader is active, and a
-// single stalled stream would then stop every write. On Windows, the file would have this size.
+// reservedMap returns the size of the address space that the mapping of the file reserves. It does
+// not use memory. A file that outgrows its mapping can be remapped only when no reader is active,
+// so a single stalled stream would block every write. On Windows, reservedMap returns 0, because
+// the file itself would grow to this size.
 func reservedMap() int {
 	if runtime.GOOS == "windows" {
 		return 0
@@ -52,7 +53,7 @@ func reservedMap() int {
 	return int(min(16<<30, int64(math.MaxInt/2)))
 }
 
-// latest, used as a time, means the newest committed state.
+// latest is a time that stands for the newest committed state.
 const latest = int64(1) << 62
 
 type store struct {
@@ -66,8 +67,8 @@ type store struct {
 // openStore creates the file if it does not exist. If the path is empty, it keeps all data in
 // memory. restoring begins a restore into a new file.
 func openStore(path string, restoring bool) (*store, error) {
-	// Use the map of free pages. The default list slows down with each free page that deleted
-	// documents leave.
+	// Keep free pages in a map. The default list slows down with each page that deleted documents
+	// free.
 	opts := &bolt.Options{Timeout: time.Second, FreelistType: bolt.FreelistMapType, InitialMmapSize: reservedMap()}
 	if path == "" {
 		path = "memory"
@@ -117,7 +118,7 @@ func (s *store) checkFormat(path string, restoring bool) error {
 			return fmt.Errorf("firestore: %s was written by a newer version (format %d, this program knows up to %d): use that version, or another data directory", path, n, formatVersion)
 		}
 		if !restoring && b.Get(restoringKey) != nil {
-			return fmt.Errorf("firestore: %s holds a restore that did not end: empty its folder and restore again", path)
+			return fmt.Errorf("firestore: %s contains an incomplete restore: empty its folder and restore again", path)
 		}
 		last = lastCommit(tx)
 		return nil
@@ -151,8 +152,8 @@ func setLastCommit(tx *bolt.Tx, at int64) error {
 	return tx.Bucket(metaBucket).Put(lastKey, binary.BigEndian.AppendUint64(nil, uint64(at)))
 }
 
-// openTemporary opens a file and removes its name. Systems without anonymous memory files use it
-// instead.
+// openTemporary opens a temporary file and removes its name. It is used on systems without
+// anonymous memory files.
 func openTemporary() (*os.File, error) {
 	f, err := os.CreateTemp("", "firestore-*")
 	if err != nil {
@@ -162,12 +163,12 @@ func openTemporary() (*os.File, error) {
 }
 
 // snapshot is one consistent state of all databases. It is valid until the function that received
-// it returns, and it is not safe for concurrent use.
+// it returns. It is not safe for concurrent use.
 type snapshot struct {
 	store      *store
 	tx         *bolt.Tx
 	at         int64             // the time of the snapshot's state
-	changed    map[string][]byte // documents that changed later, in their state at that time
+	changed    map[string][]byte // documents that changed later, as they were at that time
 	partitions map[string]*partition
 	strict     bool // fail instead of reading a large collection
 }
@@ -175,8 +176,8 @@ type snapshot struct {
 // partition is one database within a snapshot. Its buckets are nil while the database is empty.
 type partition struct{ docs, colls, groups, indexes *bolt.Bucket }
 
-// read calls fn with the state at a time. It does not wait for commits, and commits do not wait for
-// it.
+// read calls fn with the state at the given time. It does not wait for commits, nor do commits wait
+// for it.
 func (s *store) read(at int64, fn func(*snapshot) error) error {
 	return s.db.View(func(tx *bolt.Tx) error {
 		sn := &snapshot{store: s, tx: tx, at: lastCommit(tx), partitions: map[string]*partition{}}
@@ -255,7 +256,7 @@ func encodeDocument(d *pb.Document) ([]byte, error) {
 	return proto.MarshalOptions{}.MarshalAppend(b, &pb.MapValue{Fields: d.GetFields()})
 }
 
-// decodeDocument copies everything that it needs from the record.
+// decodeDocument decodes a record. The result does not refer to the record's bytes.
 func decodeDocument(name string, record []byte) (*pb.Document, error) {
 	if record == nil {
 		return nil, nil
@@ -274,8 +275,8 @@ func decodeDocument(name string, record []byte) (*pb.Document, error) {
 	}, nil
 }
 
-// Commit times are microseconds since 1970. They increase strictly and therefore serve as versions.
-// 0 is the version of a missing document.
+// Commit times are microseconds since 1970. They are strictly increasing and therefore serve as
+// versions. 0 is the version of a missing document.
 
 func timestamp(us int64) *timestamppb.Timestamp { return timestamppb.New(time.UnixMicro(us)) }
 

@@ -21,7 +21,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/guard"
 )
 
-// dialled returns a server that requires token, and a connection to it.
+// dialled returns a server that requires token and a connection to that server.
 func dialled(t *testing.T, token string, opts ...grpc.DialOption) (*firestore.Server, *grpc.ClientConn) {
 	t.Helper()
 	s := open(t, firestore.Options{Token: token})
@@ -37,7 +37,7 @@ func dialled(t *testing.T, token string, opts ...grpc.DialOption) (*firestore.Se
 	return s, conn
 }
 
-// counted returns the number of requests with an outcome in the metrics.
+// counted returns the number of requests with the given outcome according to the metrics.
 func counted(t *testing.T, registry *prometheus.Registry, outcome string) float64 {
 	t.Helper()
 	families, err := registry.Gather()
@@ -60,7 +60,7 @@ func counted(t *testing.T, registry *prometheus.Registry, outcome string) float6
 }
 
 // TestWithoutTheTokenNoMethodAnswers calls every method of the protocol, including Listen and the
-// other streams, and some unknown methods.
+// other streams, as well as some unknown methods.
 func TestWithoutTheTokenNoMethodAnswers(t *testing.T) {
 	t.Parallel()
 	token := strings.Repeat("t", 40)
@@ -83,7 +83,7 @@ func TestWithoutTheTokenNoMethodAnswers(t *testing.T) {
 			ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), given...), 20*time.Second)
 			stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
 			if err == nil {
-				_, _ = stream.SendMsg(&emptypb.Empty{}), stream.CloseSend() // if these fail, the response contains the reason
+				_, _ = stream.SendMsg(&emptypb.Empty{}), stream.CloseSend() // if these calls fail, RecvMsg returns the reason
 				err = stream.RecvMsg(&emptypb.Empty{})
 			}
 			if status.Code(err) != codes.Unauthenticated {
@@ -122,7 +122,7 @@ func TestClientsThatShowATokenWork(t *testing.T) {
 			t.Errorf("a write of the server's own client returned %v, want no error", err)
 		}
 		if d, err := outside.Doc("c/d").Get(t.Context()); err != nil || d.Data()["n"] != int64(1) {
-			t.Errorf("a read with the token returned %v, %v; want n to be 1", d, err)
+			t.Errorf("a read with the token returned %v (error %v), want n to be 1", d, err)
 		}
 	}
 }

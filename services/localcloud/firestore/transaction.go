@@ -8,17 +8,17 @@ import (
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 )
 
-// transactionIdle is the time without calls after which a transaction is ended, as in production.
-// Otherwise a dead client would hold its locks forever.
+// transactionIdle is how long a transaction may go without a call before it expires, as in
+// production. Without a limit, a dead client would hold its locks forever.
 const transactionIdle = time.Minute
 
-// transaction records the reads of a client under one transaction ID.
+// transaction records the reads of one transaction.
 type transaction struct {
 	readOnly   bool
 	optimistic bool // the client requested an optimistic transaction, which takes no locks in any mode
 
 	mu      sync.Mutex // guards the fields up to the blank line
-	readAt  int64      // the time of the state that it reads; 0 if that is not fixed
+	readAt  int64      // the time of the state that the transaction reads; 0 if not fixed
 	reads   map[string]int64
 	queries []queryRead
 	used    time.Time
@@ -29,7 +29,7 @@ type transaction struct {
 	ended   bool
 }
 
-// queryRead is a query and its result. At commit, the query runs again, and the results are
+// queryRead is a query and its result. At commit, the query is run again and the results are
 // compared.
 type queryRead struct {
 	query     *query
@@ -76,7 +76,7 @@ func (ts *transactions) lookup(id []byte) (*transaction, error) {
 	return t, nil
 }
 
-// take is like lookup, but for the last call of a transaction. It also forgets the transaction.
+// take is like lookup, but for the last call of a transaction. It also removes the transaction.
 func (ts *transactions) take(id []byte) (*transaction, error) {
 	t, err := ts.lookup(id)
 	if err == nil {

@@ -6,8 +6,8 @@ import (
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 )
 
-// applyTransform returns the field's new value and the value for the response. Array transforms
-// return null in the response.
+// applyTransform returns the field's new value and the value to send in the response. Array
+// transforms return null in the response.
 func applyTransform(old *pb.Value, t *pb.DocumentTransform_FieldTransform, now int64) (stored, reported *pb.Value, err error) {
 	isNumber := old != nil && kindOf(old) == kindNumber
 	switch x := t.GetTransformType().(type) {
@@ -15,7 +15,7 @@ func applyTransform(old *pb.Value, t *pb.DocumentTransform_FieldTransform, now i
 		if x.SetToServerValue != pb.DocumentTransform_FieldTransform_REQUEST_TIME {
 			return nil, nil, invalid("Unknown server value.")
 		}
-		// production returns milliseconds
+		// production truncates to milliseconds
 		v := &pb.Value{ValueType: &pb.Value_TimestampValue{TimestampValue: timestamp(now / 1000 * 1000)}}
 		return v, v, nil
 	case *pb.DocumentTransform_FieldTransform_Increment:
@@ -31,8 +31,8 @@ func applyTransform(old *pb.Value, t *pb.DocumentTransform_FieldTransform, now i
 		if kindOf(x.Maximum) != kindNumber {
 			return nil, nil, invalid("maximum requires a number")
 		}
-		// NaN takes precedence over every number, here and for the minimum. If both are equal, the
-		// stored value is kept, so 3 does not become 3.0.
+		// NaN takes precedence over every number, for the maximum and the minimum. If both values
+		// are equal, the stored one is kept, so 3 does not become 3.0.
 		v := x.Maximum
 		if isNumber && !isNaN(v) && (isNaN(old) || compareNumbers(old, v) >= 0) {
 			v = old
@@ -69,15 +69,16 @@ func applyTransform(old *pb.Value, t *pb.DocumentTransform_FieldTransform, now i
 	return nil, nil, invalid("A field transform needs a type.")
 }
 
-// cutTimes truncates timestamps to the stored precision, so they equal stored values. The check of
-// the document finds other errors in them.
+// cutTimes truncates timestamps to the stored precision, so that they compare equal to stored
+// values. Other errors in them are reported when the document is checked.
 func cutTimes(a *pb.ArrayValue) {
 	for _, v := range a.GetValues() {
 		_, _ = checkValue(v, 0, false)
 	}
 }
 
-// addNumbers returns an integer if both are integers. It saturates instead of wrapping around.
+// addNumbers returns an integer if both numbers are integers. It saturates instead of wrapping
+// around.
 func addNumbers(a, b *pb.Value) *pb.Value {
 	x, xInt := a.GetValueType().(*pb.Value_IntegerValue)
 	y, yInt := b.GetValueType().(*pb.Value_IntegerValue)

@@ -9,12 +9,12 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// expiryBatch bounds the delay of commits by one round of deletions.
+// expiryBatch bounds how long one batch of deletions delays commits.
 const expiryBatch = 500
 
-// DeleteExpired deletes the documents with a time-to-live field in the past, and returns their
-// number. A field override with "ttl": true declares that field. As in production, queries and
-// reads return expired documents until they are deleted.
+// DeleteExpired deletes the documents whose time-to-live field is in the past and returns their
+// number. A field override with "ttl": true declares the field. As in production, queries and reads
+// return expired documents until they are deleted.
 func (s *Server) DeleteExpired(ctx context.Context) (int, error) {
 	if s.indexes == nil {
 		return 0, nil
@@ -43,7 +43,7 @@ func (s *Server) DeleteExpired(ctx context.Context) (int, error) {
 
 // deleteExpired deletes one batch of one collection group.
 func (s *Server) deleteExpired(o FieldOverride) (int, error) {
-	var any bool // most rounds find nothing, so look before making a commit wait
+	var any bool // most rounds find nothing, so check first to avoid delaying commits
 	if err := s.store.read(latest, func(sn *snapshot) error {
 		names, err := s.expired(sn, o, 1)
 		any = len(names) > 0
@@ -69,7 +69,8 @@ func (s *Server) deleteExpired(o FieldOverride) (int, error) {
 	return n, nil
 }
 
-// expired returns names from the index of the field, which has the oldest times first.
+// expired returns the names of expired documents from the field's index, which sorts the oldest
+// times first.
 func (s *Server) expired(sn *snapshot, o FieldOverride, limit int) (names []string, err error) {
 	path, err := parseFieldPath(o.FieldPath)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// checkWrites rejects writes that are invalid whatever the documents contain. Production returns
-// InvalidArgument for them before it checks any precondition.
+// checkWrites rejects writes that are invalid regardless of the stored documents. Production
+// returns InvalidArgument for them before it checks any precondition.
 func checkWrites(writes []*pb.Write) (names []string, err error) {
 	names = make([]string, len(writes))
 	last, transforms := map[string]*combinedWrite{}, map[string]int{}
@@ -52,7 +52,7 @@ func checkMask(m *pb.DocumentMask) error {
 	return nil
 }
 
-// checkTransforms rejects transforms of a map and of a value in it in the same write.
+// checkTransforms rejects a write that transforms both a map and a value in that map.
 func checkTransforms(ts []*pb.DocumentTransform_FieldTransform) error {
 	var paths []string
 	for _, t := range ts {
@@ -60,7 +60,8 @@ func checkTransforms(ts []*pb.DocumentTransform_FieldTransform) error {
 		if err != nil {
 			return err
 		}
-		// A trial run on a missing value finds an invalid transform before a write is applied.
+		// Apply the transform to a missing value, to find an invalid transform before any write is
+		// applied.
 		if _, _, err := applyTransform(nil, t, 0); err != nil {
 			return err
 		}
@@ -76,8 +77,8 @@ func checkTransforms(ts []*pb.DocumentTransform_FieldTransform) error {
 	return nil
 }
 
-// combinedWrite is the combined effect of a request's writes on one document. They count as one
-// write, so some sequences are meaningless and are rejected.
+// combinedWrite is the combined effect of a request's writes on one document. These writes count as
+// one, so sequences that make no sense are rejected.
 type combinedWrite struct {
 	kind    string // the kind of the last write
 	version *pb.Precondition

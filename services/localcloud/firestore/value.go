@@ -122,7 +122,8 @@ func sortedKeys(m map[string]*pb.Value) []string { return slices.Sorted(maps.Key
 func compareNumbers(a, b *pb.Value) int {
 	ai, aInt := a.GetValueType().(*pb.Value_IntegerValue)
 	bi, bInt := b.GetValueType().(*pb.Value_IntegerValue)
-	// An integer is never converted to a double, because neighbours above 2^53 would become equal.
+	// An integer is never converted to a double, because adjacent integers above 2^53 would become
+	// equal.
 	switch {
 	case aInt && bInt:
 		return cmp.Compare(ai.IntegerValue, bi.IntegerValue)
@@ -131,7 +132,7 @@ func compareNumbers(a, b *pb.Value) int {
 	case bInt:
 		return -compareIntDouble(bi.IntegerValue, a.GetDoubleValue())
 	}
-	return cmp.Compare(a.GetDoubleValue(), b.GetDoubleValue()) // NaN comes first, and -0 equals 0
+	return cmp.Compare(a.GetDoubleValue(), b.GetDoubleValue()) // sorts NaN first and treats -0 and 0 as equal
 }
 
 func compareIntDouble(i int64, d float64) int {
@@ -145,8 +146,8 @@ func compareIntDouble(i int64, d float64) int {
 	return cmp.Or(cmp.Compare(i, t), -cmp.Compare(d-float64(t), 0))
 }
 
-// compareNames compares resource names segment by segment, never as whole strings, because '!'
-// sorts before '/'.
+// compareNames compares resource names segment by segment. It cannot compare whole strings, because
+// '!' sorts before '/'.
 func compareNames(a, b string) int {
 	return slices.CompareFunc(strings.Split(a, "/"), strings.Split(b, "/"), compareSegments)
 }

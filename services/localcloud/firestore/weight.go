@@ -7,10 +7,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Production limits not only the size of a commit's request but also the size of its changes. The
-// documents that it writes or deletes and their changed index entries have at most 10 MiB in total.
-// A request of a few kilobytes that deletes documents with many index entries can exceed this
-// limit. The sizes follow production's documentation of "storage size calculations".
+// Production limits both the size of a commit's request and the size of its changes. The written
+// and deleted documents and their changed index entries may have at most 10 MiB in total. A request
+// of a few kilobytes that deletes documents with many index entries can exceed this limit. The
+// sizes follow "Storage size calculations" in production's documentation.
 const (
 	maxTransactionBytes = 10 << 20
 
@@ -39,8 +39,8 @@ func (ix *Indexes) checkTransaction(changes []change) error {
 	return nil
 }
 
-// weigh returns the size of a change: the document (its old state if it is deleted) and the index
-// entries that are added and removed. Without declared indexes, entries do not count.
+// weigh returns the size of a change. It includes the document (its old state if it is deleted) and
+// the added and removed index entries. Without declared indexes, entries do not count.
 func (ix *Indexes) weigh(c change) (int, error) {
 	_, path, err := splitDocument(c.name)
 	if err != nil {
@@ -57,7 +57,7 @@ func (ix *Indexes) weigh(c change) (int, error) {
 	return total + newWeigher(ix, path).all(c), nil
 }
 
-// checkEntries rejects a document with too many index entries or too many bytes of them. Without
+// checkEntries rejects a document if its index entries are too many or too large in total. Without
 // declared indexes, entries do not count.
 func (ix *Indexes) checkEntries(d *pb.Document) error {
 	if ix == nil || d == nil {
@@ -102,7 +102,7 @@ func newWeigher(ix *Indexes, path []string) *weigher {
 	return w
 }
 
-// all returns the bytes of the entries that a change writes or deletes.
+// all returns the size of the entries that a change writes or deletes.
 func (w *weigher) all(c change) int {
 	total := w.fields("", nil, c.before.GetFields(), c.after.GetFields())
 	for _, x := range w.composites {
@@ -111,7 +111,7 @@ func (w *weigher) all(c change) int {
 	return total
 }
 
-// fields returns the bytes of the single-field entries that a change of a map's fields writes or
+// fields returns the size of the single-field entries that a change of a map's fields writes or
 // deletes. Members inherit the override of their map.
 func (w *weigher) fields(prefix string, inherited *FieldOverride, before, after map[string]*pb.Value) int {
 	total := 0
@@ -153,8 +153,8 @@ func (w *weigher) field(path string, inherited *FieldOverride, before, after *pb
 	return total
 }
 
-// entries returns the bytes of one value's index entries. Unless an override changes this, there
-// are two, ascending and descending, or one for each element of an array.
+// entries returns the size of one value's index entries. Unless an override changes this, an array
+// has one entry for each element, and any other value has two, ascending and descending.
 func (w *weigher) entries(path string, o *FieldOverride, v *pb.Value) int {
 	values, array := []*pb.Value{v}, v.GetArrayValue() != nil
 	if array {
@@ -188,8 +188,7 @@ func (w *weigher) entries(path string, o *FieldOverride, v *pb.Value) int {
 	return total
 }
 
-// composite returns the bytes of the entries that a change writes or deletes in one composite
-// index.
+// composite returns the size of the entries that a change writes or deletes in one composite index.
 func (w *weigher) composite(x *Index, c change) int {
 	changed := c.before == nil || c.after == nil
 	overhead, path := w.name+groupOverhead, func(f IndexField) []string { return strings.Split(f.FieldPath, ".") }
@@ -204,7 +203,7 @@ func (w *weigher) composite(x *Index, c change) int {
 			case f.FieldPath == nameField:
 			case v == nil:
 				return 0
-			case f.ArrayConfig == contains: // at most one field of an index
+			case f.ArrayConfig == contains: // at most one field of an index is an array
 				entries = len(v.GetArrayValue().GetValues())
 				for _, e := range v.GetArrayValue().GetValues() {
 					elements += min(valueSize(e), maxIndexedBytes)

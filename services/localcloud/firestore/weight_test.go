@@ -23,8 +23,8 @@ const memberIndexes = `{"indexes":[{"collectionGroup":"pairs","queryScope":"COLL
 const wideIndexes = `{"indexes":[{"collectionGroup":"wide","queryScope":"COLLECTION","fields":[
 	{"fieldPath":"a","order":"ASCENDING"},{"fieldPath":"list","arrayConfig":"CONTAINS"}]}],"fieldOverrides":[]}`
 
-// Production counts the size of a commit's changes: documents, including deleted ones, and their
-// index entries.
+// Production limits the size of a commit's changes, which consist of documents, including deleted
+// ones, and their index entries.
 func TestACommitMayChange10MiB(t *testing.T) {
 	t.Parallel()
 	word := strings.Repeat("a", 50)
@@ -44,7 +44,7 @@ func TestACommitMayChange10MiB(t *testing.T) {
 		plain      bool // no indexes are declared
 		want       codes.Code
 	}{
-		// A document has 1,500 members of 56 bytes, and the same number of entries of 150 bytes.
+		// A document has 1,500 members of 56 bytes and 1,500 entries of 150 bytes.
 		"few_documents_with_many_entries":  {"words", map[string]any{"w": members}, 30, false, codes.OK},
 		"many_documents_with_many_entries": {"words", map[string]any{"w": members}, 40, false, codes.InvalidArgument},
 		"without_declared_indexes":         {"words", map[string]any{"w": members}, 40, true, codes.OK},
@@ -52,8 +52,8 @@ func TestACommitMayChange10MiB(t *testing.T) {
 		"a_member_without_index":           {"words", unindexed, 100, false, codes.OK},
 		// An ordinary field has two entries of 75 bytes.
 		"ordinary_fields": {"other", map[string]any{"w": members}, 30, false, codes.InvalidArgument},
-		// The list has 1,000 elements of 8 bytes, and the same number of entries of 80 bytes in the
-		// composite index.
+		// The list has 1,000 elements of 8 bytes and 1,000 entries of 80 bytes in the composite
+		// index.
 		"few_documents_in_a_composite_index":  {"pairs", map[string]any{"a": 1, "list": list}, 100, false, codes.OK},
 		"many_documents_in_a_composite_index": {"pairs", map[string]any{"a": 1, "list": list}, 140, false, codes.InvalidArgument},
 	} {
@@ -83,16 +83,16 @@ func TestACommitMayChange10MiB(t *testing.T) {
 					return nil
 				})
 				if status.Code(err) != want {
-					t.Errorf("%s returned %v, want %v", what, err, want)
+					t.Errorf("the commit with %s returned %v, want %v", what, err, want)
 				}
 			}
 			each("one more field in each", codes.OK, func(tx *gc.Transaction, ref *gc.DocumentRef) error {
 				return tx.Update(ref, []gc.Update{{Path: "more", Value: true}})
 			})
-			each("all deleted", c.want, func(tx *gc.Transaction, ref *gc.DocumentRef) error { return tx.Delete(ref) })
+			each("all documents deleted", c.want, func(tx *gc.Transaction, ref *gc.DocumentRef) error { return tx.Delete(ref) })
 			left, err := db.Collection(c.collection).Select().Documents(t.Context()).GetAll()
 			if gone := len(left) == 0; err != nil || gone != (c.want == codes.OK) || !gone && len(left) != c.documents {
-				t.Errorf("%d of %d documents remain, %v", len(left), c.documents, err)
+				t.Errorf("%d of %d documents remain (error %v), want none if the deletion succeeded and otherwise all", len(left), c.documents, err)
 			}
 			refs = refs[:len(refs)/2]
 			each("half of them deleted", codes.OK, func(tx *gc.Transaction, ref *gc.DocumentRef) error { return tx.Delete(ref) })
@@ -123,12 +123,12 @@ func TestADocumentHasABoundedNumberOfIndexEntries(t *testing.T) {
 		want       string
 	}{
 		"40,000 elements of an array":                      {"other", map[string]any{"list": numbers(40_000)}, false, ""},
-		"one element more":                                 {"other", map[string]any{"list": numbers(40_001)}, false, "too many index entries"},
-		"one more field with two entries":                  {"other", map[string]any{"list": numbers(39_999), "x": 1}, false, "too many index entries"},
+		"one array element too many":                       {"other", map[string]any{"list": numbers(40_001)}, false, "too many index entries"},
+		"one field with two entries too many":              {"other", map[string]any{"list": numbers(39_999), "x": 1}, false, "too many index entries"},
 		"entries of a composite index":                     {"pairs", map[string]any{"a": 1, "list": numbers(40_001)}, false, "too many index entries"},
 		"an exempt array":                                  {"pairs", map[string]any{"list": numbers(60_000)}, false, ""},
 		"an array without declared indexes":                {"other", map[string]any{"list": numbers(60_000)}, true, ""},
-		"texts of 700 kB in two entries each":              {"other", map[string]any{"w": texts(500)}, false, ""},
+		"texts of 700 kB with two entries each":            {"other", map[string]any{"w": texts(500)}, false, ""},
 		"indexes that repeat a long text for each element": {"wide", map[string]any{"a": strings.Repeat("a", 1400), "list": numbers(8000)}, false, "index entries too large"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package guard decides which callers a private listener accepts. They must send a token, and they
-// must use a host name that no web page can choose.
+// Package guard decides which requests a private listener accepts. They must contain a token and a
+// host name that no web page can choose.
 package guard
 
 import (
@@ -25,8 +25,8 @@ type Tokens struct {
 
 // Parse parses tokens separated by commas. Clients send the first token. The server accepts all of
 // them, so a token can be replaced while clients still send the old one. An empty text means no
-// tokens. Any other text must be a list of complete tokens. Otherwise Parse returns an error, so a
-// mistake cannot open the server.
+// tokens. Any other text must be a list of complete tokens. Otherwise Parse returns an error, so
+// that a mistake cannot leave the server unprotected.
 func Parse(text string) (Tokens, error) {
 	var t Tokens
 	if text == "" {
@@ -54,8 +54,8 @@ func (t Tokens) Required() bool { return len(t.sums) > 0 }
 // First returns the token that clients send, or "" if there is none.
 func (t Tokens) First() string { return t.first }
 
-// Accept checks the value of an Authorization header. It compares hashes in constant time, so its
-// duration reveals nothing about a token.
+// Accept reports whether a request with this Authorization header is accepted. It compares hashes
+// in constant time, so its duration reveals nothing about a token.
 func (t Tokens) Accept(authorization string) bool {
 	if !t.Required() {
 		return true
@@ -68,10 +68,10 @@ func (t Tokens) Accept(authorization string) bool {
 	return strings.EqualFold(scheme, "Bearer") && good == 1
 }
 
-// OwnHost reports whether the host of a request is safe, which means that no web page can choose
+// OwnHost reports whether the host of a request is safe, that is, whether no web page can choose
 // it. A page can make its own host name resolve to this machine (DNS rebinding) and then read the
-// responses. Public DNS never resolves IP addresses, localhost and names without a dot, so these
-// hosts are safe. more lists further names to accept.
+// responses. IP addresses, localhost and names without a dot are never resolved by public DNS, so
+// these hosts are safe. more lists further names to accept.
 func OwnHost(host string, more ...string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
@@ -81,8 +81,8 @@ func OwnHost(host string, more ...string) bool {
 		slices.ContainsFunc(more, func(m string) bool { return strings.EqualFold(m, host) })
 }
 
-// Bearer sends a token with each gRPC call, even over a connection without TLS, such as one to a
-// private listener.
+// Bearer sends a token with each gRPC call, even over a connection without TLS, such as a
+// connection to a private listener.
 type Bearer string
 
 // GetRequestMetadata implements credentials.PerRPCCredentials.

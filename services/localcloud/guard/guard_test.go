@@ -33,7 +33,7 @@ func TestAMistakenTokenIsAnErrorAndNotNone(t *testing.T) {
 	good := strings.Repeat("a", 32)
 	for _, text := range []string{" ", "\n", ",", "short", good + ",", "," + good, good + ",,", good + ",short", good[:31], good + "\x00", good + "é", good + " " + good} {
 		if tokens, err := guard.Parse(text); err == nil || tokens.Required() {
-			t.Errorf("Parse(%q) = %v, %v, want an error", text, tokens.Required(), err)
+			t.Errorf("Parse(%q) returned Required()=%v, %v; want an error", text, tokens.Required(), err)
 		}
 	}
 	if tokens, err := guard.Parse(""); err != nil || tokens.Required() || !tokens.Accept("") {

@@ -1,9 +1,9 @@
-// Package procstat reads Linux's records of running processes, as described in proc(5). Tests and
-// benchmarks use it to measure servers. It compiles on every system, but only Heap works without
-// Linux's /proc.
+// Package procstat reads the statistics of running processes from Linux's /proc, as described in
+// proc(5). Tests and benchmarks use it to measure servers. It compiles on every system, but without
+// /proc only Heap works.
 //
-// Times have steps of 10 ms, the kernel's clock tick. Sizes are in bytes and include every resident
-// page, even if other processes share it.
+// Times have a resolution of 10 ms, the kernel's clock tick. Sizes are in bytes and include every
+// resident page, even if other processes share it.
 package procstat
 
 import (
@@ -16,18 +16,19 @@ import (
 	"time"
 )
 
-// CPU returns the processor time, user and system, that the processes have used so far, without
-// their children.
+// CPU returns the user and system time that the processes have used so far, excluding their
+// children.
 func CPU(pids ...int) (total time.Duration, err error) {
 	for _, pid := range pids {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil {
 			return 0, err
 		}
-		// The second field, the program's name in brackets, may contain spaces and brackets.
+		// The second field is the program's name in parentheses. The name may itself contain spaces
+		// and parentheses.
 		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 		var user, system time.Duration
-		if _, err := fmt.Sscan(strings.Join(fields[11:13], " "), &user, &system); err != nil { // 14 and 15 in proc(5)
+		if _, err := fmt.Sscan(strings.Join(fields[11:13], " "), &user, &system); err != nil { // fields 14 and 15 in proc(5)
 			return 0, fmt.Errorf("cannot parse the times of process %d: %w", pid, err)
 		}
 		total += (user + system) * 10 * time.Millisecond
@@ -35,16 +36,16 @@ func CPU(pids ...int) (total time.Duration, err error) {
 	return total, nil
 }
 
-// Resident returns the current memory of a process. It returns an error for a process that has
+// Resident returns the current resident memory of a process. It returns an error if the process has
 // exited.
 func Resident(pid int) (int64, error) { return memory(pid, "VmRSS:") }
 
-// Peak returns the largest memory of a process since its start or since [ResetPeak].
+// Peak returns the peak resident memory of a process since its start or the last [ResetPeak].
 func Peak(pid int) (int64, error) { return memory(pid, "VmHWM:") }
 
-// ResetPeak lowers the recorded peak of a process to its current memory.
+// ResetPeak lowers the recorded peak of a process to its current resident memory.
 func ResetPeak(pid int) error {
-	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0) // 5 resets only the peak
+	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0) // 5 resets the peak only
 }
 
 func memory(pid int, field string) (int64, error) {
@@ -54,16 +55,16 @@ func memory(pid int, field string) (int64, error) {
 	}
 	var kB int64
 	_, rest, _ := strings.Cut(string(text), "\n"+field)
-	if _, err := fmt.Sscan(rest, &kB); err != nil { // a zombie has no such line
+	if _, err := fmt.Sscan(rest, &kB); err != nil { // a zombie process has no such line
 		return 0, fmt.Errorf("cannot parse %s of process %d: %w", field, pid, err)
 	}
 	return kB << 10, nil
 }
 
-// Descendants returns the processes that any thread of pid has started, and their own descendants.
-// Processes that exit during the call may be missing.
+// Descendants returns the running processes that any thread of pid has started, and their
+// descendants. Processes that exit during the call may be missing.
 func Descendants(pid int) (all []int) {
-	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // the pattern is valid
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // cannot fail, because the pattern is valid
 	for _, list := range lists {
 		text, _ := os.ReadFile(list) // empty if the thread has exited
 		for _, f := range strings.Fields(string(text)) {

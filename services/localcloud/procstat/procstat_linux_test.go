@@ -19,7 +19,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// This is a single test, because parallel tests would change its figures.
+// This is a single test, because other tests in parallel would change its measurements.
 func TestThisProcess(t *testing.T) {
 	const size = 64 << 20
 	self := os.Getpid()
@@ -28,7 +28,7 @@ func TestThisProcess(t *testing.T) {
 
 	before := resident()
 	block := make([]byte, size)
-	for i := range 5 * size { // work that takes some tenths of a second
+	for i := range 5 * size { // takes some tenths of a second
 		block[i%size]++
 	}
 	used, err := procstat.CPU(self, self)
@@ -37,7 +37,7 @@ func TestThisProcess(t *testing.T) {
 	check(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	kernel := time.Duration(u.Utime.Nano() + u.Stime.Nano())
 	if used /= 2; used < kernel-100*time.Millisecond || used > kernel || used == 0 {
-		t.Errorf("CPU returned %v, but the kernel counts %v", used, kernel)
+		t.Errorf("CPU = %v, want at most 100 ms below the kernel's %v", used, kernel)
 	}
 
 	holding := resident()
@@ -45,14 +45,14 @@ func TestThisProcess(t *testing.T) {
 	debug.FreeOSMemory()
 	after := resident()
 	if holding < before+size/2 || after > holding-size/2 || after < 1<<20 {
-		t.Errorf("Resident returned %d bytes, with a block of %d bytes %d, and then %d", before, size, holding, after)
+		t.Errorf("Resident = %d bytes before allocating %d bytes, %d with them and %d after freeing them", before, size, holding, after)
 	}
 	if n := peak(); n < before+size/2 {
-		t.Errorf("Peak returned %d with a block of %d bytes", n, size)
+		t.Errorf("Peak = %d, want a peak that includes the block of %d bytes", n, size)
 	}
 	check(t, procstat.ResetPeak(self))
 	if n := peak(); n > holding-size/2 || n < 1<<20 {
-		t.Errorf("after a reset, Peak returned %d, and before it %d", n, holding)
+		t.Errorf("Peak after a reset = %d, want well below %d", n, holding)
 	}
 
 	cmd := exec.CommandContext(t.Context(), "cat")
@@ -60,7 +60,7 @@ func TestThisProcess(t *testing.T) {
 	check(t, err)
 	check(t, cmd.Start())
 	if all := procstat.Descendants(self); !slices.Equal(all, []int{cmd.Process.Pid}) {
-		t.Errorf("Descendants returned %v, want %d", all, cmd.Process.Pid)
+		t.Errorf("Descendants = %v, want %d", all, cmd.Process.Pid)
 	}
 	check(t, in.Close())
 	check(t, cmd.Wait())

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// dieWithParent keeps a terminal's Ctrl-C from the child. If a child survives a killed parent, the
-// next start on its folder stops it.
+// dieWithParent shields the child from a terminal's Ctrl-C. A child that survives its killed parent
+// is stopped by the next start on the same folder.
 func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 }

@@ -3,8 +3,9 @@
 //
 // The server listens on loopback only, keeps an append-only file in its folder, and exits with its
 // parent. A parent that exits normally calls Stop. If the parent is killed, the kernel's
-// parent-death signal (Linux) ends the server. If a killed parent left a server on the same folder,
-// Start first stops that server, because two writers would corrupt the append-only file.
+// parent-death signal ends the server on Linux. If a killed parent has left a server running on the
+// same folder, Start first stops that server, because two writers would corrupt the append-only
+// file.
 package redisproc
 
 import (
@@ -33,11 +34,11 @@ type Options struct {
 	Addr   string   // loopback address; "" uses a free port
 	Binary string   // "" looks for redis-server or valkey-server on the PATH
 	Fsync  string   // appendfsync: "everysec" (default), "always", "no"
-	Memory bool     // store nothing on disk
-	Args   []string // further options of the server, such as "--maxmemory", "64mb"
-	// Sentinel runs a Sentinel instead of a server. Commands configure what it monitors.
+	Memory bool     // stores nothing on disk
+	Args   []string // more server options, such as "--maxmemory", "64mb"
+	// Sentinel runs a Sentinel instead of a data server. It is configured through commands.
 	Sentinel bool
-	Log      io.Writer // receives the server's log lines; if nil, they are dropped
+	Log      io.Writer // receives the server's log lines; nil discards them
 }
 
 // ErrNoBinary is returned if neither redis-server nor valkey-server is installed.
@@ -53,7 +54,7 @@ type Server struct {
 	done chan struct{} // closed when the current process has exited
 }
 
-// Start runs a server and returns when it responds.
+// Start runs a server and returns once the server responds.
 func Start(ctx context.Context, opt Options) (*Server, error) {
 	if opt.Binary == "" {
 		for _, name := range []string{"redis-server", "valkey-server"} {
@@ -87,10 +88,10 @@ func Start(ctx context.Context, opt Options) (*Server, error) {
 	return s, nil
 }
 
-// Addr returns host:port. Restart does not change it.
+// Addr returns the server's host:port, which Restart does not change.
 func (s *Server) Addr() string { return s.addr }
 
-// Dir returns the folder of the server's data.
+// Dir returns the folder with the server's data.
 func (s *Server) Dir() string { return s.opt.Dir }
 
 // Restart starts the server again on the same folder and address after Kill or Stop.
@@ -106,7 +107,7 @@ func (s *Server) Restart(ctx context.Context) error {
 	args := []string{"--bind", host, "--port", port, "--dir", s.opt.Dir, "--daemonize", "no", "--save", "",
 		"--maxmemory-policy", "noeviction", "--tcp-backlog", "1024"}
 	if s.opt.Sentinel {
-		// Sentinel requires its own configuration file, in which it saves its state.
+		// Sentinel requires a configuration file of its own, in which it saves its state.
 		conf := filepath.Join(s.opt.Dir, "sentinel.conf")
 		if err := os.WriteFile(conf, []byte(fmt.Sprintf("bind %s\nport %s\ndir %s\n", host, port, s.opt.Dir)), 0o600); err != nil {
 			return fmt.Errorf("cannot write Sentinel's configuration file: %w", err)
@@ -122,17 +123,17 @@ func (s *Server) Restart(ctx context.Context) error {
 	done := make(chan struct{})
 	started := make(chan error, 1)
 	go func() {
-		// The kernel sends the parent-death signal when the thread that forked ends. This goroutine
-		// keeps its thread until the child has exited.
+		// The kernel sends the parent-death signal when the forking thread ends. Therefore this
+		// goroutine keeps its thread until the child has exited.
 		runtime.LockOSThread()
-		defer runtime.UnlockOSThread() // a thread that ends would kill other children that it forked
+		defer runtime.UnlockOSThread() // keep the thread alive, because its end would kill other children that it forked
 		defer close(done)
 		if err := cmd.Start(); err != nil {
 			started <- err
 			return
 		}
 		started <- nil
-		_ = cmd.Wait() // the exit status does not matter, because callers only wait on done
+		_ = cmd.Wait() // ignore the exit status, because callers only wait for done
 	}()
 	if err := <-started; err != nil {
 		return fmt.Errorf("cannot start %s: %w", s.opt.Binary, err)
@@ -171,10 +172,11 @@ func (s *Server) Signal(sig os.Signal) error {
 // Kill kills the process immediately (SIGKILL) and waits until it has exited.
 func (s *Server) Kill() error { return s.end(syscall.SIGKILL, 0) }
 
-// Stop tells the process to write its data and exit. It kills the process after ten seconds.
+// Stop tells the process to write its data and exit. If the process is still running after ten
+// seconds, Stop kills it.
 func (s *Server) Stop() error { return s.end(syscall.SIGTERM, 10*time.Second) }
 
-// Done returns a channel that is closed when the current process has exited, whatever the reason.
+// Done returns a channel that is closed when the current process has exited for any reason.
 func (s *Server) Done() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,7 +194,7 @@ func (s *Server) end(sig syscall.Signal, patience time.Duration) error {
 		select {
 		case <-done:
 		case <-time.After(patience):
-			_ = cmd.Process.Kill() // it may have exited in between
+			_ = cmd.Process.Kill() // fails if the process has just exited
 		}
 	}
 	<-done
@@ -200,7 +202,7 @@ func (s *Server) end(sig syscall.Signal, patience time.Duration) error {
 	return nil
 }
 
-// endLeftover stops the server that a previous parent left on dir.
+// endLeftover stops a server that a previous parent has left running on dir.
 func endLeftover(dir string) error {
 	text, err := os.ReadFile(filepath.Join(dir, "redis.pid"))
 	if errors.Is(err, os.ErrNotExist) {
@@ -214,10 +216,10 @@ func endLeftover(dir string) error {
 	if _, err := fmt.Sscan(string(text), &pid, &port); err != nil || pid <= 0 || !isRedis(pid, port) {
 		return nil
 	}
-	// SIGTERM lets Redis finish its append-only file. Kill it only if it is still running 5 s
-	// later.
+	// SIGTERM lets Redis finish its append-only file. Kill Redis only if it is still running after
+	// 5 s.
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-		_ = syscall.Kill(pid, sig) // it may exit before the signal
+		_ = syscall.Kill(pid, sig) // the process may exit before the signal
 		for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 			if !isRedis(pid, port) {
 				return nil
@@ -228,8 +230,8 @@ func endLeftover(dir string) error {
 }
 
 // isRedis reports whether pid is a running Redis on port. This keeps Start from signalling another
-// process with a reused number, even another Redis. The command line contains the port: first in
-// the option --port, and later in the process title that Redis sets.
+// process with a reused pid, even if that is another Redis. The command line contains the port,
+// first in the --port option and later in the process title that Redis sets.
 func isRedis(pid int, port string) bool {
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // empty for a zombie
 	if err != nil {                                                // no such process, or a system without /proc
@@ -255,12 +257,12 @@ func ping(ctx context.Context, addr string) bool {
 		return false
 	}
 	line, err := bufio.NewReader(conn).ReadString('\n')
-	return err == nil && strings.HasPrefix(line, "+PONG") // "-LOADING" while it reads the file
+	return err == nil && strings.HasPrefix(line, "+PONG") // "-LOADING" while the server loads its data
 }
 
-// FreeAddr returns a free loopback address. Its port is below the range that systems use for
-// outgoing connections (from 32768). Otherwise such a connection could take the port while the
-// server restarts.
+// FreeAddr returns a free loopback address. Its port is below 32768, where the range for outgoing
+// connections begins. Otherwise an outgoing connection could take the port while the server
+// restarts.
 func FreeAddr() (string, error) {
 	var err error
 	for range 100 {

@@ -28,7 +28,7 @@ func TestAServerLeftByAKilledParentIsReplaced(t *testing.T) {
 	}
 }
 
-// After a restart of the machine, the number in the pid file may belong to another Redis.
+// After a reboot, the pid in the pid file may belong to another Redis.
 func TestAnotherServerWithAReusedNumberIsNotStopped(t *testing.T) {
 	t.Parallel()
 	other, err := redisproc.Start(t.Context(), redisproc.Options{Dir: t.TempDir()})
@@ -50,7 +50,7 @@ func TestAnotherServerWithAReusedNumberIsNotStopped(t *testing.T) {
 	}
 	select {
 	case <-other.Done():
-		t.Error("Start stopped another server, want it to run")
+		t.Error("Start stopped an unrelated server, want it to keep running")
 	default:
 	}
 	if err := errors.Join(s.Stop(), other.Stop()); err != nil {
@@ -72,7 +72,7 @@ func TestKillAndRestartKeepTheAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.Addr() != addr {
-		t.Errorf("the address changed from %s to %s", addr, s.Addr())
+		t.Errorf("the address changed from %s to %s, want no change", addr, s.Addr())
 	}
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)

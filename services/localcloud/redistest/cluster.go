@@ -15,7 +15,7 @@ import (
 )
 
 // Cluster runs a Redis Cluster of masters, each with one replica if replicas is set. It returns
-// when the cluster serves all slots. The first servers are the masters. Their replicas follow in
+// when the cluster serves all slots. The result lists the masters first and then their replicas in
 // the same order.
 func Cluster(tb testing.TB, masters int, replicas bool) []*redisproc.Server {
 	tb.Helper()
@@ -77,8 +77,8 @@ func Replica(tb testing.TB, primary *redisproc.Server) *redisproc.Server {
 	return s
 }
 
-// Sentinel runs a Redis Sentinel. It monitors primary under a name and promotes a replica when
-// primary is down.
+// Sentinel runs a Redis Sentinel. It monitors primary under the given name and promotes a replica
+// if primary fails.
 func Sentinel(tb testing.TB, name string, primary *redisproc.Server) *redisproc.Server {
 	tb.Helper()
 	s := start(tb, redisproc.Options{Dir: tb.TempDir(), Sentinel: true})
@@ -115,7 +115,7 @@ func Do(tb testing.TB, addr string, args ...string) string {
 	if !strings.HasPrefix(line, "$") {
 		return strings.TrimLeft(line, "+-:")
 	}
-	size, _ := strconv.Atoi(line[1:]) // -1 means nil, which is read as ""
+	size, _ := strconv.Atoi(line[1:]) // -1 means nil, which is returned as ""
 	body := make([]byte, max(size, 0))
 	if _, err := io.ReadFull(r, body); err != nil {
 		return err.Error()

@@ -11,7 +11,7 @@ import (
 )
 
 // Proxy forwards connections between a process and a server. It can delay the server's responses,
-// as if the server were far away. While it is stalled, it forwards nothing.
+// as if the server were far away. While it is stalled, it forwards no responses.
 type Proxy struct {
 	addr, upstream string
 	delay          atomic.Int64
@@ -19,7 +19,7 @@ type Proxy struct {
 	gate           chan struct{} // nil if the proxy is not stalled
 }
 
-// NewProxy listens on a loopback address until the test ends.
+// NewProxy returns a proxy that listens on a loopback address until the test ends.
 func NewProxy(tb testing.TB, upstream string) *Proxy {
 	tb.Helper()
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
@@ -43,11 +43,11 @@ func NewProxy(tb testing.TB, upstream string) *Proxy {
 // Addr returns the address on which the proxy listens.
 func (p *Proxy) Addr() string { return p.addr }
 
-// Delay delays every later response by d, to the microsecond. A round trip within a zone takes 1 to
-// 2 ms.
+// Delay delays every later response by d, with microsecond precision. A round trip within a zone
+// takes 1 to 2 ms.
 func (p *Proxy) Delay(d time.Duration) { p.delay.Store(int64(d)) }
 
-// Stall holds all responses back until the caller calls end.
+// Stall holds back all responses until the caller calls end.
 func (p *Proxy) Stall() (end func()) {
 	gate := make(chan struct{})
 	p.mu.Lock()
@@ -73,7 +73,8 @@ func (p *Proxy) serve(c net.Conn) {
 		b   []byte
 		due time.Time
 	}
-	// Keep reading while parts wait, because distance adds latency but does not reduce bandwidth.
+	// Keep reading while earlier parts are delayed, because distance adds latency but does not
+	// reduce bandwidth.
 	parts := make(chan part, 1024)
 	go func() {
 		defer close(parts)
@@ -95,7 +96,7 @@ func (p *Proxy) serve(c net.Conn) {
 		}
 		time.Sleep(time.Until(x.due))
 		if _, err := c.Write(x.b); err != nil {
-			// The reader must also end. Otherwise it would wait forever for room.
+			// Make the reader end too. Otherwise it would wait forever for space in the channel.
 			_ = up.Close()
 			for range parts {
 			}

@@ -1,4 +1,4 @@
-// Package redistest gives a test its own real redis-server.
+// Package redistest starts a real redis-server for a single test.
 package redistest
 
 import (
@@ -7,14 +7,14 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redisproc"
 )
 
-// Start runs a server that exits with the test, and returns its host:port. The server stores
-// nothing on disk. A test that kills Redis uses [Server].
+// Start runs a server until the test ends and returns its host:port. The server stores nothing on
+// disk. Use [Server] in tests that kill Redis.
 func Start(tb testing.TB) string {
 	tb.Helper()
 	return start(tb, redisproc.Options{Dir: tb.TempDir(), Memory: true}).Addr()
 }
 
-// Server runs a server with an append-only file and returns the process, so the test can kill,
+// Server runs a server with an append-only file and returns its process, so that the test can kill,
 // pause and restart it.
 func Server(tb testing.TB) *redisproc.Server {
 	tb.Helper()

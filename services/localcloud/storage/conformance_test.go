@@ -25,13 +25,13 @@ import (
 
 const unit = 256 << 10
 
-// behaviours contains documented behaviours of production, each with a name. They share a server,
-// but each of them uses its own objects.
+// behaviours lists documented behaviours of production. All of them use the same server, but each
+// uses its own objects.
 var behaviours = []struct {
 	name string
 	test func(t *testing.T, e *env)
 }{
-	// These behaviours concern signed addresses.
+	// These behaviours concern signed URLs.
 	{"a signed PUT stores the body and returns its generation and hashes", func(t *testing.T, e *env) {
 		a := call(t, "PUT", e.sign(t, "PUT", "s/put", nil), []byte("hello"))
 		a.want(t, 200, "")
@@ -42,10 +42,10 @@ var behaviours = []struct {
 			t.Errorf("the object is %q, want hello", got)
 		}
 	}},
-	{"an unsigned Content-Type may have any value", func(t *testing.T, e *env) {
+	{"a request may add an unsigned Content-Type", func(t *testing.T, e *env) {
 		call(t, "PUT", e.sign(t, "PUT", "s/type", nil), []byte("x"), "Content-Type", "video/quicktime").want(t, 200, "")
 		if a, err := e.object("s/type").Attrs(t.Context()); err != nil || a.ContentType != "video/quicktime" {
-			t.Errorf("the attributes are %+v, %v; want the sent type", a, err)
+			t.Errorf("the attributes are %+v (error %v), want the sent type", a, err)
 		}
 	}},
 	{"a signed Content-Type must be sent unchanged", func(t *testing.T, e *env) {
@@ -53,10 +53,10 @@ var behaviours = []struct {
 		call(t, "PUT", u, []byte("x"), "Content-Type", "text/html").want(t, 403, "SignatureDoesNotMatch")
 		call(t, "PUT", u, []byte("x"), "Content-Type", "video/mp4").want(t, 200, "")
 	}},
-	{"an object without a type gets application/octet-stream", func(t *testing.T, e *env) {
+	{"an upload without a type is stored as application/octet-stream", func(t *testing.T, e *env) {
 		call(t, "PUT", e.sign(t, "PUT", "s/notype", nil), []byte("x")).want(t, 200, "")
 		if a, err := e.object("s/notype").Attrs(t.Context()); err != nil || a.ContentType != "application/octet-stream" {
-			t.Errorf("the attributes are %+v, %v; want application/octet-stream", a, err)
+			t.Errorf("the attributes are %+v (error %v), want application/octet-stream", a, err)
 		}
 	}},
 	{"a request without a signature is rejected", func(t *testing.T, e *env) {
@@ -75,25 +75,25 @@ var behaviours = []struct {
 			call(t, "PUT", u.String(), []byte("x")).want(t, 403, "SignatureDoesNotMatch")
 		}
 	}},
-	{"a signature by an unknown account is rejected", func(t *testing.T, e *env) {
+	{"a signature of an unknown account is rejected", func(t *testing.T, e *env) {
 		u := e.sign(t, "GET", "s/private", func(o *gcs.SignedURLOptions) { o.GoogleAccessID = "other@local.iam.gserviceaccount.com" })
 		call(t, "GET", u, nil).want(t, 403, "SignatureDoesNotMatch")
 	}},
-	{"an address with another object is rejected", func(t *testing.T, e *env) {
+	{"a signed URL changed to another object is rejected", func(t *testing.T, e *env) {
 		u := strings.Replace(e.sign(t, "PUT", "s/moved", nil), "s/moved", "s/other", 1)
 		call(t, "PUT", u, []byte("x")).want(t, 403, "SignatureDoesNotMatch")
 	}},
-	{"an address with another bucket is rejected", func(t *testing.T, e *env) {
+	{"a signed URL changed to another bucket is rejected", func(t *testing.T, e *env) {
 		u := strings.Replace(e.sign(t, "PUT", "s/moved", nil), "/b-1/", "/b-2/", 1)
 		call(t, "PUT", u, []byte("x")).want(t, 403, "SignatureDoesNotMatch")
 	}},
-	{"an address with another method is rejected", func(t *testing.T, e *env) {
+	{"a signed URL with another method is rejected", func(t *testing.T, e *env) {
 		for _, m := range []string{"GET", "DELETE", "POST", "HEAD"} {
 			call(t, m, e.sign(t, "PUT", "s/method", nil), nil).want(t, 403, "")
 		}
 		call(t, "PUT", e.sign(t, "GET", "s/method", nil), []byte("x")).want(t, 403, "SignatureDoesNotMatch")
 	}},
-	{"an address with another host is rejected", func(t *testing.T, e *env) {
+	{"a signed URL with another host is rejected", func(t *testing.T, e *env) {
 		u, _ := url.Parse(e.sign(t, "GET", "s/put", nil))
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, u.String(), nil)
 		req.Host = "elsewhere.example"
@@ -106,7 +106,7 @@ var behaviours = []struct {
 			t.Errorf("the status is %d, want 403", resp.StatusCode)
 		}
 	}},
-	{"an address with a changed date or lifetime is rejected", func(t *testing.T, e *env) {
+	{"a signed URL with a changed date or lifetime is rejected", func(t *testing.T, e *env) {
 		u, _ := url.Parse(e.sign(t, "PUT", "s/dated", nil))
 		for k, v := range map[string]string{"X-Goog-Date": time.Now().UTC().Add(time.Minute).Format("20060102T150405Z"), "X-Goog-Expires": "604800"} {
 			q := u.Query()
@@ -140,7 +140,7 @@ var behaviours = []struct {
 		u := e.sign(t, "PUT", "s/meta", func(o *gcs.SignedURLOptions) { o.Headers = []string{"x-goog-meta-owner:me"} })
 		call(t, "PUT", u, []byte("x"), "x-goog-meta-owner", "me").want(t, 200, "")
 		if a, err := e.object("s/meta").Attrs(t.Context()); err != nil || a.Metadata["owner"] != "me" {
-			t.Errorf("the attributes are %+v, %v; want the metadata", a, err)
+			t.Errorf("the attributes are %+v (error %v), want the metadata", a, err)
 		}
 	}},
 	{"a signed GET also serves HEAD", func(t *testing.T, e *env) {
@@ -156,7 +156,7 @@ var behaviours = []struct {
 		call(t, "DELETE", u, nil).want(t, 204, "")
 		call(t, "DELETE", u, nil).want(t, 404, "NoSuchKey")
 	}},
-	{"names with spaces, accents and reserved characters keep their bytes", func(t *testing.T, e *env) {
+	{"object names may contain spaces, accents and reserved characters", func(t *testing.T, e *env) {
 		for _, name := range []string{"n/ä ö.mp4", "n/a+b&c=d?e#f%20g", "n//double", "n/日本", "n/a;b,c:d@e!$'()*[]"} {
 			call(t, "PUT", e.sign(t, "PUT", name, nil), []byte(name)).want(t, 200, "")
 			if got := e.read(t, name); got != name {
@@ -164,7 +164,7 @@ var behaviours = []struct {
 			}
 		}
 	}},
-	{"a name like a path does not leave the bucket", func(t *testing.T, e *env) {
+	{"an object name that looks like a path stays inside the bucket", func(t *testing.T, e *env) {
 		w := e.object("../../../escape").NewWriter(t.Context())
 		io.WriteString(w, "x")
 		if err := w.Close(); err != nil {
@@ -184,7 +184,7 @@ var behaviours = []struct {
 		u = e.sign(t, "PUT", "s/crc", func(o *gcs.SignedURLOptions) { o.Headers = []string{"x-goog-hash:crc32c=AAAAAA=="} })
 		call(t, "PUT", u, []byte("hello"), "x-goog-hash", "crc32c=AAAAAA==").want(t, 400, "BadDigest")
 		if got := e.read(t, "s/crc"); !strings.Contains(got, "doesn't exist") {
-			t.Errorf("the rejected upload exists: %q", got)
+			t.Errorf("the rejected upload was stored: %q", got)
 		}
 	}},
 	{"x-goog-content-length-range bounds a PUT", func(t *testing.T, e *env) {
@@ -194,10 +194,10 @@ var behaviours = []struct {
 		call(t, "PUT", u, []byte("1"), h...).want(t, 400, "EntityTooSmall")
 		call(t, "PUT", u, []byte("1234"), h...).want(t, 200, "")
 		if a, err := tryCall(t.Context(), "PUT", u, struct{ io.Reader }{strings.NewReader("12345")}, h...); err != nil || a.status != 400 {
-			t.Errorf("a chunked body beyond the range returned %+v, %v; want 400", a, err)
+			t.Errorf("a chunked body longer than the range allows returned %+v, %v; want 400", a, err)
 		}
 	}},
-	{"x-goog-if-generation-match:0 writes once", func(t *testing.T, e *env) {
+	{"x-goog-if-generation-match:0 allows only the first write", func(t *testing.T, e *env) {
 		u := e.sign(t, "PUT", "s/once", func(o *gcs.SignedURLOptions) { o.Headers = []string{"x-goog-if-generation-match:0"} })
 		call(t, "PUT", u, []byte("first"), "x-goog-if-generation-match", "0").want(t, 200, "")
 		call(t, "PUT", u, []byte("second"), "x-goog-if-generation-match", "0").want(t, 412, "PreconditionFailed")
@@ -218,7 +218,7 @@ var behaviours = []struct {
 	}},
 
 	// These behaviours concern reads.
-	{"Range serves a part, a suffix and an open end", func(t *testing.T, e *env) {
+	{"Range selects a part, a suffix or an open-ended part", func(t *testing.T, e *env) {
 		e.put(t, "r/range", "0123456789")
 		u := e.sign(t, "GET", "r/range", nil)
 		for rng, want := range map[string]string{"bytes=2-4": "234", "bytes=-3": "789", "bytes=7-": "789", "bytes=8-99": "89"} {
@@ -227,20 +227,20 @@ var behaviours = []struct {
 			}
 		}
 	}},
-	{"a range beyond the end is 416", func(t *testing.T, e *env) {
+	{"a range beyond the end returns 416", func(t *testing.T, e *env) {
 		e.put(t, "r/short", "0123456789")
 		a := call(t, "GET", e.sign(t, "GET", "r/short", nil), nil, "Range", "bytes=10-")
 		if a.status != 416 || a.header.Get("Content-Range") != "bytes */10" {
 			t.Errorf("the response is %+v, want 416 with bytes */10", a)
 		}
 	}},
-	{"If-None-Match with the ETag is 304", func(t *testing.T, e *env) {
+	{"If-None-Match with the ETag returns 304", func(t *testing.T, e *env) {
 		e.put(t, "r/etag", "x")
 		u := e.sign(t, "GET", "r/etag", nil)
 		tag := call(t, "GET", u, nil).header.Get("ETag")
 		call(t, "GET", u, nil, "If-None-Match", tag).want(t, 304, "")
 	}},
-	{"response-content-type and -disposition override, when signed", func(t *testing.T, e *env) {
+	{"signed response-content-type and -disposition override the stored headers", func(t *testing.T, e *env) {
 		e.put(t, "r/over", "x")
 		u := e.sign(t, "GET", "r/over", func(o *gcs.SignedURLOptions) {
 			o.QueryParameters = url.Values{"response-content-type": {"video/mp4"}, "response-content-disposition": {`attachment; filename="a b"`}}
@@ -259,12 +259,12 @@ var behaviours = []struct {
 		e.put(t, "r/gen", "two")
 		call(t, "GET", u, nil).want(t, 404, "NoSuchKey")
 	}},
-	{"the Content-Encoding of an upload is the object's", func(t *testing.T, e *env) {
+	{"the Content-Encoding of an upload is stored", func(t *testing.T, e *env) {
 		call(t, "PUT", e.sign(t, "PUT", "r/packed", nil), []byte("x"), "Content-Encoding", "gzip").want(t, 200, "")
 		call(t, "PUT", e.startSession(t, "r/packed2", "Content-Encoding", "gzip"), []byte("x")).want(t, 200, "")
 		for _, name := range []string{"r/packed", "r/packed2"} {
 			if a, err := e.object(name).Attrs(t.Context()); err != nil || a.ContentEncoding != "gzip" {
-				t.Errorf("the attributes of %s are %+v, %v; want gzip", name, a, err)
+				t.Errorf("the attributes of %s are %+v (error %v), want gzip", name, a, err)
 			}
 		}
 	}},
@@ -275,7 +275,7 @@ var behaviours = []struct {
 			t.Error(d)
 		}
 	}},
-	{"a reader of an overwritten object reads the old bytes to their end", func(t *testing.T, e *env) {
+	{"a reader of an overwritten object reads all of the old bytes", func(t *testing.T, e *env) {
 		old := strings.Repeat("old", 2<<20)
 		e.put(t, "r/over2", old)
 		r, err := e.object("r/over2").NewReader(t.Context())
@@ -285,7 +285,7 @@ var behaviours = []struct {
 		defer r.Close()
 		e.put(t, "r/over2", "new")
 		if b, err := io.ReadAll(r); err != nil || string(b) != old {
-			t.Errorf("the reader got %d bytes, %v; want the old ones", len(b), err)
+			t.Errorf("the reader got %d bytes (error %v), want the old content", len(b), err)
 		}
 	}},
 	{"the client's range reader reads a part", func(t *testing.T, e *env) {
@@ -296,7 +296,7 @@ var behaviours = []struct {
 		}
 		defer r.Close()
 		if b, err := io.ReadAll(r); err != nil || string(b) != "3456" {
-			t.Errorf("the reader got %q, %v; want 3456", b, err)
+			t.Errorf("the reader got %q (error %v), want 3456", b, err)
 		}
 	}},
 
@@ -305,7 +305,7 @@ var behaviours = []struct {
 		s := e.startSession(t, "u/whole", "Content-Type", "video/mp4")
 		call(t, "PUT", s, []byte("hello")).want(t, 200, "")
 		if a, err := e.object("u/whole").Attrs(t.Context()); err != nil || a.Size != 5 || a.ContentType != "video/mp4" {
-			t.Errorf("the attributes are %+v, %v; want a size of 5 and video/mp4", a, err)
+			t.Errorf("the attributes are %+v (error %v), want a size of 5 and video/mp4", a, err)
 		}
 	}},
 	{"a chunk returns 308 with the stored range", func(t *testing.T, e *env) {
@@ -318,7 +318,7 @@ var behaviours = []struct {
 		call(t, "PUT", s, body[unit:2*unit], "Content-Range", span(unit, 2*unit-1, strconv.Itoa(len(body)))).want(t, 308, "")
 		call(t, "PUT", s, body[2*unit:], "Content-Range", span(2*unit, len(body)-1, strconv.Itoa(len(body)))).want(t, 200, "")
 		if e.read(t, "u/chunks") != string(body) {
-			t.Error("the object's bytes differ from the sent ones")
+			t.Error("the object's bytes differ from the uploaded ones")
 		}
 	}},
 	{"a new session has no range yet", func(t *testing.T, e *env) {
@@ -335,7 +335,7 @@ var behaviours = []struct {
 			t.Errorf("the response is %+v, want 308 with one unit", a)
 		}
 	}},
-	{"bytes */N finishes the object when all N bytes are stored", func(t *testing.T, e *env) {
+	{"bytes */N completes the object when all N bytes are stored", func(t *testing.T, e *env) {
 		s := e.startSession(t, "u/fin")
 		call(t, "PUT", s, random(unit), "Content-Range", span(0, unit-1, "*")).want(t, 308, "")
 		call(t, "PUT", s, nil, "Content-Range", fmt.Sprintf("bytes */%d", 2*unit)).want(t, 308, "")
@@ -344,10 +344,10 @@ var behaviours = []struct {
 	{"bytes */0 creates an empty object", func(t *testing.T, e *env) {
 		call(t, "PUT", e.startSession(t, "u/empty"), nil, "Content-Range", "bytes */0").want(t, 200, "")
 		if a, err := e.object("u/empty").Attrs(t.Context()); err != nil || a.Size != 0 {
-			t.Errorf("the attributes are %+v, %v; want a size of 0", a, err)
+			t.Errorf("the attributes are %+v (error %v), want a size of 0", a, err)
 		}
 	}},
-	{"an inner chunk counts in whole units of 256 KiB", func(t *testing.T, e *env) {
+	{"only whole units of 256 KiB of an inner chunk are stored", func(t *testing.T, e *env) {
 		s := e.startSession(t, "u/units")
 		a := call(t, "PUT", s, random(unit+1000), "Content-Range", span(0, unit+999, "*"))
 		if a.status != 308 || a.header.Get("Range") != fmt.Sprintf("bytes=0-%d", unit-1) {
@@ -360,10 +360,10 @@ var behaviours = []struct {
 		call(t, "PUT", s, body[:unit], "Content-Range", span(0, unit-1, "*")).want(t, 308, "")
 		call(t, "PUT", s, body, "Content-Range", span(0, len(body)-1, strconv.Itoa(len(body)))).want(t, 200, "")
 		if e.read(t, "u/again") != string(body) {
-			t.Error("the object's bytes differ from the sent ones")
+			t.Error("the object's bytes differ from the uploaded ones")
 		}
 	}},
-	{"a repeated chunk changes nothing", func(t *testing.T, e *env) {
+	{"a repeated chunk has no effect", func(t *testing.T, e *env) {
 		body := random(2 * unit)
 		s := e.startSession(t, "u/old")
 		call(t, "PUT", s, body, "Content-Range", span(0, 2*unit-1, "*")).want(t, 308, "")
@@ -380,7 +380,7 @@ var behaviours = []struct {
 			t.Errorf("the response is %+v, want 308 without a range", a)
 		}
 	}},
-	{"an open end is the end of the body", func(t *testing.T, e *env) {
+	{"an open-ended Content-Range ends with the body", func(t *testing.T, e *env) {
 		call(t, "PUT", e.startSession(t, "u/open"), []byte("hello"), "Content-Range", "bytes 0-*/5").want(t, 200, "")
 		call(t, "PUT", e.startSession(t, "u/open2"), []byte("hello"), "Content-Range", "bytes 0-*/*").want(t, 200, "")
 		if got := e.read(t, "u/open2"); got != "hello" {
@@ -395,7 +395,7 @@ var behaviours = []struct {
 			}
 		}
 	}},
-	{"a finished session returns the object again", func(t *testing.T, e *env) {
+	{"a finished session still returns the object", func(t *testing.T, e *env) {
 		s := e.startSession(t, "u/done")
 		g := call(t, "PUT", s, []byte("hello")).header.Get("X-Goog-Generation")
 		a := call(t, "PUT", s, nil, "Content-Range", "bytes */5")
@@ -409,7 +409,7 @@ var behaviours = []struct {
 		call(t, "DELETE", s, nil).want(t, 499, "")
 		call(t, "PUT", s, nil, "Content-Range", "bytes */*").want(t, 404, "")
 	}},
-	{"a session's precondition is checked at its end", func(t *testing.T, e *env) {
+	{"a session's precondition is checked on completion", func(t *testing.T, e *env) {
 		s := e.startSession(t, "u/cond", "x-goog-if-generation-match", "0")
 		e.put(t, "u/cond", "other")
 		call(t, "PUT", s, []byte("late")).want(t, 412, "PreconditionFailed")
@@ -421,12 +421,12 @@ var behaviours = []struct {
 		s := e.startSession(t, "u/len", "x-goog-content-length-range", "0,4")
 		call(t, "PUT", s, []byte("12345")).want(t, 400, "EntityTooLarge")
 	}},
-	{"a session URI with another object or ID is rejected", func(t *testing.T, e *env) {
+	{"a session URI changed to another object or ID is rejected", func(t *testing.T, e *env) {
 		s := e.startSession(t, "u/mine")
 		call(t, "PUT", strings.Replace(s, "u/mine", "u/yours", 1), []byte("x")).want(t, 404, "")
 		call(t, "PUT", e.public.URL+"/b-1/u/mine?upload_id=0123456789abcdef", []byte("x")).want(t, 404, "")
 	}},
-	{"an object appears only with its last byte", func(t *testing.T, e *env) {
+	{"an object is visible only after its last byte", func(t *testing.T, e *env) {
 		s := e.startSession(t, "u/late")
 		call(t, "PUT", s, random(unit), "Content-Range", span(0, unit-1, "*")).want(t, 308, "")
 		if got := e.read(t, "u/late"); !strings.Contains(got, "doesn't exist") {
@@ -435,7 +435,7 @@ var behaviours = []struct {
 	}},
 
 	// These behaviours concern the client's writer and the JSON API.
-	{"the client's writer stores in one request and in chunks", func(t *testing.T, e *env) {
+	{"the client's writer uploads in one request or in chunks", func(t *testing.T, e *env) {
 		body := random(3*unit + 77)
 		for _, chunk := range []int{0, unit, 1 << 20} {
 			name := fmt.Sprintf("w/%d", chunk)
@@ -449,7 +449,7 @@ var behaviours = []struct {
 			}
 			a, err := e.object(name).Attrs(t.Context())
 			if err != nil || a.ContentType != "video/mp4" || a.CacheControl != "no-store" || a.Metadata["K"] != "v" || a.Size != int64(len(body)) || e.read(t, name) != string(body) {
-				t.Errorf("with the chunk size %d, the attributes are %+v, %v, want those of the upload", chunk, a, err)
+				t.Errorf("with the chunk size %d, the attributes are %+v (error %v), want those of the upload", chunk, a, err)
 			}
 		}
 	}},
@@ -461,7 +461,7 @@ var behaviours = []struct {
 			t.Errorf("Close returned %v, want 400", err)
 		}
 	}},
-	{"DoesNotExist writes once", func(t *testing.T, e *env) {
+	{"DoesNotExist allows only the first write", func(t *testing.T, e *env) {
 		write := func() error {
 			w := e.object("c/once").If(gcs.Conditions{DoesNotExist: true}).NewWriter(t.Context())
 			io.WriteString(w, "x")
@@ -474,7 +474,7 @@ var behaviours = []struct {
 			t.Errorf("the second write returned %v, want 412", err)
 		}
 	}},
-	{"GenerationMatch guards write, read, delete and update", func(t *testing.T, e *env) {
+	{"GenerationMatch protects writes, reads, deletes and updates", func(t *testing.T, e *env) {
 		a := e.put(t, "c/gen", "one")
 		stale := e.object("c/gen").If(gcs.Conditions{GenerationMatch: a.Generation - 1})
 		w := stale.NewWriter(t.Context())
@@ -508,7 +508,7 @@ var behaviours = []struct {
 			t.Errorf("reading the changed object returned %v, want no error", err)
 		}
 	}},
-	{"MetagenerationMatch guards updates of metadata", func(t *testing.T, e *env) {
+	{"MetagenerationMatch protects metadata updates", func(t *testing.T, e *env) {
 		a := e.put(t, "c/meta", "x")
 		h := e.object("c/meta").If(gcs.Conditions{MetagenerationMatch: a.Metageneration})
 		if _, err := h.Update(t.Context(), gcs.ObjectAttrsToUpdate{ContentType: "a/b"}); err != nil {
@@ -518,7 +518,7 @@ var behaviours = []struct {
 			t.Errorf("the second update returned %v, want 412", err)
 		}
 	}},
-	{"an update of metadata increments only the metageneration", func(t *testing.T, e *env) {
+	{"a metadata update increments only the metageneration", func(t *testing.T, e *env) {
 		a := e.put(t, "m/a", "x")
 		b, err := e.object("m/a").Update(t.Context(), gcs.ObjectAttrsToUpdate{ContentType: "text/plain", CacheControl: "no-cache", Metadata: map[string]string{"a": "1", "b": "2"}})
 		if err != nil {
@@ -529,7 +529,7 @@ var behaviours = []struct {
 		}
 		b, err = e.object("m/a").Update(t.Context(), gcs.ObjectAttrsToUpdate{CacheControl: "", Metadata: map[string]string{"a": "3"}})
 		if err != nil || b.CacheControl != "" || b.Metadata["a"] != "3" {
-			t.Errorf("the object with cleared fields is %+v, %v, want no Cache-Control and only the metadata a=3", b, err)
+			t.Errorf("the object with cleared fields is %+v (error %v), want no Cache-Control and only the metadata a=3", b, err)
 		}
 	}},
 	{"every write has a greater generation", func(t *testing.T, e *env) {
@@ -546,15 +546,15 @@ var behaviours = []struct {
 		e.put(t, "m/attrs", "hello")
 		a, err := e.object("m/attrs").Attrs(t.Context())
 		if err != nil || a.Size != 5 || a.CRC32C != 0x9a71bb4c || fmt.Sprintf("%x", a.MD5) != "5d41402abc4b2a76b9719d911017c592" || time.Since(a.Created) > time.Minute || a.StorageClass != "STANDARD" || a.Etag == "" {
-			t.Errorf("the attributes are %+v, %v, want those of the content hello", a, err)
+			t.Errorf("the attributes are %+v (error %v), want those of the content hello", a, err)
 		}
 	}},
-	{"deleting a missing object is ErrObjectNotExist", func(t *testing.T, e *env) {
+	{"deleting a missing object returns ErrObjectNotExist", func(t *testing.T, e *env) {
 		if err := e.object("m/none").Delete(t.Context()); !errors.Is(err, gcs.ErrObjectNotExist) {
 			t.Errorf("Delete returned %v, want ErrObjectNotExist", err)
 		}
 	}},
-	{"deleting another generation is ErrObjectNotExist and keeps the live one", func(t *testing.T, e *env) {
+	{"deleting a different generation returns ErrObjectNotExist and keeps the live object", func(t *testing.T, e *env) {
 		a := e.put(t, "m/keep", "x")
 		if err := e.object("m/keep").Generation(a.Generation - 1).Delete(t.Context()); !errors.Is(err, gcs.ErrObjectNotExist) {
 			t.Errorf("Delete returned %v, want ErrObjectNotExist", err)
@@ -563,7 +563,7 @@ var behaviours = []struct {
 			t.Errorf("the object is %q, want x", got)
 		}
 	}},
-	{"a bucket that does not exist is ErrBucketNotExist", func(t *testing.T, e *env) {
+	{"a missing bucket returns ErrBucketNotExist", func(t *testing.T, e *env) {
 		if _, err := e.client.Bucket("no-such-bucket").Attrs(t.Context()); !errors.Is(err, gcs.ErrBucketNotExist) {
 			t.Errorf("Attrs returned %v, want ErrBucketNotExist", err)
 		}
@@ -580,26 +580,26 @@ var behaviours = []struct {
 			}
 		}
 	}},
-	{"objects a and a/b in one bucket", func(t *testing.T, e *env) {
+	{"a bucket can contain both a and a/b", func(t *testing.T, e *env) {
 		e.put(t, "t/a", "1")
 		e.put(t, "t/a/b", "2")
 		if e.read(t, "t/a") != "1" || e.read(t, "t/a/b") != "2" {
-			t.Error("the objects a and a/b do not both have their bytes")
+			t.Error("the content of a or of a/b is wrong")
 		}
 	}},
 
 	// These behaviours concern copies and compositions.
-	{"a copy has the bytes and metadata of its source and a new generation", func(t *testing.T, e *env) {
+	{"a copy has its source's bytes and metadata and a new generation", func(t *testing.T, e *env) {
 		a := e.put(t, "k/src", "bytes")
 		if _, err := e.object("k/src").Update(t.Context(), gcs.ObjectAttrsToUpdate{ContentType: "a/b", Metadata: map[string]string{"k": "v"}}); err != nil {
 			t.Fatal(err)
 		}
 		b, err := e.object("k/dst").CopierFrom(e.object("k/src")).Run(t.Context())
 		if err != nil || b.Generation == a.Generation || b.ContentType != "a/b" || b.Metadata["k"] != "v" || e.read(t, "k/dst") != "bytes" {
-			t.Errorf("the copy is %+v, %v, want a new generation with the same content and metadata", b, err)
+			t.Errorf("the copy is %+v (error %v), want a new generation with the same content and metadata", b, err)
 		}
 		if err := e.object("k/src").Delete(t.Context()); err != nil || e.read(t, "k/dst") != "bytes" {
-			t.Error("after the deletion of its source, the copy is not readable")
+			t.Error("the copy is not readable after its source was deleted")
 		}
 	}},
 	{"metadata in a copy request replaces the source's metadata", func(t *testing.T, e *env) {
@@ -607,10 +607,10 @@ var behaviours = []struct {
 		c := e.object("k/m2").CopierFrom(e.object("k/m"))
 		c.ContentType, c.Metadata = "video/mp4", map[string]string{"only": "this"}
 		if b, err := c.Run(t.Context()); err != nil || b.ContentType != "video/mp4" || b.Metadata["only"] != "this" {
-			t.Errorf("the copy is %+v, %v; want the given metadata", b, err)
+			t.Errorf("the copy is %+v (error %v), want the given metadata", b, err)
 		}
 	}},
-	{"preconditions guard both sides of a copy", func(t *testing.T, e *env) {
+	{"preconditions apply to the source and the destination of a copy", func(t *testing.T, e *env) {
 		a := e.put(t, "k/p", "x")
 		if _, err := e.object("k/p2").CopierFrom(e.object("k/p").If(gcs.Conditions{GenerationMatch: a.Generation + 1})).Run(t.Context()); status(err) != 412 {
 			t.Errorf("a stale source returned %v, want 412", err)
@@ -619,24 +619,24 @@ var behaviours = []struct {
 			t.Errorf("an existing destination returned %v, want 412", err)
 		}
 	}},
-	{"compose joins in order, with CRC32C, without MD5, counting components", func(t *testing.T, e *env) {
+	{"compose concatenates in order, with a CRC32C and a component count but no MD5", func(t *testing.T, e *env) {
 		e.put(t, "o/1", "hel")
 		e.put(t, "o/2", "lo")
 		c := e.object("o/all").ComposerFrom(e.object("o/1"), e.object("o/2"))
 		c.ContentType = "text/plain"
 		a, err := c.Run(t.Context())
 		if err != nil || a.Size != 5 || a.CRC32C != 0x9a71bb4c || len(a.MD5) != 0 || a.ComponentCount != 2 || e.read(t, "o/all") != "hello" {
-			t.Errorf("the composed object is %+v, %v, want hello, two components and no MD5", a, err)
+			t.Errorf("the composed object is %+v (error %v), want hello, two components and no MD5", a, err)
 		}
 	}},
-	{"compose onto one of its sources appends", func(t *testing.T, e *env) {
+	{"compose can append to one of its sources", func(t *testing.T, e *env) {
 		e.put(t, "o/log", "a")
 		e.put(t, "o/more", "b")
 		if _, err := e.object("o/log").ComposerFrom(e.object("o/log"), e.object("o/more")).Run(t.Context()); err != nil || e.read(t, "o/log") != "ab" {
 			t.Errorf("compose returned %v and the object is %q, want ab", err, e.read(t, "o/log"))
 		}
 	}},
-	{"compose rejects a missing source, a stale source and more than 32", func(t *testing.T, e *env) {
+	{"compose rejects a missing source, a stale source and more than 32 sources", func(t *testing.T, e *env) {
 		a := e.put(t, "o/x", "x")
 		if _, err := e.object("o/y").ComposerFrom(e.object("o/x"), e.object("o/none")).Run(t.Context()); status(err) != 404 {
 			t.Errorf("a missing source returned %v, want 404", err)
@@ -649,7 +649,7 @@ var behaviours = []struct {
 	}},
 
 	// These behaviours concern listing.
-	{"listing is in the order of names' bytes, in pages", func(t *testing.T, e *env) {
+	{"listing returns pages of names in byte order", func(t *testing.T, e *env) {
 		names := []string{"l/A", "l/a", "l/a!", "l/a/", "l/a/b", "l/b", "l/ä", "l/日"}
 		for _, n := range slices.Backward(names) {
 			e.put(t, n, "x")
@@ -721,7 +721,7 @@ var behaviours = []struct {
 			t.Errorf("an invalid name returned %v, want 400", err)
 		}
 	}},
-	{"without a rule there is no CORS header", func(t *testing.T, e *env) {
+	{"a bucket without a rule sends no CORS header", func(t *testing.T, e *env) {
 		a := call(t, "OPTIONS", e.public.URL+"/b-1/x", nil, "Origin", "https://app.example", "Access-Control-Request-Method", "PUT")
 		if a.header.Get("Access-Control-Allow-Origin") != "" {
 			t.Errorf("the headers are %v, want no CORS header", a.header)
@@ -749,7 +749,7 @@ var behaviours = []struct {
 		}
 		h = call(t, "PUT", e.public.URL+"/cors-bucket/x", nil, "Origin", "https://app.example").header
 		if h.Get("Access-Control-Allow-Origin") != "https://app.example" || !strings.Contains(h.Get("Access-Control-Expose-Headers"), "x-goog-resumable") {
-			t.Errorf("an error response needs CORS headers, so a page can read it: %v", h)
+			t.Errorf("the error response has the headers %v, want CORS headers so that a page can read the response", h)
 		}
 	}},
 
@@ -763,7 +763,7 @@ var behaviours = []struct {
 		}
 		a := call(t, "GET", e.api.URL+"/storage/v1/b/b-1/o/none", nil)
 		if err := json.Unmarshal([]byte(a.body), &b); err != nil || b.Error.Code != 404 || len(b.Error.Errors) != 1 || b.Error.Errors[0].Reason != "notFound" {
-			t.Errorf("the body is %s, %v, want one error with the reason notFound", a.body, err)
+			t.Errorf("the body is %s (error %v), want one error with the reason notFound", a.body, err)
 		}
 	}},
 	{"the public side does not serve the JSON API", func(t *testing.T, e *env) {
@@ -835,7 +835,7 @@ func TestAnAddressEndsToTheSecond(t *testing.T) {
 	}{{time.Hour - 5*time.Second, 200}, {time.Hour + 2*time.Second, 400}, {-10 * time.Minute, 200}, {-16 * time.Minute, 403}} {
 		e.ahead.Store(int64(c.ahead))
 		if a := call(t, "PUT", u, []byte("x")); a.status != c.want {
-			t.Errorf("with the clock %v ahead, the status is %d %s, want %d", c.ahead, a.status, a.body, c.want)
+			t.Errorf("with the clock %v ahead, the response is %d %s, want %d", c.ahead, a.status, a.body, c.want)
 		}
 	}
 }

@@ -31,7 +31,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// again stops a server and starts another one on the same directory.
+// again stops the server and starts another one on the same directory.
 func (e *env) again(t testing.TB, o storage.Options) *env {
 	t.Helper()
 	e.stop()
@@ -41,7 +41,7 @@ func (e *env) again(t testing.TB, o storage.Options) *env {
 	return n
 }
 
-// rebase changes a session URI to the listener of a new server.
+// rebase changes a session URI to point to the listener of a new server.
 func rebase(t testing.TB, session, base string) string {
 	t.Helper()
 	u, err := url.Parse(session)
@@ -75,7 +75,7 @@ func TestObjectsMetadataAndGenerationsSurviveARestart(t *testing.T) {
 	e = e.again(t, storage.Options{Clock: func() time.Time { return time.Now().Add(-time.Hour) }})
 	b, err := e.object("keep").Attrs(t.Context())
 	if err != nil || b.Generation != a.Generation || b.Metadata["k"] != "v" || e.read(t, "keep") != "bytes" {
-		t.Errorf("after the restart, the object is %+v, %v, want it unchanged", b, err)
+		t.Errorf("after the restart, the object is %+v (error %v), want no change", b, err)
 	}
 	if c := e.put(t, "keep", "new"); c.Generation <= a.Generation {
 		t.Errorf("with the clock set back, the generation %d follows %d, want a greater one", c.Generation, a.Generation)
@@ -97,11 +97,11 @@ func TestTheKeyFileIsMadeOnceAndPrivate(t *testing.T) {
 	json.Unmarshal(open("http://127.0.0.1:1"), &a)
 	json.Unmarshal(open("http://127.0.0.1:2/"), &b)
 	if a["private_key"] != b["private_key"] || b["token_uri"] != "http://127.0.0.1:2/token" {
-		t.Errorf("the second key file has another key or the token_uri %v", b["token_uri"])
+		t.Errorf("the second key file has another key or a wrong token_uri: %v", b["token_uri"])
 	}
 	fi, err := os.Stat(filepath.Join(dir, "service-account.json"))
 	if err != nil || fi.Mode().Perm() != 0o600 {
-		t.Errorf("the key file has the mode %v, %v; want 0600", fi.Mode(), err)
+		t.Errorf("the key file has mode %v (error %v), want 0600", fi.Mode(), err)
 	}
 }
 
@@ -121,11 +121,11 @@ func TestASessionSurvivesARestart(t *testing.T) {
 	}
 	call(t, "PUT", s, body[2*unit:], "Content-Range", span(2*unit, len(body)-1, fmt.Sprint(len(body)))).want(t, 200, "")
 	if e.read(t, "res") != string(body) { // the client also checks the CRC32C
-		t.Error("the object's bytes differ from the sent ones")
+		t.Error("the object's bytes differ from the uploaded ones")
 	}
 	attrs, err := e.object("res").Attrs(t.Context())
 	if err != nil || attrs.ContentType != "video/mp4" {
-		t.Errorf("the attributes are %+v, %v; want video/mp4", attrs, err)
+		t.Errorf("the attributes are %+v (error %v), want video/mp4", attrs, err)
 	}
 
 	e = e.again(t, storage.Options{})
@@ -147,7 +147,7 @@ func TestBytesThatWereNotAcknowledgedAreCutOffAfterACrash(t *testing.T) {
 	e.stop()
 	tmp, err := os.ReadDir(filepath.Join(e.dir, "tmp"))
 	if err != nil || len(tmp) != 1 {
-		t.Fatalf("tmp contains %v, %v; want one file", tmp, err)
+		t.Fatalf("tmp contains %v (error %v), want one file", tmp, err)
 	}
 	f, err := os.OpenFile(filepath.Join(e.dir, "tmp", tmp[0].Name()), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
@@ -158,7 +158,7 @@ func TestBytesThatWereNotAcknowledgedAreCutOffAfterACrash(t *testing.T) {
 	e = e.again(t, storage.Options{})
 	call(t, "PUT", rebase(t, s, e.public.URL), body[unit:], "Content-Range", span(unit, 2*unit-1, fmt.Sprint(2*unit))).want(t, 200, "")
 	if e.read(t, "res") != string(body) {
-		t.Error("the object's bytes differ from the sent ones")
+		t.Error("the object's bytes differ from the uploaded ones")
 	}
 }
 
@@ -178,11 +178,11 @@ func TestACutChunkKeepsWhatArrived(t *testing.T) {
 	}
 	call(t, "PUT", s, body[last+1:], "Content-Range", span(last+1, len(body)-1, fmt.Sprint(len(body)))).want(t, 200, "")
 	if e.read(t, "res") != string(body) {
-		t.Error("the object's bytes differ from the sent ones")
+		t.Error("the object's bytes differ from the uploaded ones")
 	}
 }
 
-// Whatever way a client splits and repeats its bytes, the object must contain them once and in
+// However a client splits and repeats its bytes, the object must contain each byte once and in
 // order.
 func TestAnySequenceOfChunksMakesTheSameObject(t *testing.T) {
 	t.Parallel()
@@ -194,7 +194,7 @@ func TestAnySequenceOfChunksMakesTheSameObject(t *testing.T) {
 		have := 0
 		for steps := 0; ; steps++ {
 			first := max(0, have-rand.IntN(2*unit)) // sometimes the client repeats bytes
-			last := first + rand.IntN(3*unit)       // sometimes the chunk ends after the object
+			last := first + rand.IntN(3*unit)       // sometimes the chunk extends past the object
 			total := []string{"*", fmt.Sprint(len(body))}[rand.IntN(2)]
 			if last >= len(body)-1 || steps > 30 {
 				last, total = len(body)-1, fmt.Sprint(len(body))
@@ -211,17 +211,17 @@ func TestAnySequenceOfChunksMakesTheSameObject(t *testing.T) {
 				kept++
 			}
 			if kept < have || kept > max(have, last+1) {
-				t.Fatalf("the session has %d bytes, after %d bytes and the chunk %d-%d", kept, have, first, last)
+				t.Fatalf("the session has %d bytes, which does not fit %d earlier bytes and the chunk %d-%d", kept, have, first, last)
 			}
 			have = kept
 		}
 		if e.read(t, name) != string(body) {
-			t.Errorf("run %d: the object's bytes differ from the sent ones", run)
+			t.Errorf("run %d: the object's bytes differ from the uploaded ones", run)
 		}
 	}
 }
 
-// A client with a silently closed connection resumes on a new one.
+// A client whose connection was silently closed must be able to resume on a new one.
 func TestANewRequestTakesASessionOver(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{})
@@ -231,7 +231,7 @@ func TestANewRequestTakesASessionOver(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go tryCall(ctx, "PUT", s, r, "Content-Range", span(0, 4*unit-1, fmt.Sprint(4*unit)))
-	w.Write(random(unit)) // and then sends nothing
+	w.Write(random(unit)) // then sends nothing more
 	eventually(t, "the first request has the session", func() bool { return e.srv.Faults().Calls()["xml.session"] == 1 })
 	done := make(chan answer, 1)
 	go func() {
@@ -244,7 +244,7 @@ func TestANewRequestTakesASessionOver(t *testing.T) {
 			t.Errorf("the response is %+v, want 308", a)
 		}
 	case <-time.After(20 * time.Second):
-		t.Fatal("a dead connection still locks the session after 20 s")
+		t.Fatal("the dead connection still holds the session after 20 s")
 	}
 }
 
@@ -301,11 +301,11 @@ func TestTwoServersDoNotShareADirectory(t *testing.T) {
 	e := start(t, storage.Options{})
 	if s, err := storage.Open(storage.Options{Dir: e.dir}); err == nil {
 		s.Close()
-		t.Error("Open of a directory in use returned no error, want one")
+		t.Error("Open of a directory in use succeeded, want an error")
 	}
 }
 
-// receiver is the receiver of a push subscription. It checks tokens as strictly as a real service.
+// receiver is the endpoint of a push subscription. It records messages with their tokens.
 type receiver struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -347,7 +347,7 @@ func (r *receiver) answer(status int) {
 	r.status = status
 }
 
-// seen returns distinct messages by "EVENT object".
+// seen returns the distinct messages by "EVENT object generation".
 func (r *receiver) seen() map[string]push {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -376,7 +376,7 @@ func TestChangesArePushedWithAVerifiableToken(t *testing.T) {
 	got := r.seen()
 	for _, k := range want {
 		if _, ok := got[k]; !ok {
-			t.Errorf("the messages %[2]v lack %[1]s", k, got)
+			t.Errorf("the messages are %[2]v, want one for %[1]s", k, got)
 		}
 	}
 	p := got[want[2]]
@@ -386,7 +386,7 @@ func TestChangesArePushedWithAVerifiableToken(t *testing.T) {
 	}
 	var resource struct{ Kind, Name, Size string }
 	if err := json.Unmarshal(p.Message.Data, &resource); err != nil || resource.Kind != "storage#object" || resource.Name != "videos/1" || resource.Size != "3" {
-		t.Errorf("the message's data is %s, %v, want the object videos/1 with 3 bytes", p.Message.Data, err)
+		t.Errorf("the message's data is %s (error %v), want the object videos/1 with 3 bytes", p.Message.Data, err)
 	}
 	claims := verifyToken(t, e, p.Message.Attributes["token"])
 	delete(claims, "iat")
@@ -396,14 +396,14 @@ func TestChangesArePushedWithAVerifiableToken(t *testing.T) {
 	}
 }
 
-// verifyToken checks an RS256 token against the server's JWK set.
+// verifyToken verifies an RS256 token with the server's JWK set and returns its claims.
 func verifyToken(t *testing.T, e *env, token string) (claims map[string]any) {
 	t.Helper()
 	var set struct {
 		Keys []struct{ Kid, N, E, Alg string }
 	}
 	if err := json.Unmarshal([]byte(call(t, "GET", e.api.URL+"/oauth2/v3/certs", nil).body), &set); err != nil || len(set.Keys) != 1 {
-		t.Fatalf("the JWK set is %+v, %v; want one key", set, err)
+		t.Fatalf("the JWK set is %+v (error %v), want one key", set, err)
 	}
 	dec := func(s string) []byte {
 		b, err := base64.RawURLEncoding.DecodeString(s)
@@ -440,7 +440,7 @@ func TestANotificationIsSentUntilItIsAccepted(t *testing.T) {
 		return len(r.got)
 	}
 	eventually(t, "the notification is sent three times", func() bool { return sent() >= 3 })
-	e = e.again(t, storage.Options{Notify: n}) // rejected messages survive a restart
+	e = e.again(t, storage.Options{Notify: n}) // rejected messages must survive a restart
 	before := sent()
 	eventually(t, "the notification is sent after the restart", func() bool { return sent() > before })
 	r.answer(200)
@@ -477,7 +477,7 @@ func TestNotificationsThatCannotBeReadStopNoOther(t *testing.T) {
 	e.stop()
 	e.edit(t, func(tx *bolt.Tx) error {
 		b := tx.Bucket([]byte("outbox"))
-		for range 1001 { // more than are read at a time
+		for range 1001 { // more than one batch
 			id, err := b.NextSequence()
 			if err := errors.Join(err, b.Put(binary.BigEndian.AppendUint64(nil, id), []byte("damaged"))); err != nil {
 				return err
@@ -502,7 +502,7 @@ func TestASessionThatCannotBeReadStopsNoOther(t *testing.T) {
 	call(t, "PUT", s, nil, "Content-Range", "bytes */*").want(t, 308, "")
 	e.ahead.Store(int64(7*24*time.Hour + time.Minute))
 	if err := e.srv.ExpireSessions(); err == nil {
-		t.Error("ExpireSessions returned no error for the damaged session, want one")
+		t.Error("ExpireSessions ignored the damaged session, want an error")
 	}
 	if n := files(t, e.dir, "tmp"); n != 0 {
 		t.Errorf("tmp contains %d files of the expired session, want 0", n)
@@ -535,7 +535,7 @@ func TestRulesGivenAtOpenReplaceTheBuckets(t *testing.T) {
 	}
 	e = e.again(t, storage.Options{})
 	if got := allowed(); got != "*" {
-		t.Errorf("after a restart without rules, the allowed origin is %q, want * as before", got)
+		t.Errorf("after a restart without rules, the allowed origin is %q, want the previous *", got)
 	}
 	e = e.again(t, storage.Options{CORS: []storage.CORS{}})
 	if got := allowed(); got != "" {

@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// A bucket accepts an upload to an address that Google's own client has signed.
+// A bucket accepts an upload to a URL that Google's own client has signed.
 func Example() {
 	dir, err := os.MkdirTemp("", "storage-")
 	if err != nil {

@@ -6,14 +6,14 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// LiveSessions returns the number of resumable sessions in memory.
+// LiveSessions returns the number of resumable sessions that are in memory.
 func (s *Server) LiveSessions() int {
 	s.sessions.mu.Lock()
 	defer s.sessions.mu.Unlock()
 	return len(s.sessions.live)
 }
 
-// ExpireSessions does the server's hourly work.
+// ExpireSessions runs the server's hourly cleanup.
 func (s *Server) ExpireSessions() error { return s.sessions.expire() }
 
 // FillIndex adds n bytes to the index.

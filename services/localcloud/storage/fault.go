@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// Fault makes matching calls fail in one way, until it is removed or has hit Times calls. An empty
-// Call, Bucket or ObjectPrefix matches every call. A failure field with the zero value has no
+// Fault makes matching calls fail in a certain way, until it is removed or has hit Times calls. An
+// empty Call, Bucket or ObjectPrefix matches every call. A failure field with the zero value has no
 // effect.
 type Fault struct {
 	// Call is a call's name ("objects.insert", "xml.put", …, see Faults.Calls), or the prefix of a
 	// name followed by "*".
 	Call string
-	// Bucket and ObjectPrefix restrict the fault to some objects.
+	// Bucket and ObjectPrefix restrict the fault to certain objects.
 	Bucket, ObjectPrefix string
 	// Times is the number of calls that the fault hits before it ends. 0 means every matching call.
 	Times int
 
-	// Delay is the wait before the call is processed. Reset ends it early.
+	// Delay is how long the call waits before it is processed. Reset ends the wait early.
 	Delay time.Duration
 	// Status is returned immediately as an error, for example 503, and the call is not processed.
 	Status int
@@ -31,15 +31,14 @@ type Fault struct {
 	CutRequest int64
 	// CutResponse closes the connection after sending this many bytes of the response's body.
 	CutResponse int64
-	// LoseAnswer processes the call, including the commit, and then closes the connection without a
-	// response.
+	// LoseAnswer makes the server process the call, including the commit, and then close the
+	// connection without a response.
 	LoseAnswer bool
 
 	lifted <-chan struct{} // closed by Reset; set when the fault has hit a call
 }
 
-// Faults injects failures into calls and counts the calls. All methods may be called while requests
-// run.
+// Faults injects failures into calls and counts the calls. It is safe for concurrent use.
 type Faults struct {
 	mu     sync.Mutex
 	active []*Fault
@@ -54,8 +53,8 @@ func newFaults() *Faults { return &Faults{calls: map[string]int64{}, lifted: mak
 // Faults returns the failures that the server injects.
 func (s *Server) Faults() *Faults { return s.faults }
 
-// Inject starts a fault and returns the function that ends it. If several faults match a call, the
-// one that was injected first applies.
+// Inject adds a fault and returns a function that removes it. If several faults match a call, the
+// first one that was injected applies.
 func (f *Faults) Inject(x Fault) (remove func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -90,7 +89,7 @@ func (f *Faults) Reset() {
 	f.full.Store(false)
 }
 
-// DiskFull makes every write of bytes fail as on a full disk, until it is called with false.
+// DiskFull makes every write of bytes fail as if the disk were full, until it is called with false.
 func (f *Faults) DiskFull(on bool) { f.full.Store(on) }
 
 func (f *Faults) disk() error {
@@ -132,7 +131,7 @@ func (f *Faults) note(call, bucket, object string) *Fault {
 	return nil
 }
 
-// wrap runs next with the fault that hits the call.
+// wrap runs next and applies the fault that hits the call, if any.
 func (f *Faults) wrap(call, bucket, object string, w http.ResponseWriter, r *http.Request, next http.HandlerFunc) {
 	if call == "" {
 		call = "unknown"

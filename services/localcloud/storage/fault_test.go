@@ -67,7 +67,7 @@ func TestACutRequestStoresNothingAndACutResponseIsShort(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	if b, err := io.ReadAll(resp.Body); err == nil || len(b) != 1000 {
-		t.Errorf("the reader got %d bytes, %v; want 1000 and an error", len(b), err)
+		t.Errorf("the reader got %d bytes and the error %v, want 1000 bytes and an error", len(b), err)
 	}
 }
 
@@ -94,7 +94,7 @@ func TestAFullDiskRefusesUploadsAndHarmsNothing(t *testing.T) {
 		t.Errorf("the object is %q, want old", got)
 	}
 	if l, err := os.ReadDir(filepath.Join(e.dir, "tmp")); err != nil || len(l) != 0 {
-		t.Errorf("tmp contains %v, %v; want no files", l, err)
+		t.Errorf("tmp contains %v (error %v), want no files", l, err)
 	}
 	f.DiskFull(false)
 	call(t, "PUT", u, []byte("new")).want(t, 200, "")

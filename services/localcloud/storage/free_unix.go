@@ -4,7 +4,7 @@ package storage
 
 import "golang.org/x/sys/unix"
 
-// freeSpace returns the number of bytes that a program without privileges may still write to dir's
+// freeSpace returns the number of bytes that an unprivileged program may still write to dir's
 // volume.
 func freeSpace(dir string) (int64, error) {
 	var st unix.Statfs_t

@@ -15,15 +15,15 @@ import (
 	gcs "cloud.google.com/go/storage"
 )
 
-// fuzzCase is shared by all processes of a fuzzing run. Otherwise no mutation would start from a
-// valid signature.
+// fuzzCase is shared by all processes of a fuzzing run, so that mutations start from a valid
+// signature.
 type fuzzCase struct {
 	Key []byte
 	URL string
 	Now time.Time
 }
 
-// fuzzEnv passes the case of the first process to its workers.
+// fuzzEnv passes the first process's case to its workers.
 const fuzzEnv = "LOCALCLOUD_FUZZ_CASE"
 
 var theFuzzCase = sync.OnceValue(func() (c fuzzCase) {
@@ -51,8 +51,8 @@ var theFuzzCase = sync.OnceValue(func() (c fuzzCase) {
 	return c
 })
 
-// FuzzSignedURL changes a signed URL at random. verify must accept it only while the method, host,
-// decoded path and query are the signed ones.
+// FuzzSignedURL changes a signed URL at random. verify must accept it only if the method, host,
+// decoded path and query are still the signed ones.
 func FuzzSignedURL(f *testing.F) {
 	c := theFuzzCase()
 	key, err := parseKey(c.Key)
@@ -66,7 +66,7 @@ func FuzzSignedURL(f *testing.F) {
 	keys := map[string]*rsa.PublicKey{key.Email: &key.private.PublicKey}
 	r := httptest.NewRequest(http.MethodPut, c.URL, nil)
 	if err := verify(r, c.Now, keys); err != nil {
-		f.Fatalf("verify of the unchanged address returned %v, want no error", err)
+		f.Fatalf("verify of the unchanged URL returned %v, want no error", err)
 	}
 	f.Add("PUT", "localhost:8083", want.EscapedPath(), want.RawQuery)
 	f.Add("GET", "localhost:8083", want.EscapedPath(), want.RawQuery)
@@ -107,15 +107,15 @@ func FuzzContentRange(f *testing.F) {
 		}
 		switch {
 		case c.first < 0 || c.total < -1 || c.last < -1:
-			t.Errorf("parseContentRange(%q) = %+v has a negative value", s, c)
+			t.Errorf("parseContentRange(%q) = %+v, want no negative value", s, c)
 		case c.first > maxObject || c.last > maxObject || c.total > maxObject:
-			t.Errorf("parseContentRange(%q) = %+v exceeds the largest object", s, c)
+			t.Errorf("parseContentRange(%q) = %+v, want at most the size of the largest object", s, c)
 		case c.last >= 0 && c.last < c.first:
-			t.Errorf("parseContentRange(%q) = %+v ends before it starts", s, c)
+			t.Errorf("parseContentRange(%q) = %+v, want an end not before the start", s, c)
 		case c.total >= 0 && c.last >= c.total:
-			t.Errorf("parseContentRange(%q) = %+v ends after the total", s, c)
+			t.Errorf("parseContentRange(%q) = %+v, want an end within the total", s, c)
 		case c.query && (c.first != 0 || c.last != -1):
-			t.Errorf("parseContentRange(%q) = %+v is a query with bytes", s, c)
+			t.Errorf("parseContentRange(%q) = %+v, want a status query without bytes", s, c)
 		}
 	})
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// sharedKey is one key for all servers, because generating a key is slow.
+// sharedKey is the key of all servers. They share it because generating a key is slow.
 var sharedKey = sync.OnceValue(func() []byte {
 	dir, err := os.MkdirTemp("", "key")
 	if err != nil {
@@ -45,7 +45,7 @@ type env struct {
 	public, api *httptest.Server
 	client      *gcs.Client
 	email, pem  string
-	ahead       atomic.Int64 // nanoseconds by which the server's clock is ahead
+	ahead       atomic.Int64 // how far the server's clock is ahead, in nanoseconds
 }
 
 func start(t testing.TB, o storage.Options) *env {
@@ -101,7 +101,7 @@ func (e *env) stop() {
 
 func (e *env) object(name string) *gcs.ObjectHandle { return e.client.Bucket("b-1").Object(name) }
 
-// sign signs an address with Google's client. The address is valid for an hour unless edit changes
+// sign returns a URL signed by Google's client. The URL is valid for an hour unless edit changes
 // this.
 func (e *env) sign(t testing.TB, method, object string, edit func(*gcs.SignedURLOptions)) string {
 	t.Helper()
@@ -127,7 +127,7 @@ type answer struct {
 	body   string
 }
 
-// call sends a request. headers contains alternating names and values.
+// call sends a request. headers alternates names and values.
 func call(t testing.TB, method, address string, body []byte, headers ...string) answer {
 	t.Helper()
 	a, err := tryCall(t.Context(), method, address, bytes.NewReader(body), headers...)
@@ -176,7 +176,7 @@ func (e *env) put(t testing.TB, name, body string) *gcs.ObjectAttrs {
 	return w.Attrs()
 }
 
-// read returns an object's bytes or an error's text.
+// read returns the object's bytes, or the error text if the object cannot be read.
 func (e *env) read(t testing.TB, name string) string {
 	t.Helper()
 	r, err := e.object(name).NewReader(t.Context())
@@ -218,7 +218,7 @@ func span(first, last int, total string) string {
 	return fmt.Sprintf("bytes %d-%d/%s", first, last, total)
 }
 
-// eventually waits until another goroutine has made a condition true.
+// eventually waits until ok returns true. It fails the test if this takes more than a minute.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(60 * time.Second)

@@ -18,18 +18,18 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/guard"
 )
 
-// APIHandler serves the JSON API to callers that send a token of Options.Token. Use it only on a
-// private listener. The same token allows unsigned reads of the XML API, the Go client's default
-// way to read. The following paths need no token: /livez, /readyz and /healthz, the public keys of
-// push tokens at /oauth2/v3/certs, and /token. The last one returns the token to programs that
-// prove that they have the service account key.
+// APIHandler serves the JSON API to callers that send a token from Options.Token. Use it only on a
+// private listener. The same token allows unsigned reads through the XML API, which the Go client
+// uses by default. The following paths need no token: /livez, /readyz and /healthz, the public keys
+// of push tokens at /oauth2/v3/certs, and /token. The last of these returns the token to programs
+// that prove that they have the service account key.
 //
-// It rejects requests that a web page may have caused. The host must be an address or a name that
-// public DNS cannot resolve (see Options.APIHosts), and the browser must not mark the request as
-// coming from another site.
+// APIHandler rejects requests that a web page may have caused. The host must be an IP address or a
+// name that public DNS cannot resolve (see Options.APIHosts), and the browser must not have marked
+// the request as coming from another site.
 func (s *Server) APIHandler() http.Handler {
 	mux := http.NewServeMux()
-	alive := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") } // for every caller
+	alive := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") } // open to every caller
 	mux.HandleFunc("GET /healthz", alive)
 	mux.HandleFunc("GET /livez", alive)
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
@@ -103,14 +103,14 @@ func (s *Server) plainRead(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// apiCall is a request of the JSON API, with its name in the API's documentation.
+// apiCall is a call of the JSON API. Its name is the one in the API's documentation.
 type apiCall struct {
 	name, bucket, object  string
 	dstBucket, dstObject  string
 	isUpload, isMediaRead bool
 }
 
-// route determines the call of a request. It splits the escaped path, because object names may
+// route determines which call a request makes. It splits the escaped path, because object names may
 // contain %2F.
 func route(r *http.Request, kind, path string) (c apiCall) {
 	p := strings.Split(path, "/")
@@ -314,7 +314,7 @@ func (s *Server) editBucket(w http.ResponseWriter, r *http.Request, call apiCall
 	return writeJSON(w, b.resource())
 }
 
-// patchMap sets keys and removes those with the value null.
+// patchMap sets the given keys and removes those with the value null.
 func patchMap(m map[string]string, patch map[string]*string) map[string]string {
 	m = maps.Clone(m)
 	for k, v := range patch {
@@ -371,7 +371,7 @@ func (s *Server) listObjects(w http.ResponseWriter, q url.Values, bucketName str
 	return writeJSON(w, out)
 }
 
-// resourceBody is an object resource as clients send it. A pointer is nil if the field is absent.
+// resourceBody is an object resource in a request body. A pointer is nil if the field is absent.
 type resourceBody struct {
 	Name, Md5Hash, Crc32c                                                           string
 	ContentType, ContentEncoding, ContentDisposition, ContentLanguage, CacheControl json.RawMessage
@@ -379,8 +379,8 @@ type resourceBody struct {
 	CustomTime                                                                      json.RawMessage
 }
 
-// apply changes o by the fields of b: a value sets a field, null clears it, and an absent value
-// does not change it.
+// apply changes o according to b: a value sets a field, null clears it, and an absent field is left
+// unchanged.
 func (b resourceBody) apply(o *object) error {
 	for _, f := range []struct {
 		raw json.RawMessage
@@ -540,7 +540,7 @@ func (s *Server) insert(w http.ResponseWriter, r *http.Request, bucketName strin
 		return nil
 	}
 	media := io.Reader(r.Body)
-	var fallbackType string // the content type of the part, used if the metadata has none
+	var fallbackType string // the part's content type, used if the metadata contains none
 	switch q.Get("uploadType") {
 	case "resumable":
 		if err := apply(r.Body); err != nil {
@@ -578,7 +578,7 @@ func (s *Server) insert(w http.ResponseWriter, r *http.Request, bucketName strin
 		o.ContentType = fallbackType
 	}
 	// Before reading the media, reject a request that cannot succeed. The commit checks c again,
-	// because the object may change until then.
+	// because the object may change in the meantime.
 	cur, err := s.st.get(bucketName, o.Name)
 	if err == nil {
 		err = c.check(cur)
@@ -586,7 +586,8 @@ func (s *Server) insert(w http.ResponseWriter, r *http.Request, bucketName strin
 	if err != nil {
 		return err
 	}
-	// Only our own programs use the JSON API (true below), so they may use half of the reserve.
+	// Pass true below: only our own programs use the JSON API, and they may use half of the
+	// reserve.
 	if q.Get("uploadType") == "resumable" {
 		expect, err := uploadLength(r.Header)
 		if err != nil {

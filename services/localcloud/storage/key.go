@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// serviceAccount is a key file in Google's format with its parsed key.
+// serviceAccount is a key file in Google's format together with its parsed key.
 type serviceAccount struct {
 	Type      string `json:"type"`
 	Project   string `json:"project_id"`
@@ -35,7 +35,7 @@ type serviceAccount struct {
 }
 
 // ServiceAccountKey returns the server's service account key file. The server accepts everything
-// that this key has signed. The first Open generates the key and stores it in Dir.
+// signed with this key. The first Open generates the key and stores it in Dir.
 func (s *Server) ServiceAccountKey() []byte { return append([]byte(nil), s.key.fileBytes...) }
 
 func ownKey(o Options) (*serviceAccount, error) {
@@ -49,8 +49,8 @@ func ownKey(o Options) (*serviceAccount, error) {
 	return loadKey(o.Dir, "service-account.json", token)
 }
 
-// loadKey reads a key file in dir or generates it. It writes back a changed token address, because
-// ports change.
+// loadKey reads a key file in dir or generates it. If the token URL has changed, it updates the
+// file, because ports may change between runs.
 func loadKey(dir, name, tokenURI string) (*serviceAccount, error) {
 	path := filepath.Join(dir, name)
 	b, err := os.ReadFile(path)
@@ -143,7 +143,7 @@ func (k *serviceAccount) jwt(claims map[string]any) (string, error) {
 	return text + "." + base64.RawURLEncoding.EncodeToString(sig), nil
 }
 
-// certs returns the public key of push tokens as a JWK set.
+// certs responds with the public key of push tokens as a JWK set.
 func (s *Server) certs(w http.ResponseWriter, r *http.Request) {
 	k, err := s.oidc()
 	if err != nil {
@@ -156,9 +156,9 @@ func (s *Server) certs(w http.ResponseWriter, r *http.Request) {
 		"e": base64.RawURLEncoding.EncodeToString(big.NewInt(int64(k.private.E)).Bytes())}}})
 }
 
-// token exchanges an assertion, signed with the service account's key, for the access token. This
-// is Options.Token, or any text if callers need none. Google's clients do this automatically with
-// the key file.
+// token exchanges an assertion signed with the service account's key for the access token. The
+// access token is Options.Token, or an arbitrary text if callers need none. Google's clients
+// request the token automatically if they have the key file.
 func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 	refuse := func(why string) {
 		w.Header().Set("Content-Type", "application/json")
@@ -178,8 +178,8 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 		refuse("the assertion is not signed by the service account's key")
 		return
 	}
-	// The same key signs this server's push tokens. They have another issuer, so they are rejected
-	// here.
+	// The same key also signs this server's push tokens. Their issuer is different, so they are
+	// rejected here.
 	var c struct {
 		Iss string
 		Exp int64

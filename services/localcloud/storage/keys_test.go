@@ -9,7 +9,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// otherKey returns a key file that no other server shares.
+// otherKey returns a key file that no other server uses.
 func otherKey(t *testing.T) []byte {
 	t.Helper()
 	s, err := storage.Open(storage.Options{Dir: t.TempDir()})

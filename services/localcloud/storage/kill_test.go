@@ -25,7 +25,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// childEnv makes this test binary a server on the directory in its value.
+// childEnv, if set, makes this test binary run a server on the directory that it contains.
 const childEnv = "LOCALCLOUD_STORAGE_CHILD"
 
 func TestMain(m *testing.M) {
@@ -103,7 +103,8 @@ func content(name string, seq, size int) []byte {
 	return b[:max(size, len(head))]
 }
 
-// whole returns the write of a body, and whether the body is complete.
+// whole returns the name and the number of the write that produced a body. ok reports whether the
+// body is complete.
 func whole(b []byte) (name string, seq int, ok bool) {
 	line, _, _ := bytes.Cut(b, []byte("\n"))
 	var size int
@@ -113,13 +114,13 @@ func whole(b []byte) (name string, seq int, ok bool) {
 	return name, seq, bytes.Equal(b, content(name, seq, size))
 }
 
-// ledger contains what the server has acknowledged. A tried number may or may not have been
-// written.
+// ledger records acknowledged and attempted writes. An attempted write may or may not have reached
+// the disk.
 type ledger struct {
 	mu       sync.Mutex
 	acked    map[string]int // last acknowledged number; 0 after an acknowledged delete
 	tried    map[string]int
-	sessions map[string]int // session URI path to acknowledged bytes
+	sessions map[string]int // acknowledged bytes by session URI path
 	count    int
 }
 
@@ -150,12 +151,12 @@ func TestEveryAcknowledgedObjectSurvivesAKill(t *testing.T) {
 		p = startProcess(t, dir)
 		l.check(t, p)
 		if t.Failed() {
-			t.Fatalf("the checks above failed in round %d", round)
+			t.Fatalf("stopping because a check failed in round %d", round)
 		}
 	}
 	t.Logf("%d kills, %d acknowledged writes, %d sessions", rounds, l.count, len(l.sessions))
 	if l.count == 0 {
-		t.Error("the server acknowledged no write, so the test checked nothing")
+		t.Error("the server acknowledged 0 writes, want at least one")
 	}
 }
 
@@ -197,7 +198,7 @@ func (l *ledger) load(ctx context.Context, p *process, worker string) {
 	}
 }
 
-// resume sends chunks of one session until the server exits.
+// resume starts a session and sends chunks of it until the server exits.
 func (l *ledger) resume(ctx context.Context, p *process, round int) {
 	name := fmt.Sprintf("session-%d", round)
 	a, err := tryCall(ctx, "POST", p.API+"/upload/storage/v1/b/b-1/o?uploadType=resumable&name="+name, nil)
@@ -230,14 +231,14 @@ func (l *ledger) check(t *testing.T, p *process) {
 		}
 		r, err := p.client.Bucket("b-1").Object(a.Name).NewReader(t.Context())
 		if err != nil {
-			t.Errorf("%s is listed but cannot be read: %v", a.Name, err)
+			t.Errorf("the listed object %s cannot be read: %v", a.Name, err)
 			continue
 		}
 		b, err := io.ReadAll(r)
 		r.Close()
 		name, seq, ok := whole(b)
 		if err != nil || !ok || name != a.Name || int64(len(b)) != a.Size {
-			t.Errorf("%s is incomplete: %d of %d bytes, %v", a.Name, len(b), a.Size, err)
+			t.Errorf("%s is incomplete: it has %d of %d bytes (error %v)", a.Name, len(b), a.Size, err)
 		}
 		found[a.Name] = seq
 	}
@@ -245,9 +246,10 @@ func (l *ledger) check(t *testing.T, p *process) {
 	defer l.mu.Unlock()
 	for name, tried := range l.tried {
 		acked, got := l.acked[name], found[name]
-		// The object has either the last acknowledged write or the one that the kill interrupted.
+		// The object contains either the last acknowledged write or the one that the kill
+		// interrupted.
 		if got != acked && !(got == tried || got == 0 && tried%7 == 0) {
-			t.Errorf("%s has the write %d, but %d was acknowledged and %d was the last one tried", name, got, acked, tried)
+			t.Errorf("%s contains the write %d, want the acknowledged %d or the last attempted %d", name, got, acked, tried)
 		}
 		l.acked[name] = got
 	}
@@ -256,7 +258,7 @@ func (l *ledger) check(t *testing.T, p *process) {
 		last := -1
 		fmt.Sscanf(a.header.Get("Range"), "bytes=0-%d", &last)
 		if err != nil || a.status != 308 || last+1 < n {
-			t.Errorf("a session with %d acknowledged bytes returned %d with the range %q (%v), want 308 with at least these bytes", n, a.status, a.header.Get("Range"), err)
+			t.Errorf("a session with %d acknowledged bytes returned %d with the range %q (error %v), want 308 with at least these bytes", n, a.status, a.header.Get("Range"), err)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// zeros is a body of zeros that needs no memory.
+// zeros is a body of zeros that uses no memory.
 type zeros struct{ left int64 }
 
 func (z *zeros) Read(p []byte) (int, error) {
@@ -39,7 +39,7 @@ func TestSlowAndManyUploadsDoNotBlockAMetadataRead(t *testing.T) {
 	for w := range 100 {
 		wg.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
-				// A slow body, like a real upload
+				// A slow body simulates a real upload
 				r, pw := io.Pipe()
 				go func() {
 					for at := 0; at < len(body); at += 32 << 10 {
@@ -79,12 +79,13 @@ func TestSlowAndManyUploadsDoNotBlockAMetadataRead(t *testing.T) {
 	slices.Sort(took)
 	p99 := took[len(took)*99/100]
 	t.Logf("%d reads during 100 uploads (%d objects stored, %d CPUs): p50 %v, p99 %v, max %v", len(took), n, runtime.NumCPU(), took[len(took)/2], p99, took[len(took)-1])
-	if p99 > 2*time.Second { // a blocked read would take as long as an upload
+	if p99 > 2*time.Second { // a read that waited for an upload would take much longer
 		t.Errorf("the p99 of metadata reads is %v, want at most 2 s", p99)
 	}
 }
 
-// BenchmarkCreate shows the effect of group commit: objects per second, each of them synced.
+// BenchmarkCreate shows the effect of group commit. It creates objects one at a time and
+// concurrently. Each object is synced to disk.
 func BenchmarkCreate(b *testing.B) {
 	for _, parallel := range []int{1, 16} {
 		b.Run(fmt.Sprintf("parallel-%d", parallel), func(b *testing.B) {
@@ -113,7 +114,8 @@ func BenchmarkCreate(b *testing.B) {
 	}
 }
 
-// BenchmarkList shows that the cost of a page does not depend on the other content of the bucket.
+// BenchmarkList shows that the cost of a page does not depend on how many other objects the bucket
+// contains.
 func BenchmarkList(b *testing.B) {
 	for _, n := range []int{1_000, 20_000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {

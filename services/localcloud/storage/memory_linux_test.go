@@ -15,7 +15,7 @@ import (
 
 func TestMemoryDoesNotGrowWithTheSizeOfAnUpload(t *testing.T) {
 	size := int64(128 << 20)
-	if v := os.Getenv("LOCALCLOUD_UPLOAD_BYTES"); v != "" { // 2147483648 for the full test
+	if v := os.Getenv("LOCALCLOUD_UPLOAD_BYTES"); v != "" { // the full test sets 2147483648
 		size, _ = strconv.ParseInt(v, 10, 64)
 	}
 	p := startProcess(t, t.TempDir())
@@ -45,7 +45,7 @@ func TestMemoryDoesNotGrowWithTheSizeOfAnUpload(t *testing.T) {
 	if err != nil || a.status != 200 || !strings.Contains(a.body, fmt.Sprintf(`"size":"%d"`, size)) {
 		t.Fatalf("the upload returned %d, want 200 with its size: %s, %v", a.status, a.body, err)
 	}
-	t.Logf("%d MiB in %v: memory grew by %.1f MiB", size>>20, took.Round(time.Millisecond), float64(peak-before)/(1<<20))
+	t.Logf("uploaded %d MiB in %v; memory grew by %.1f MiB", size>>20, took.Round(time.Millisecond), float64(peak-before)/(1<<20))
 	if peak-before > 64<<20 {
 		t.Errorf("memory grew by %d MiB, want less than 64", (peak-before)>>20)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// The test compares listing with the simplest implementation of production's documentation.
+// The test compares listing with a minimal implementation of production's documentation.
 func TestListingAgreesWithAModel(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{})
@@ -79,7 +79,7 @@ func TestListingAgreesWithAModel(t *testing.T) {
 				break
 			}
 			if pages > len(names) {
-				t.Fatalf("listing with %v has more pages than names", q)
+				t.Fatalf("listing with %v returned more pages than there are names", q)
 			}
 			q.Set("pageToken", page.NextPageToken)
 		}

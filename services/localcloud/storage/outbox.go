@@ -24,30 +24,31 @@ const (
 	eventMetadata = "OBJECT_METADATA_UPDATE"
 )
 
-// Notify sends changes of objects like a Pub/Sub push subscription: at least once, in no guaranteed
-// order, and with increasing pauses until the receiver responds with 102, 200, 201, 202 or 204, for
-// at most a week. An event is recorded in the transaction of the change, so no crash loses one.
+// Notify sends changes of objects in the same way as a Pub/Sub push subscription: at least once and
+// in no guaranteed order. It retries with increasing pauses, for at most a week, until the receiver
+// responds with 102, 200, 201, 202 or 204. An event is recorded in the transaction of the change,
+// so a crash cannot lose it.
 type Notify struct {
-	// URL receives the POST.
+	// URL receives the POST requests.
 	URL string
-	// Events restricts which events are sent. The default is OBJECT_FINALIZE, OBJECT_DELETE and
+	// Events lists the events to send. The default is OBJECT_FINALIZE, OBJECT_DELETE and
 	// OBJECT_METADATA_UPDATE.
 	Events []string
-	// Subscription is the subscription name in each message.
+	// Subscription is the subscription name that each message contains.
 	Subscription string
 	// Audience, Issuer and Email are claims of the token in the Authorization header. The receiver
 	// checks the token against /oauth2/v3/certs of the APIHandler. The default Audience is URL, and
 	// the default Issuer is https://accounts.google.com.
 	Audience, Issuer, Email string
-	// MinBackoff and MaxBackoff bound the pause before a message is sent again. The defaults are 1
-	// s and 60 s.
+	// MinBackoff and MaxBackoff bound the pause before a message is sent again. The defaults are
+	// one second and one minute.
 	MinBackoff, MaxBackoff time.Duration
 	// Client sends the messages. The default is a client with a timeout of 10 s.
 	Client *http.Client
 }
 
-// retention is the time for which a message is kept if the receiver does not accept it. It is
-// Pub/Sub's default.
+// retention is how long a message is kept if the receiver does not accept it. This is Pub/Sub's
+// default.
 const retention = 7 * 24 * time.Hour
 
 // note is one recorded event.
@@ -69,7 +70,7 @@ type outbox struct {
 	attempts map[uint64]*attempts // by the note's ID
 }
 
-// waiting is a note in its stored form.
+// waiting is a stored note that has not been sent yet.
 type waiting struct {
 	id     uint64
 	record []byte
@@ -157,8 +158,9 @@ func (b *outbox) wake() {
 	}
 }
 
-// run sends messages until ctx ends, several at a time, so one rejected message does not delay the
-// others. Pauses use real time even with an injected clock, because they protect the receiver.
+// run sends messages until ctx is done. It sends several at a time, so one rejected message does
+// not delay the others. Pauses use real time even if a clock is injected, because they protect the
+// receiver.
 func (b *outbox) run(ctx context.Context) {
 	if b.off {
 		return
@@ -192,9 +194,9 @@ func (b *outbox) run(ctx context.Context) {
 	}
 }
 
-// due takes the oldest notes that are not pausing, up to limit. Pausing notes do not count toward
-// limit, so they cannot hide later notes. wait is the time until the first pause ends, at most a
-// minute.
+// due takes up to limit notes, oldest first, and skips those whose pause has not ended. Skipped
+// notes do not count toward limit, so they cannot hide later notes. wait is the time until the
+// first pause ends, at most a minute.
 func (b *outbox) due(limit int) (notes []waiting, wait time.Duration, err error) {
 	wait = time.Minute
 	b.mu.Lock()
@@ -222,8 +224,9 @@ func (b *outbox) due(limit int) (notes []waiting, wait time.Duration, err error)
 	return notes, wait, err
 }
 
-// tried ends an attempt. It pauses a note that is not finished. The pause grows with the number of
-// such notes, so up to 6,000 of them together are sent at most a hundred times per second.
+// tried ends an attempt. If the note is not finished, it pauses the note. The pause grows with the
+// number of unfinished notes, so up to 6,000 of them together are sent at most a hundred times per
+// second.
 func (b *outbox) tried(id uint64, finished bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -293,7 +296,7 @@ func (b *outbox) send(ctx context.Context, n note) error {
 		return err
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // drain the body, so the connection can be reused
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // drain the body so that the connection can be reused
 	switch resp.StatusCode {
 	case http.StatusProcessing, http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusNoContent:
 		return nil

@@ -41,16 +41,16 @@ func TestAReadOnlyServerServesObjectsAndChangesNone(t *testing.T) {
 	if err := s.SetReadOnly(true); err != nil {
 		t.Fatal(err)
 	}
-	// Services read the same API. A 503 would make them stop reading.
+	// Services also read through this API. A 503 would make them stop reading.
 	for _, try := range [][]string{{"POST", insert, "two"}, {"DELETE", object, ""}, {"PATCH", object, `{"contentType":"a/b"}`}} {
 		if code, text := call(try[0], try[1], try[2]); code != http.StatusForbidden || !strings.Contains(text, "read-only") {
 			t.Errorf("%s %s returned %d %s, want 403 with \"read-only\"", try[0], try[1], code, text)
 		}
 	}
 	if code, text := call("GET", object+"?alt=media", ""); code != 200 || text != "one" {
-		t.Errorf("reading the object returned %d %s, want 200 with one", code, text)
+		t.Errorf("reading the object returned %d %s, want 200 with its content", code, text)
 	}
-	// An uploader with a signed address waits and tries again.
+	// A client that uploads through a signed URL waits and retries.
 	w := httptest.NewRecorder()
 	writeXMLError(w, httptest.NewRequestWithContext(t.Context(), "PUT", "/media/film", http.NoBody), errReadOnly)
 	if w.Code != http.StatusServiceUnavailable {
@@ -60,6 +60,6 @@ func TestAReadOnlyServerServesObjectsAndChangesNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if code, text := call("POST", insert, "two"); code != 200 {
-		t.Errorf("after the read-only mode, a write returned %d, want 200: %s", code, text)
+		t.Errorf("a write after the end of the read-only mode returned %d, want 200: %s", code, text)
 	}
 }

@@ -12,19 +12,19 @@ import (
 )
 
 // checkEvery is the number of bytes that an upload writes between two checks of the free space. The
-// check is rare enough to cost nothing, and frequent enough that a hundred concurrent uploads
-// exceed the reserve by less than half a gigabyte.
+// interval is large enough that the checks cost nothing, and small enough that a hundred concurrent
+// uploads exceed the reserve by less than half a gigabyte.
 const checkEvery = 4 << 20
 
 // room keeps a reserve of the objects' volume free, because other data on the same machine still
-// needs space after uploads have filled the rest.
+// needs space when uploads have filled the rest.
 type room struct {
 	reserve int64
 	free    func() (int64, error)
 }
 
-// check rejects n more bytes if they would use the reserve. Our own programs may use half of it, so
-// existing uploads can still be transcoded when no other upload is accepted.
+// check rejects n more bytes if they would use the reserve. Our own programs may use half of the
+// reserve, so that existing uploads can still be transcoded when no new upload is accepted.
 func (r room) check(own bool, n int64) error {
 	if r.reserve <= 0 {
 		return nil
@@ -44,7 +44,7 @@ func (r room) check(own bool, n int64) error {
 		"There is no room for this upload: the volume has %d bytes free, and %d bytes must stay free. Free some space or enlarge the volume.", max(free, 0), keep)
 }
 
-// full converts the file system's own "no space" error to the same response.
+// full converts the file system's "no space" error to the same response.
 func full(err error) error {
 	if errors.Is(err, syscall.ENOSPC) {
 		return errors.Join(fail(http.StatusInsufficientStorage, "InsufficientStorage", "There is no room for this upload: the volume is full. Free some space or enlarge the volume."), err)
@@ -53,8 +53,8 @@ func full(err error) error {
 }
 
 // adopt moves the objects' files to their configured directory if a previous run stored them next
-// to the index. It can be interrupted at any point. A file is kept at its old path until its copy
-// is complete, and the next Open moves the rest.
+// to the index. It may be interrupted at any point: a file keeps its old path until its copy is
+// complete, and the next Open moves the remaining files.
 func (s *store) adopt() error {
 	if s.bytes == s.dir {
 		return nil
@@ -86,7 +86,7 @@ func moveFile(from, to string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = src.Close() }() // it was only read
+	defer func() { _ = src.Close() }() // opened only for reading
 	dst, err := os.OpenFile(to+".moving", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -101,12 +101,13 @@ func moveFile(from, to string) error {
 	return os.Remove(from)
 }
 
-// FreeSpace returns the number of bytes that a program without privileges may still write to dir's
+// FreeSpace returns the number of bytes that an unprivileged program may still write to dir's
 // volume.
 func FreeSpace(dir string) (int64, error) { return freeSpace(dir) }
 
-// Ready reports whether the server can respond: whether its index can be read and its objects'
-// directory exists. A full volume counts as ready, because its objects can be read.
+// Ready returns an error if the server cannot serve objects, because its index cannot be read or
+// its objects' directory does not exist. A full volume is not an error, because its objects can be
+// read.
 func (s *Server) Ready() error {
 	if _, err := s.st.buckets(""); err != nil {
 		return fmt.Errorf("cannot read the index: %w", err)

@@ -15,8 +15,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// A signed URL must accept at most the server's limit, whether or not the request contains its
-// length.
+// A signed URL must accept uploads only up to the server's limit, whether or not the request states
+// its length.
 func TestUploadsOfStrangersEndAtTheLargestSize(t *testing.T) {
 	t.Parallel()
 	const most = 1 << 20
@@ -25,18 +25,18 @@ func TestUploadsOfStrangersEndAtTheLargestSize(t *testing.T) {
 	call(t, "PUT", put("fits"), make([]byte, most)).want(t, 200, "")
 	call(t, "PUT", put("over"), make([]byte, most+1), "Expect", "100-continue").want(t, 400, "EntityTooLarge")
 
-	// Without a length, a body above the limit is not stored.
+	// Without a length, a body above the limit must not be stored.
 	req, err := http.NewRequestWithContext(t.Context(), "PUT", put("endless"), &endless{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if resp, err := http.DefaultClient.Do(req); err == nil { // Do fails if the server closes the connection while the client is sending
+	if resp, err := http.DefaultClient.Do(req); err == nil { // Do may fail, because the server may close the connection while the client is still sending
 		defer resp.Body.Close()
 		if resp.StatusCode != 400 {
 			t.Errorf("an endless body returned %s, want 400", resp.Status)
 		}
 	}
-	// A client sends the length of a session at its start or with its first bytes.
+	// A client states the length of a session when it starts the session or with the first bytes.
 	start := e.sign(t, "POST", "session", func(o *gcs.SignedURLOptions) { o.Headers = []string{"x-goog-resumable:start"} })
 	call(t, "POST", start, nil, "x-goog-resumable", "start", "X-Upload-Content-Length", fmt.Sprint(most+1)).want(t, 400, "EntityTooLarge")
 	session := e.startSession(t, "session")
@@ -49,19 +49,19 @@ func TestUploadsOfStrangersEndAtTheLargestSize(t *testing.T) {
 		}
 	}
 	if left, err := os.ReadDir(filepath.Join(e.dir, "tmp")); err != nil || len(left) != 0 {
-		t.Errorf("tmp contains %v, %v; want no files", left, err)
+		t.Errorf("tmp contains %v (error %v), want no files", left, err)
 	}
-	// The services' own objects have production's limit.
+	// Objects of our own services are limited only by production's maximum.
 	e.put(t, "own", strings.Repeat("x", most+1))
 }
 
-// endless is a body without an end and without a length.
+// endless is a body of unlimited and undeclared length.
 type endless struct{}
 
 func (*endless) Read(p []byte) (int, error) { return len(p), nil }
 
-// Uploads of strangers must stop before the reserve, and stored objects must remain readable. Our
-// own programs may use half of the reserve to process existing uploads.
+// Uploads through signed URLs must not use the reserve, and stored objects must remain readable.
+// Our own programs may use half of the reserve to process existing uploads.
 func TestUploadsLeaveTheReserveAlone(t *testing.T) {
 	t.Parallel()
 	const reserve = 100 << 20
@@ -76,7 +76,7 @@ func TestUploadsLeaveTheReserveAlone(t *testing.T) {
 		t.Errorf("the response does not contain the free space: %s", r.body)
 	}
 
-	// The space runs out during an upload. The server detects this and keeps the received bytes.
+	// Space runs out during an upload. The server must detect this and keep the received bytes.
 	session := e.startSession(t, "s")
 	chunk := make([]byte, 8<<20)
 	free.Store(reserve + int64(len(chunk)))
@@ -91,17 +91,16 @@ func TestUploadsLeaveTheReserveAlone(t *testing.T) {
 	w := e.object("own2").NewWriter(t.Context())
 	_, _ = w.Write([]byte("x"))
 	if err := w.Close(); err == nil || !strings.Contains(err.Error(), "507") {
-		t.Errorf("an own object above half of the reserve returned %v, want 507", err)
+		t.Errorf("an object of our own beyond half of the reserve returned %v, want 507", err)
 	}
 	free.Store(reserve + int64(len(chunk)))
 	call(t, "PUT", session, chunk, "Content-Range", fmt.Sprintf("bytes %d-%d/%d", len(chunk), 2*len(chunk)-1, 2*len(chunk))).want(t, 200, "")
 	if a, err := e.object("s").Attrs(t.Context()); err != nil || a.Size != int64(2*len(chunk)) {
-		t.Errorf("after more space is free, the object is %+v, %v, want both chunks", a, err)
+		t.Errorf("after space was freed, the object is %+v (error %v), want both chunks", a, err)
 	}
 }
 
-// An installation that moves its objects to a separate volume keeps them, including unfinished
-// uploads.
+// Moving the objects to a separate volume must keep all of them, including unfinished uploads.
 func TestObjectsMoveToADirectoryOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	dir, objects := t.TempDir(), t.TempDir()
@@ -119,15 +118,15 @@ func TestObjectsMoveToADirectoryOfTheirOwn(t *testing.T) {
 	_, path, _ := strings.Cut(strings.TrimPrefix(session, "http://"), "/")
 	call(t, "PUT", moved.public.URL+"/"+path, half, "Content-Range", fmt.Sprintf("bytes %d-%d/%d", len(half), 2*len(half)-1, 2*len(half))).want(t, 200, "")
 	if left, err := os.ReadDir(filepath.Join(dir, "data")); err != nil || len(left) != 0 {
-		t.Errorf("the old directory contains %v, %v; want no files", left, err)
+		t.Errorf("the old directory contains %v (error %v), want no files", left, err)
 	}
 	if files, err := os.ReadDir(filepath.Join(objects, "data")); err != nil || len(files) != 2 {
-		t.Errorf("the new directory contains %v, %v; want 2 files", files, err)
+		t.Errorf("the new directory contains %v (error %v), want 2 files", files, err)
 	}
 }
 
-// A web page can make its own host name resolve to this machine, but not an address or a name
-// without a dot. It must be able to read and change nothing.
+// A web page can make its own host name resolve to this machine, but it cannot do so for an IP
+// address or a name without a dot. It must not be able to read or change anything.
 func TestTheAPIAnswersNoNameOfStrangers(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{APIHosts: []string{"localcloud.example.internal"}})
@@ -155,7 +154,7 @@ func TestTheAPIAnswersNoNameOfStrangers(t *testing.T) {
 		}
 		resp.Body.Close()
 		if resp.StatusCode != tt.want {
-			t.Errorf("the host %s with the site %q returned %s, want %d", tt.host, tt.site, resp.Status, tt.want)
+			t.Errorf("a request with the host %s and the site %q returned %s, want %d", tt.host, tt.site, resp.Status, tt.want)
 		}
 	}
 }

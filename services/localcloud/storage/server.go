@@ -29,56 +29,55 @@ type Options struct {
 	// Dir contains everything: index.db, data/, tmp/ and the key files. Only one process at a time
 	// may open it.
 	Dir string
-	// ObjectsDir contains the bytes (data/ and tmp/) instead of Dir, for example on a separate
-	// volume, so uploads never use the space that records need. Open moves bytes that a previous
-	// run stored in Dir.
+	// ObjectsDir, if set, contains the bytes (data/ and tmp/) instead of Dir. If it is on a
+	// separate volume, uploads never use the space that records need. Open moves bytes that a
+	// previous run stored in Dir.
 	ObjectsDir string
 	// MaxUpload is the maximum size of an object that PublicHandler accepts. 0 means production's
 	// limit of 5 TiB. A signed x-goog-content-length-range may set a lower limit.
 	MaxUpload int64
 	// Reserve is the number of bytes of the objects' volume that uploads leave free. Uploads
-	// through PublicHandler that would use them return 507. Uploads through APIHandler may use half
-	// of them. 0 means no reserve.
+	// through PublicHandler that would use these bytes return 507. Uploads through APIHandler may
+	// use half of them. 0 means no reserve.
 	Reserve int64
-	// FreeSpace returns the free bytes of the objects' volume. Nil means the operating system's
-	// value.
+	// FreeSpace returns the free bytes of the objects' volume. Nil means the value that the
+	// operating system reports.
 	FreeSpace func() (int64, error)
-	// APIHosts are additional host names of APIHandler, without the port. Addresses and names
+	// APIHosts are additional host names of APIHandler, without the port. IP addresses and names
 	// without a dot, such as localhost or a Kubernetes Service, are always accepted, because public
 	// DNS does not resolve them.
 	APIHosts []string
 	// Token is the token that callers of APIHandler must send, as "Authorization: Bearer TOKEN". It
 	// has 32 characters or more. If Token contains several tokens, separated by commas, each is
-	// accepted. If it is empty, callers need no token. Signed addresses and their sessions are
-	// credentials, so they never need a token.
+	// accepted. If it is empty, callers need no token. Signed URLs and their sessions are
+	// credentials themselves, so they never need a token.
 	Token string
 	// Buckets are created if they do not exist.
 	Buckets []string
-	// CORS is the rule set of each of Buckets and is applied at every Open. Nil does not change a
-	// bucket's rules. A bucket without rules sends no CORS header, as in production.
+	// CORS is the rule set of each of Buckets. Every Open applies it. Nil leaves a bucket's rules
+	// unchanged. A bucket without rules sends no CORS header, as in production.
 	CORS []CORS
-	// Clock returns the time for checking signatures and for object timestamps. Nil means time.Now.
+	// Clock provides the time for checking signatures and for object timestamps. Nil means
+	// time.Now.
 	Clock func() time.Time
-	// Keys are the public keys of accepted signers other than the server's own service account, by
-	// account.
+	// Keys contains the public keys of other accepted signers, by service account.
 	Keys map[string]*rsa.PublicKey
-	// Key is a service account key file for the server, instead of a generated one. Many servers of
-	// a test can share one.
+	// Key is the server's service account key file. If it is empty, Open uses the key in Dir, and
+	// generates one if there is none. The servers of a test can share one key.
 	Key []byte
 	// PublicURL is the base of the session URIs that a signed POST returns. If it is empty, the
-	// base is http and the request's Host.
+	// base consists of http and the request's Host.
 	PublicURL string
-	// APIURL is the base address of the JSON API. A generated key file contains it as token_uri, so
-	// a client that needs an access token requests one from this server.
+	// APIURL is the base URL of the JSON API. A generated key file contains a token_uri below it,
+	// so a client that needs an access token requests it from this server.
 	APIURL string
-	// Notify sends each change of an object to one receiver. If it is nil, no changes are recorded.
+	// Notify sends each change of an object to a receiver. If it is nil, changes are not recorded.
 	Notify *Notify
 	// Log receives the log lines of background work. Nil means slog.Default.
 	Log *slog.Logger
 }
 
-// Server is an object storage in this process. Its two handlers differ only in the authentication
-// of callers.
+// Server is an embedded object storage. Its two handlers serve public and private callers.
 type Server struct {
 	st        *store
 	sessions  *sessions
@@ -98,7 +97,7 @@ type Server struct {
 	wg   sync.WaitGroup
 }
 
-// Open starts a server on dir. It accepts the directory of a previous server, even one that
+// Open starts a server on dir. It accepts the directory of a previous server, even if that server
 // crashed.
 func Open(o Options) (*Server, error) {
 	if o.Clock == nil {
@@ -163,13 +162,13 @@ func (s *Server) start(o Options) (err error) {
 	return nil
 }
 
-// tidy removes unreachable data: at the start the leftover files of a crash, and every hour the
-// expired sessions.
+// tidy removes unreachable data: leftover files of a crash at the start, and expired sessions every
+// hour.
 func (s *Server) tidy(ctx context.Context, files []string) {
 	if n, err := s.st.sweep(files); err != nil {
 		s.log.Error("storage: cannot remove leftover files; the next start retries", "error", err)
 	} else if n > 0 {
-		s.log.Info("storage: removed leftover files of no object", "files", n)
+		s.log.Info("storage: removed leftover files that belong to no object", "files", n)
 	}
 	every := time.NewTicker(time.Hour)
 	defer every.Stop()
@@ -185,7 +184,7 @@ func (s *Server) tidy(ctx context.Context, files []string) {
 	}
 }
 
-// Close ends background work and closes the index. Running requests fail. Acknowledged data is
+// Close stops background work and closes the index. Running requests fail. Acknowledged data is
 // kept.
 func (s *Server) Close() error {
 	s.stop()
@@ -194,9 +193,9 @@ func (s *Server) Close() error {
 }
 
 // SetReadOnly turns the read-only mode on or off. In this mode, the server does not create,
-// replace, edit or delete objects. When SetReadOnly returns, all accepted changes are on disk, and
-// no later change is. Reads continue. Uploads continue up to their last byte, which their senders
-// must send again.
+// replace, edit or delete objects. When SetReadOnly returns, all accepted changes are on disk and
+// no further change is accepted. Reads keep working. Resumable uploads continue up to the last
+// byte, which clients must send again later.
 func (s *Server) SetReadOnly(on bool) error {
 	return s.st.update(false, func(*bolt.Tx) error { s.st.readOnly = on; return nil })
 }
@@ -231,12 +230,12 @@ func fail(status int, code, f string, a ...any) *apiError {
 }
 
 // asAPIError returns the response for err. An error that the client did not cause becomes a 503,
-// which every client retries.
+// because every client retries a 503.
 func (s *Server) asAPIError(r *http.Request, err error) *apiError {
 	var e *apiError
 	if errors.As(err, &e) && e.status == http.StatusInsufficientStorage {
-		// Log this once per minute, because clients that upload to a full disk must not also fill
-		// it with log lines.
+		// Log this at most once per minute. Otherwise, clients that upload to a full disk would
+		// also fill it with log lines.
 		if now, last := s.clock().Unix(), s.lastFull.Load(); now-last >= 60 && s.lastFull.CompareAndSwap(last, now) {
 			s.log.WarnContext(r.Context(), "storage: no room for an upload", "error", e.msg)
 		}
@@ -265,7 +264,7 @@ func writeXMLError(w http.ResponseWriter, r *http.Request, e *apiError) {
 	}
 }
 
-// reasons contains the JSON API's words for a status.
+// reasons maps a status to the JSON API's reason.
 var reasons = map[int]string{400: "invalid", 401: "authError", 403: "forbidden", 404: "notFound", 405: "methodNotAllowed",
 	409: "conflict", 410: "gone", 412: "conditionNotMet", 421: "misdirected", 507: "insufficientStorage", 501: "notImplemented", 503: "backendError"}
 
@@ -281,7 +280,7 @@ func writeJSONError(w http.ResponseWriter, e *apiError) {
 		"errors": []map[string]string{{"domain": "global", "reason": reasons[status], "message": e.msg}}}})
 }
 
-// CORS is one rule of a bucket, as in the file of `gcloud storage buckets update --cors-file`.
+// CORS is one rule of a bucket, in the format of `gcloud storage buckets update --cors-file`.
 type CORS struct {
 	Origin         []string `json:"origin,omitempty"`
 	Method         []string `json:"method,omitempty"`
@@ -289,7 +288,7 @@ type CORS struct {
 	MaxAgeSeconds  int      `json:"maxAgeSeconds,omitempty"`
 }
 
-// cors sets the headers of the bucket's first matching rule, or none if no rule matches.
+// cors sets the headers of the bucket's first matching rule. If no rule matches, it sets none.
 func (s *Server) cors(w http.ResponseWriter, r *http.Request, bucketName string) {
 	origin := r.Header.Get("Origin")
 	if origin == "" {
@@ -331,7 +330,7 @@ func matches(allowed []string, v string) bool {
 	return slices.Contains(allowed, "*") || slices.Contains(allowed, v)
 }
 
-// safelisted request headers need no permission. Browsers do not request it, but other clients may.
+// safelisted request headers need no permission. Browsers do not ask for it, but other clients may.
 var safelisted = []string{"accept", "accept-language", "content-language"}
 
 func (c CORS) allowsHeaders(asked string) bool {

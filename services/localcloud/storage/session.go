@@ -20,7 +20,7 @@ import (
 // chunkUnit is the unit of chunk sizes. Every chunk except the last is a multiple of it.
 const chunkUnit = 256 << 10
 
-// sessionRecord is a resumable session in the index. It describes only acknowledged data.
+// sessionRecord is a resumable session as stored in the index. It describes only acknowledged data.
 type sessionRecord struct {
 	Object   object    `json:"object"`
 	Cond     cond      `json:"cond"`
@@ -38,15 +38,16 @@ type sessionRecord struct {
 	Result   *object   `json:"result,omitempty"`
 }
 
-// session is a session with in-flight requests: its record and the running upload.
+// session is a session with in-flight requests. It consists of the session's record and the running
+// upload.
 type session struct {
 	id    string
-	users int // requests that use it; guarded by sessions.mu
+	users int // number of requests that use the session; guarded by sessions.mu
 	ended atomic.Bool
 
 	mu  sync.Mutex
 	rec sessionRecord
-	up  *upload // its file is open only while a request runs
+	up  *upload // the file is open only during a request
 
 	front sync.Mutex
 	cut   func()    // ends the body of the request that holds mu
@@ -54,8 +55,8 @@ type session struct {
 	kept  int64     // the acknowledged size, for queries during that request
 }
 
-// sessions contains the resumable uploads. Between requests, a session is only a record in the
-// index and a file in tmp/. A session that never received a byte has no file.
+// sessions manages the resumable uploads. Between requests, a session consists only of a record in
+// the index and a file in tmp/. A session that never received a byte has no file.
 type sessions struct {
 	st    *store
 	clock func() time.Time
@@ -67,16 +68,16 @@ type sessions struct {
 // sessionLife is the lifetime of a resumable session, as in production.
 const sessionLife = 7 * 24 * time.Hour
 
-// doneLife is the time for which a finished session returns its object, for a client that lost the
+// doneLife is how long a finished session returns its object, for clients that did not receive the
 // response.
 const doneLife = time.Hour
 
-// keepEvery is the number of bytes that one request may deliver before they are made durable. If
-// the server crashes, a client that sends a whole file in one request can resume after those bytes.
-// A query for the offset includes them.
+// keepEvery is the number of bytes that one request may deliver before they are made durable. After
+// a crash, a client that was sending a whole file in one request can resume after the durable
+// bytes. A query for the offset counts only these bytes.
 const keepEvery = 32 << 20
 
-// busyFor is the time for which a request counts as active after its last byte. A query during that
+// busyFor is how long a request counts as active after it last received bytes. A query during that
 // time does not end the request.
 const busyFor = 2 * time.Second
 
@@ -124,9 +125,9 @@ func (ses *session) save(st *store, first bool) error {
 
 func noSession() error { return fail(404, "NoSuchUpload", "The requested upload was not found.") }
 
-// find returns the session that other requests are using. If there is none, it loads one from the
-// index and truncates its file to the acknowledged length. The caller releases the session with
-// leave.
+// find returns the session that other requests are using. If no request is using it, find loads it
+// from the index and truncates its file to the acknowledged length. The caller releases the session
+// with leave.
 func (s *sessions) find(id string) (*session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +156,7 @@ func (s *sessions) find(id string) (*session, error) {
 	return ses, nil
 }
 
-// leave releases a session. Bytes that the last request did not make durable are forgotten.
+// leave releases a session. Bytes that the last request did not make durable are discarded.
 func (s *sessions) leave(ses *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,15 +177,15 @@ func (s *store) reopen(rec sessionRecord) (*upload, error) {
 	}
 	u.n = rec.Size
 	if u.n == 0 {
-		return u, nil // it has no file yet
+		return u, nil // the session has no file yet
 	}
 	if fi, err := os.Stat(s.temp(rec.Blob)); err != nil || fi.Size() < rec.Size {
-		return nil, noSession() // the disk has lost the file; as in production, the client starts again
+		return nil, noSession() // the file is lost; as in production, the client must start over
 	}
 	return u, nil
 }
 
-// drop forgets a session and deletes its file.
+// drop deletes a session and its file.
 func (s *sessions) drop(id, blob string) error {
 	err := s.st.update(false, func(t *bolt.Tx) error { return t.Bucket(inSessions).Delete([]byte(id)) })
 	if err != nil {
@@ -192,7 +193,7 @@ func (s *sessions) drop(id, blob string) error {
 	}
 	s.mu.Lock()
 	if ses := s.live[id]; ses != nil {
-		ses.ended.Store(true) // for requests that wait for the session
+		ses.ended.Store(true) // tells requests that wait for the session
 	}
 	s.mu.Unlock()
 	s.st.discard(s.st.temp(blob))
@@ -201,8 +202,8 @@ func (s *sessions) drop(id, blob string) error {
 
 // expire drops expired sessions, and finished ones after doneLife.
 func (s *sessions) expire() error {
-	// Collect first and drop afterwards, because drop waits for the writer. If the index has to
-	// grow, the writer waits until every view has ended.
+	// Collect first and drop afterwards, because drop waits for the writer, and a writer that must
+	// grow the index waits until every view has ended.
 	old := map[string]string{}
 	var unreadable error
 	err := s.st.db.View(func(t *bolt.Tx) error {
@@ -225,9 +226,9 @@ func (s *sessions) expire() error {
 	return errors.Join(err, unreadable)
 }
 
-// take locks the session for one request. A client that sends a new request no longer uses its
-// previous one, which may hang on a dead connection for a long time. Therefore take ends the
-// previous request.
+// take locks the session for one request. It ends the previous request, because a client that sends
+// a new request no longer uses the previous one, which may hang on a dead connection for a long
+// time.
 func (ses *session) take(w http.ResponseWriter, r *http.Request) (release func()) {
 	ses.front.Lock()
 	if ses.cut != nil {
@@ -264,7 +265,7 @@ func (p pulse) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// underway returns the acknowledged size and whether another request is delivering bytes.
+// underway returns the acknowledged size and reports whether another request is delivering bytes.
 func (ses *session) underway() (kept int64, busy bool) {
 	ses.front.Lock()
 	defer ses.front.Unlock()
@@ -280,7 +281,7 @@ type contentRange struct {
 }
 
 // parseContentRange parses the formats of resumable uploads: "bytes 0-99/100", "bytes 0-99/*",
-// "bytes 0-*/100", "bytes 0-*/*", "bytes */100", "bytes */*". Without a header, the range is the
+// "bytes 0-*/100", "bytes 0-*/*", "bytes */100", "bytes */*". Without the header, the range is the
 // whole object.
 func parseContentRange(v string) (contentRange, error) {
 	c := contentRange{last: -1, total: -1}
@@ -337,8 +338,8 @@ func (s *Server) resume(w http.ResponseWriter, r *http.Request, id, bucketName, 
 		return err
 	}
 	defer s.sessions.leave(ses)
-	// A query does not end a request that is making progress. The response is the offset that would
-	// survive a crash.
+	// A query does not end a request that is making progress. The response contains the offset that
+	// would survive a crash.
 	if r.Header.Get("Content-Range") == "bytes */*" && r.Method == http.MethodPut {
 		if kept, busy := ses.underway(); busy {
 			return ses.incomplete(w, r, kept)
@@ -374,7 +375,7 @@ func (s *Server) resume(w http.ResponseWriter, r *http.Request, id, bucketName, 
 	if err != nil {
 		return err
 	}
-	if c.total > rec.Max { // reject it now rather than after the bytes have arrived
+	if c.total > rec.Max { // reject the upload now rather than after its bytes have arrived
 		return errors.Join(inRange(c.total, rec.Min, rec.Max), s.sessions.drop(id, rec.Blob))
 	}
 	// A query needs no file unless it also completes the upload.
@@ -408,8 +409,8 @@ func (s *Server) resume(w http.ResponseWriter, r *http.Request, id, bucketName, 
 	return ses.finished(w)
 }
 
-// open prepares the session's file for appending at its length. Bytes after it come from a failed
-// request.
+// open prepares the session's file for appending after the acknowledged bytes. Any bytes after
+// these come from a failed request.
 func (ses *session) open() error {
 	flags := os.O_WRONLY
 	if ses.rec.Size == 0 {
@@ -428,7 +429,7 @@ func (ses *session) open() error {
 	return nil
 }
 
-// keep makes the received bytes durable before the client gets a response.
+// keep makes the received bytes durable. It must return before the client receives a response.
 func (ses *session) keep(st *store) error {
 	if ses.up.n == ses.rec.Size {
 		return nil
@@ -506,10 +507,11 @@ func (s *Server) absorb(ses *session, r *http.Request, c contentRange) (complete
 	return false, err
 }
 
-// broken keeps the bytes of an interrupted request, so the client can resume from there.
+// broken makes the bytes of an interrupted request durable, so that the client can resume after
+// them.
 func (ses *session) broken(st *store, err error) error {
 	if disk := (*diskError)(nil); errors.As(err, &disk) && refused(err) {
-		return errors.Join(err, ses.keep(st)) // without free space, the stored bytes are kept, and the client can resume later
+		return errors.Join(err, ses.keep(st)) // the disk is full; keep the stored bytes so that the client can resume later
 	}
 	if refused(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.Join(fail(400, "IncompleteBody", "The request body ended early."), ses.keep(st))
@@ -522,7 +524,7 @@ func (ses *session) incomplete(w http.ResponseWriter, r *http.Request, n int64) 
 		w.Header().Set("Range", fmt.Sprintf("bytes=0-%d", n-1))
 	}
 	w.Header().Set("X-GUploader-UploadID", ses.id)
-	if r.Header.Get("X-GUploader-No-308") != "" { // Go's client sends this header, because its HTTP library follows a 308
+	if r.Header.Get("X-GUploader-No-308") != "" { // Go's client sends this header, because its HTTP library would follow a 308
 		w.Header().Set("X-Http-Status-Code-Override", "308")
 		return nil
 	}

@@ -22,10 +22,10 @@ func TestASessionWithoutARequestTakesNoMemoryAndWithoutBytesNoFile(t *testing.T)
 			used = append(used, s)
 		}
 	}
-	// The server may release a session just after the client got the response.
+	// The server may release a session just after the client has received the response.
 	eventually(t, "no session remains in memory", func() bool { return e.srv.LiveSessions() == 0 })
 	if n := files(t, e.dir, "tmp"); n != len(used) {
-		t.Errorf("tmp contains %d files for %d sessions with bytes", n, len(used))
+		t.Errorf("tmp contains %d files, want one for each of the %d sessions with bytes", n, len(used))
 	}
 	for _, s := range used {
 		call(t, "PUT", s, random(9), "Content-Range", span(unit, unit+8, fmt.Sprint(unit+9))).want(t, 200, "")
@@ -35,7 +35,7 @@ func TestASessionWithoutARequestTakesNoMemoryAndWithoutBytesNoFile(t *testing.T)
 	}
 }
 
-// Waiting and later requests must not recreate the file of a cancelled session.
+// Neither waiting nor later requests may recreate the file of a cancelled session.
 func TestACancelledSessionLeavesNothing(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{})
@@ -63,7 +63,7 @@ func TestACancelledSessionLeavesNothing(t *testing.T) {
 	}
 }
 
-// slow is a body of small pieces.
+// slow is a body that is read in small pieces.
 type slow struct{ left int }
 
 func (s *slow) Read(b []byte) (int, error) {
@@ -75,7 +75,7 @@ func (s *slow) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// The videos service queries the size of sessions while their clients send.
+// The videos service queries the size of sessions while clients are sending.
 func TestAQuestionDoesNotCutOffARequestThatGetsOn(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{})
@@ -92,7 +92,7 @@ func TestAQuestionDoesNotCutOffARequestThatGetsOn(t *testing.T) {
 		w.Write(piece)
 	}
 	for said := ""; said == ""; {
-		w.Write(piece[:unit/8]) // the upload is still making progress
+		w.Write(piece[:unit/8]) // the upload keeps making progress
 		a := call(t, "PUT", s, nil, "Content-Range", "bytes */*")
 		a.want(t, 308, "")
 		said = a.header.Get("Range")

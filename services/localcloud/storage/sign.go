@@ -17,13 +17,13 @@ import (
 const (
 	algorithm = "GOOG4-RSA-SHA256"
 	dateForm  = "20060102T150405Z"
-	// earliness is the maximum time by which a signer's clock may be ahead of ours.
+	// earliness is how far a signer's clock may be ahead of ours.
 	earliness = 15 * time.Minute
 	longest   = 7 * 24 * 60 * 60 // seconds
 )
 
-// verify checks a V4 signed request: its method, path, host, query, headers and time. It returns
-// nil only if a key that the server knows has signed exactly this request.
+// verify checks the method, path, host, query, headers and time of a request with a V4 signature.
+// It returns nil only if exactly this request was signed with a key that the server knows.
 func verify(r *http.Request, now time.Time, keys map[string]*rsa.PublicKey) error {
 	q := r.URL.Query()
 	if !q.Has("X-Goog-Algorithm") && !q.Has("X-Goog-Signature") {
@@ -89,8 +89,7 @@ func verify(r *http.Request, now time.Time, keys map[string]*rsa.PublicKey) erro
 	return mismatch()
 }
 
-// unsignedOK contains the headers that Google's own clients add to every request without signing
-// them.
+// unsignedOK lists the headers that Google's own clients add to every request without signing them.
 var unsignedOK = map[string]bool{"x-goog-api-client": true, "x-goog-gcs-idempotency-token": true, "x-goog-user-project": true}
 
 func malformed(f string, a ...any) error { return fail(400, "AuthenticationRequired", f, a...) }
@@ -99,8 +98,8 @@ func mismatch() error {
 	return fail(403, "SignatureDoesNotMatch", "Access denied: the request signature does not match the signature you provided.")
 }
 
-// methodsFor lists the methods with a signature that allows method. An address that was signed for
-// GET also serves HEAD.
+// methodsFor lists the signed methods that allow method. A URL that was signed for GET also allows
+// HEAD.
 func methodsFor(method string) []string {
 	if method == http.MethodHead {
 		return []string{http.MethodHead, http.MethodGet}
@@ -108,7 +107,7 @@ func methodsFor(method string) []string {
 	return []string{method}
 }
 
-// hostsFor lists the forms of a host that clients sign. Most clients omit the port, and some
+// hostsFor lists the forms in which clients sign a host. Most clients omit the port, but some
 // include it.
 func hostsFor(host string) []string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
@@ -117,7 +116,7 @@ func hostsFor(host string) []string {
 	return []string{host}
 }
 
-// canonicalRequest returns the signed text without its first line.
+// canonicalRequest returns the text to be signed without its first line.
 func canonicalRequest(r *http.Request, q url.Values, signed []string, host string) string {
 	var b strings.Builder
 	for i, seg := range strings.Split(r.URL.Path, "/") {

@@ -18,14 +18,14 @@ import (
 )
 
 // Entry is one entry of the index: an object, a bucket, a pending notification or a number of the
-// index. Only this package reads Key and Value.
+// index. Only this package interprets Key and Value.
 type Entry struct {
 	In    string `json:"in"`
 	Key   []byte `json:"key"`
 	Value []byte `json:"value"`
 }
 
-// Blob is a file with the bytes of one object. Its ID is never used for other bytes.
+// Blob is a file with the bytes of one object. Its ID is never reused for other bytes.
 type Blob struct {
 	ID     string
 	Object string // BUCKET/NAME
@@ -35,8 +35,8 @@ type Blob struct {
 
 var blobID = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-// Blob returns the file of the object that the entry describes. ok is false for an entry that is
-// not an object.
+// Blob returns the file of the object that the entry describes. ok is false if the entry is not an
+// object.
 func (e Entry) Blob() (b Blob, ok bool, err error) {
 	if e.In != string(inObjects) {
 		return b, false, nil
@@ -59,7 +59,7 @@ type Object struct {
 	Blob
 }
 
-// Object returns the object that the entry describes. ok is false for any other entry.
+// Object returns the object that the entry describes. ok is false if the entry is not an object.
 func (e Entry) Object() (x Object, ok bool, err error) {
 	b, ok, err := e.Blob()
 	if !ok || err != nil {
@@ -72,7 +72,8 @@ func (e Entry) Object() (x Object, ok bool, err error) {
 	return Object{o.Bucket, o.Name, o.Generation, o.ContentType, o.ContentEncoding, o.CacheControl, b}, true, nil
 }
 
-// Check returns a reader of r that fails at the end unless r has the blob's size and checksum.
+// Check returns a reader that reads from r and fails at the end unless the bytes have the blob's
+// size and checksum.
 func (b Blob) Check(r io.Reader) io.Reader {
 	return &checked{blob: b, r: r, crc: crc32.New(castagnoli)}
 }
@@ -109,8 +110,8 @@ type Snapshot struct {
 	end sync.Once
 }
 
-// Snapshot returns the current state. It calls also, which must be fast, at that point in time. No
-// change of an object is committed between the two.
+// Snapshot returns the current state. It calls also at the same point in time, so that no change of
+// an object is committed between the two. also must be fast.
 func (s *Server) Snapshot(also func() error) (*Snapshot, error) {
 	s.st.commits.Lock()
 	defer s.st.commits.Unlock()
@@ -128,7 +129,7 @@ func (s *Server) Snapshot(also func() error) (*Snapshot, error) {
 // Entries calls fn with each entry of the index, except for unfinished uploads. Call it only once,
 // because it releases the index, which cannot grow while a snapshot reads it.
 func (sn *Snapshot) Entries(fn func(Entry) error) error {
-	defer func() { _ = sn.tx.Rollback() }() // it was only read
+	defer func() { _ = sn.tx.Rollback() }() // opened only for reading
 	for _, in := range [][]byte{inMeta, inBuckets, inObjects, inOutbox} {
 		err := sn.tx.Bucket(in).ForEach(func(k, v []byte) error { return fn(Entry{string(in), k, v}) })
 		if err != nil {
@@ -141,7 +142,7 @@ func (sn *Snapshot) Entries(fn func(Entry) error) error {
 // Open opens the bytes of a blob.
 func (sn *Snapshot) Open(b Blob) (*os.File, error) { return os.Open(sn.st.data(b.ID)) }
 
-// Close ends the snapshot and removes the bytes that were kept only for it.
+// Close releases the snapshot and removes the bytes that were kept only for it.
 func (sn *Snapshot) Close() {
 	sn.end.Do(func() {
 		_ = sn.tx.Rollback() // Entries may have ended it
@@ -151,11 +152,11 @@ func (sn *Snapshot) Close() {
 	})
 }
 
-// pins keeps files while snapshots are open.
+// pins protects files from removal while snapshots are open.
 type pins struct {
 	mu     sync.Mutex
 	open   int
-	unused []string // files to remove with the last snapshot
+	unused []string // files to remove when the last snapshot is closed
 }
 
 func (p *pins) add() {
@@ -204,7 +205,7 @@ func NewRestore(o Options) (*Restore, error) {
 	return &Restore{st}, nil
 }
 
-// Entries adds entries to the index in one commit.
+// Entries adds entries to the index in a single commit.
 func (r *Restore) Entries(entries []Entry) error {
 	return r.st.db.Update(func(t *bolt.Tx) error {
 		for _, e := range entries {
@@ -230,8 +231,9 @@ func (r *Restore) Entries(entries []Entry) error {
 	})
 }
 
-// continueAfter makes the next notification follow a restored one. Otherwise it would overwrite the
-// restored one, because an export of a bucket does not contain its sequence.
+// continueAfter gives the next notification a higher number than a restored one. Otherwise, the
+// next notification would overwrite the restored one, because an export of a bucket does not
+// contain its sequence.
 func continueAfter(outbox *bolt.Bucket, key []byte) error {
 	if len(key) != 8 {
 		return fmt.Errorf("storage: restore failed: %x is not the number of a notification", key)
@@ -239,8 +241,8 @@ func continueAfter(outbox *bolt.Bucket, key []byte) error {
 	return outbox.SetSequence(max(outbox.Sequence(), binary.BigEndian.Uint64(key)))
 }
 
-// Write writes and checks the bytes of a blob. It replaces an existing file of the blob, which
-// exists if only the index was lost.
+// Write writes and checks the bytes of a blob. It replaces the blob's file if there is one, as is
+// the case if only the index was lost.
 func (r *Restore) Write(b Blob, from io.Reader) error {
 	f, err := os.OpenFile(r.st.temp(b.ID), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -248,7 +250,7 @@ func (r *Restore) Write(b Blob, from io.Reader) error {
 	}
 	_, err = io.Copy(f, b.Check(from))
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		_ = os.Remove(r.st.temp(b.ID)) // the error below is the useful one
+		_ = os.Remove(r.st.temp(b.ID)) // the error below is more useful
 		return err
 	}
 	return os.Rename(r.st.temp(b.ID), r.st.data(b.ID))

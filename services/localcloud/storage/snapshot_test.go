@@ -8,7 +8,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// entries returns the index of a server.
+// entries returns the entries of a server's index.
 func (e *env) entries(t *testing.T) (all []storage.Entry) {
 	t.Helper()
 	sn, err := e.srv.Snapshot(func() error { return nil })
@@ -57,7 +57,7 @@ func TestABackupThatStallsStopsNoWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer sn.Close() // this also releases a write that waits for it
+	defer sn.Close() // closing the snapshot also releases a write that waits for it
 	done := make(chan error, 1)
 	go func() { done <- e.srv.FillIndex(300 << 20) }()
 	select {

@@ -29,7 +29,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// schema is the version of the index's layout. Open rejects an index with a later version.
+// schema is the version of the index's layout. Open rejects an index with a higher version.
 const schema = 1
 
 // The index contains: meta (schema, last generation), buckets by name, objects by "bucket NUL
@@ -50,8 +50,8 @@ const indexFile = "index.db"
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// object is one live object: its resource in the format of the JSON API, and the file with its
-// bytes.
+// object is one live object: its resource in the format of the JSON API, and the name of the file
+// with its bytes.
 type object struct {
 	Bucket             string            `json:"bucket"`
 	Name               string            `json:"name"`
@@ -65,14 +65,14 @@ type object struct {
 	CacheControl       string            `json:"cacheControl,omitempty"`
 	CustomTime         *time.Time        `json:"customTime,omitempty"`
 	Metadata           map[string]string `json:"metadata,omitempty"`
-	MD5                string            `json:"md5Hash,omitempty"` // absent for a composed object
+	MD5                string            `json:"md5Hash,omitempty"` // empty for a composed object
 	CRC32C             string            `json:"crc32c,omitempty"`
 	Components         int64             `json:"componentCount,omitempty"`
 	ETag               string            `json:"etag"`
 	Created            time.Time         `json:"timeCreated"`
 	Updated            time.Time         `json:"updated"`
 	StorageClass       string            `json:"storageClass"`
-	Blob               string            `json:"blob,omitempty"` // file in data/; never returned
+	Blob               string            `json:"blob,omitempty"` // file in data/; never sent to clients
 }
 
 // bucket is the part of a bucket's resource that this server stores.
@@ -126,17 +126,17 @@ type store struct {
 
 	queue chan *change
 	quit  chan struct{}
-	gone  chan struct{} // closed when the writer has ended
+	gone  chan struct{} // closed when the writer has returned
 
 	commits sync.Mutex // held while the index changes
 	pins    pins
 
-	lastGen  int64 // owned by the writer
-	readOnly bool  // owned by the writer; see Server.SetReadOnly
+	lastGen  int64 // accessed only by the writer
+	readOnly bool  // accessed only by the writer; see Server.SetReadOnly
 }
 
-// change is one request to edit the index. The writer runs many of them in one transaction, so f
-// makes all its checks before its first Put, and a rejected change has no effect.
+// change is one request to edit the index. The writer runs many changes in one transaction, so f
+// must make all its checks before its first Put. A rejected change then has no effect.
 type change struct {
 	f       func(*bolt.Tx) error
 	newBlob bool
@@ -163,10 +163,11 @@ func openStore(o Options, faults *Faults) (*store, error) {
 	return s, nil
 }
 
-// reservedMap returns the size of the address space, not memory, that the mapping of the index
-// reserves. An index that outgrows its mapping can be remapped only when it has no reader, so a
-// stalled backup that reads the index would stop every write. 16 GiB have room for about ten
-// million objects. On Windows, the file would have this size.
+// reservedMap returns the size of the address space that the mapping of the index reserves. It does
+// not use memory. An index that outgrows its mapping can be remapped only when it has no reader, so
+// a stalled backup that reads the index would block every write. 16 GiB are enough for about ten
+// million objects. On Windows, reservedMap returns 0, because the file itself would grow to this
+// size.
 func reservedMap() int {
 	if runtime.GOOS == "windows" {
 		return 0
@@ -191,8 +192,8 @@ func (s *store) openIndex() error {
 	return nil
 }
 
-// prepare sets up a new directory or repairs an interrupted one. It creates the index's buckets and
-// removes files of uploads that ended without an object.
+// prepare sets up a new directory or repairs one that a crash left inconsistent. It creates the
+// index's buckets and removes files of uploads that ended without an object.
 func (s *store) prepare() error {
 	keep, unreadable := map[string]bool{}, false
 	err := s.db.Update(func(t *bolt.Tx) error {
@@ -242,9 +243,9 @@ func (s *store) prepare() error {
 	return nil
 }
 
-// sweep removes files without an object. They exist if a process was stopped between moving a file
-// and writing the index. sweep may run while requests are served, because names was listed before
-// the first request and a name is never reused.
+// sweep removes files without an object. Such files exist if a process was stopped between moving a
+// file and writing the index. sweep may run while requests are served, because names was listed
+// before the first request and a name is never reused.
 func (s *store) sweep(names []string) (removed int, err error) {
 	if len(names) == 0 {
 		return 0, nil
@@ -268,7 +269,7 @@ func (s *store) sweep(names []string) (removed int, err error) {
 	}
 	for n := range orphan {
 		if s.pins.keep(s.data(n)) {
-			continue // deleted while a snapshot needs it
+			continue // deleted, but an open snapshot needs it
 		}
 		if err := os.Remove(s.data(n)); err == nil {
 			removed++
@@ -289,7 +290,7 @@ func (s *store) blobs() ([]string, error) {
 	return d.Readdirnames(-1)
 }
 
-// discard removes an unused file. If that fails, the next Open removes it.
+// discard removes an unused file. If the removal fails, the next Open repeats it.
 func (s *store) discard(path string) { _ = os.Remove(path) }
 
 // release removes the bytes of a deleted or replaced object when no snapshot needs them.
@@ -308,8 +309,8 @@ func (s *store) close() error {
 	return s.db.Close()
 }
 
-// write is the only writer of the index. All changes that are queued while one commit waits for the
-// disk share the next commit and its sync.
+// write is the only writer of the index. All changes that are queued while one commit is being
+// synced share the next commit and its sync.
 func (s *store) write() {
 	defer close(s.gone)
 	for {
@@ -391,8 +392,8 @@ func (s *store) update(newBlob bool, f func(*bolt.Tx) error) error {
 	case <-c.done:
 		return c.err
 	case <-s.gone:
-		// The writer may have committed c just before it ended, and select chooses either case.
-		// Otherwise c was queued but never taken.
+		// If the writer committed c just before it returned, both channels are ready and select may
+		// have chosen this one. Otherwise, c was queued but never taken.
 		select {
 		case <-c.done:
 			return c.err
@@ -404,12 +405,12 @@ func (s *store) update(newBlob bool, f func(*bolt.Tx) error) error {
 
 var errClosed = errors.New("storage is closed")
 
-// errReadOnly is a 503 of the XML API, whose callers wait and try again. The JSON API returns 403,
-// because its callers are services. They treat a 503 as an outage of storage and would also stop
-// reading.
+// errReadOnly is a 503 in the XML API, because its callers wait and retry. The JSON API returns 403
+// instead, because its callers are services, which would treat a 503 as an outage of storage and
+// also stop reading.
 var errReadOnly = &apiError{status: 503, jsonStatus: 403, code: "ServiceUnavailable", msg: "The objects are read-only now: they are being moved."}
 
-// change is update for a change of objects.
+// change is like update, but for changes of objects.
 func (s *store) change(newBlob bool, f func(*bolt.Tx) error) error {
 	return s.update(newBlob, func(t *bolt.Tx) error {
 		if s.readOnly {
@@ -419,8 +420,8 @@ func (s *store) change(newBlob bool, f func(*bolt.Tx) error) error {
 	})
 }
 
-// nextGeneration returns a time in microseconds that only increases, even across restarts and when
-// the clock is set back.
+// nextGeneration returns a time in microseconds that always increases, even across restarts and
+// when the clock is set back.
 func (s *store) nextGeneration() int64 {
 	s.lastGen = max(s.lastGen+1, s.clock().UnixMicro())
 	return s.lastGen
@@ -483,8 +484,8 @@ func (s *store) find(bucketName, name string, gen int64, c cond) (*object, error
 	return o, c.check(o)
 }
 
-// open finds an object and opens its bytes. If an overwrite removes the file in between, open looks
-// up the object again.
+// open finds an object and opens its bytes. If the object is overwritten in between and its file
+// removed, open looks up the object again.
 func (s *store) open(bucketName, name string, gen int64, c cond) (*object, *os.File, error) {
 	for try := 0; ; try++ {
 		o, err := s.find(bucketName, name, gen, c)
@@ -507,7 +508,7 @@ type upload struct {
 	blob string
 	f    *os.File
 	crc  hash.Hash32
-	md5  hash.Hash // nil if the object will have none
+	md5  hash.Hash // nil if the object will have no MD5
 	n    int64
 
 	own       bool  // written by our own programs, which may use half of the reserve
@@ -524,8 +525,8 @@ func newSums(s *store, blob string) *upload {
 	return &upload{s: s, blob: blob, crc: crc32.New(castagnoli), md5: md5.New()}
 }
 
-// newUpload starts an upload. expect is its length in bytes, or 0 if the length is unknown. own is
-// true for our own programs.
+// newUpload starts an upload. expect is its length in bytes, or 0 if unknown. own is true for
+// uploads of our own programs.
 func (s *store) newUpload(own bool, expect int64) (*upload, error) {
 	if err := s.room.check(own, expect); err != nil {
 		return nil, err
@@ -544,8 +545,8 @@ func (u *upload) Write(p []byte) (int, error) {
 	if err := u.s.faults.disk(); err != nil {
 		return 0, &diskError{full(err)}
 	}
-	// Check again while bytes arrive, because other programs also write to the volume, and the
-	// length may be unknown.
+	// Check again while bytes arrive, because other programs also write to the volume and because
+	// the length may be unknown.
 	if u.unchecked += int64(len(p)); u.unchecked >= checkEvery {
 		if err := u.s.room.check(u.own, int64(len(p))); err != nil {
 			return 0, &diskError{err}
@@ -564,8 +565,8 @@ func (u *upload) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// diskError marks a failure of our disk. io.Copy does not distinguish it from a failure of the
-// client's connection.
+// diskError marks a failure of our disk, because io.Copy does not distinguish it from a failure of
+// the client's connection.
 type diskError struct{ err error }
 
 func (e *diskError) Error() string { return "cannot write the upload: " + e.err.Error() }
@@ -612,7 +613,7 @@ func (u *upload) state() (md5state, crcstate []byte, err error) {
 type wish struct {
 	object   object
 	cond     cond
-	md5, crc string // computed by the client; empty means none
+	md5, crc string // computed by the client; empty if not sent
 	session  string // ID of the session that this commit ends
 }
 
@@ -624,12 +625,12 @@ func checkName(name string) error {
 	return nil
 }
 
-// commit makes an upload the live object. A crash before the index transaction has no effect. In
-// that transaction, the complete object appears with its notification and the end of its session.
+// commit makes an upload the live object. A crash before the index transaction has no effect. That
+// transaction adds the complete object and its notification and ends its session.
 func (s *store) commit(u *upload, w wish) (*object, error) {
-	keepTemp := w.session != "" // until the index no longer needs it
+	keepTemp := w.session != "" // needed until the index refers to the object's file
 	defer func() {
-		_ = u.f.Close() // synced, or about to be removed
+		_ = u.f.Close() // the file is synced or about to be removed
 		if !keepTemp {
 			s.discard(s.temp(u.blob))
 		}
@@ -646,8 +647,8 @@ func (s *store) commit(u *upload, w wish) (*object, error) {
 	if err := u.f.Sync(); err != nil {
 		return nil, fmt.Errorf("cannot sync the upload: %w", err)
 	}
-	// A session gets a link, because its file is kept until the transaction that ends the session
-	// has succeeded.
+	// Link the file of a session instead of moving it, because the session needs its file until the
+	// transaction that ends the session has succeeded.
 	move := os.Rename
 	if w.session != "" {
 		move = os.Link
@@ -713,14 +714,14 @@ func (s *store) put(o *object, w wish) error {
 		return s.notes.add(t, eventFinalize, o, old)
 	})
 	if err != nil {
-		if refused(err) { // otherwise the index may refer to the file; the next Open decides
+		if refused(err) { // after other errors, the index may refer to the file; the next Open decides
 			s.discard(s.data(o.Blob))
 		}
 		return err
 	}
 	s.notes.wake()
 	if old != nil {
-		s.release(old) // open readers keep their descriptor
+		s.release(old) // open readers can still use their descriptors
 	}
 	return nil
 }
@@ -755,8 +756,8 @@ func (s *store) delete(bucketName, name string, gen int64, c cond) error {
 	return nil
 }
 
-// amend edits an object's metadata. It does not change the bytes and the generation, and it
-// increments the metageneration.
+// amend edits an object's metadata and increments the metageneration. It changes neither the bytes
+// nor the generation.
 func (s *store) amend(bucketName, name string, gen int64, c cond, edit func(*object) error) (*object, error) {
 	var o *object
 	err := s.change(false, func(t *bolt.Tx) (err error) {
@@ -788,7 +789,7 @@ func (s *store) amend(bucketName, name string, gen int64, c cond, edit func(*obj
 }
 
 // copyOf creates another object from src's bytes without copying them. Blobs never change, so a
-// second name in the file system is enough.
+// second link to the file is enough.
 func (s *store) copyOf(src *object, dst object, c cond) (*object, error) {
 	dst.Blob = randomHex(16)
 	dst.Size, dst.MD5, dst.CRC32C, dst.Components = src.Size, src.MD5, src.CRC32C, src.Components
@@ -804,7 +805,7 @@ func (s *store) copyOf(src *object, dst object, c cond) (*object, error) {
 	return &dst, nil
 }
 
-// compose joins sources, in order, into one new object.
+// compose concatenates sources, in order, into a new object.
 func (s *store) compose(sources []*object, dst object, c cond) (*object, error) {
 	var total int64
 	for _, src := range sources {
@@ -814,7 +815,7 @@ func (s *store) compose(sources []*object, dst object, c cond) (*object, error) 
 	if err != nil {
 		return nil, err
 	}
-	u.md5 = nil // production computes none for a composed object
+	u.md5 = nil // production computes no MD5 for a composed object
 	for _, src := range sources {
 		err := func() error {
 			f, err := os.Open(s.data(src.Blob))
@@ -842,14 +843,14 @@ type listing struct {
 	limit             int
 }
 
-// A page token is the last entry of the previous page after a letter that distinguishes an object's
-// name from a prefix. A prefix means that all its members have been listed.
+// A page token consists of a letter that distinguishes an object's name from a prefix, followed by
+// the last entry of the previous page. A prefix means that all its members have been listed.
 const (
 	tokenName   = "n"
 	tokenPrefix = "p"
 )
 
-// list returns objects and prefixes in the order of their names, and the token of the next page.
+// list returns objects and prefixes sorted by name, and the token of the next page.
 func (s *store) list(bucketName string, q listing) (objs []*object, prefixes []string, next string, err error) {
 	err = s.db.View(func(t *bolt.Tx) error {
 		if t.Bucket(inBuckets).Get([]byte(bucketName)) == nil {

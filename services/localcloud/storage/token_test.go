@@ -29,8 +29,8 @@ func TestWithoutTheTokenTheAPIAnswersNothing(t *testing.T) {
 		"GET //storage/v1/b", "GET /livez/../storage/v1/b", "GET /livez/%2e%2e/storage/v1/b", "GET /storage/v1/b/", "GET /%2fstorage/v1/b",
 	}
 	headers := map[string]http.Header{
-		"no header": {}, "another token": {"Authorization": {"Bearer " + strings.Repeat("x", 40)}}, "the emulator's": {"Authorization": {"Bearer owner"}}, "Basic": {"Authorization": {"Basic " + token}},
-		"bare": {"Authorization": {token}}, "two, the wrong one first": {"Authorization": {"Bearer owner", "Bearer " + token}}, "by a proxy's header": {"Proxy-Authorization": {"Bearer " + token}, "X-Authorization": {"Bearer " + token}},
+		"no token": {}, "another token": {"Authorization": {"Bearer " + strings.Repeat("x", 40)}}, "the emulator's token": {"Authorization": {"Bearer owner"}}, "Basic": {"Authorization": {"Basic " + token}},
+		"bare": {"Authorization": {token}}, "two tokens, the wrong one first": {"Authorization": {"Bearer owner", "Bearer " + token}}, "the token in a proxy's header": {"Proxy-Authorization": {"Bearer " + token}, "X-Authorization": {"Bearer " + token}},
 	}
 	send := func(method, path string, header http.Header) (status int, challenge string) {
 		t.Helper()
@@ -64,8 +64,8 @@ func TestWithoutTheTokenTheAPIAnswersNothing(t *testing.T) {
 	}
 }
 
-// TestSignedAddressesAndTheirSessionsNeedNoToken tests that signed addresses are credentials.
-// Browsers have no others.
+// TestSignedAddressesAndTheirSessionsNeedNoToken tests that signed URLs are credentials. Browsers
+// have no other credentials.
 func TestSignedAddressesAndTheirSessionsNeedNoToken(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{Token: strings.Repeat("t", 40)})
@@ -84,7 +84,7 @@ func TestSignedAddressesAndTheirSessionsNeedNoToken(t *testing.T) {
 		t.Errorf("querying the session returned %d, want 308: %s", a.status, a.body)
 	}
 	if a := call(t, "PUT", session, []byte("whole")); a.status != 200 {
-		t.Errorf("sending to the session returned %d, want 200: %s", a.status, a.body)
+		t.Errorf("uploading to the session returned %d, want 200: %s", a.status, a.body)
 	}
 }
 

@@ -1,6 +1,6 @@
 // Command authority tests the certificates of custom domains on the test cluster. It acts as the
-// certificate authority (pebble, Let's Encrypt's ACME server for tests), as the domains' name
-// server, as their owner and as their visitors.
+// certificate authority (Pebble, Let's Encrypt's ACME server for tests), the domains' name server,
+// their owner and their visitors.
 //
 //	authority --listen 10.213.0.1:14000 --cert FILE --key FILE --dns 10.213.0.1:53 \
 //	  --edge ADDRESS --pods ADDRESS,ADDRESS --base URL --ingress HOST:PORT --operator URL --kill COMMAND
@@ -263,7 +263,7 @@ func (w *world) visit(ctx context.Context, addr, host string) (serial string, er
 	}
 	got, err := io.ReadAll(c)
 	if err == nil && !strings.HasPrefix(string(got), "HTTP/1.1 302") {
-		err = fmt.Errorf("visiting %s returned no 302: %.100s", host, got)
+		err = fmt.Errorf("visiting %s returned %.100q, want a 302", host, got)
 	}
 	return serial, err
 }
@@ -306,7 +306,7 @@ func (w *world) firstVisits(ctx context.Context) error {
 	}
 	for _, s := range serials {
 		if s != serials[0] {
-			return fmt.Errorf("ten concurrent visits got several certificates: %v", serials)
+			return fmt.Errorf("ten concurrent visits got different certificates: %v", serials)
 		}
 	}
 	if n := w.orders.Load(); n != 1 {
@@ -355,7 +355,7 @@ func (w *world) shared(ctx context.Context) error {
 	pods := strings.Split(w.pods, ",")
 	for _, pod := range pods {
 		if s, err := w.visit(ctx, pod+":8443", w.name(1)); err != nil || s != first {
-			return fmt.Errorf("the pod %s uses the certificate %s, another pod %s: %w", pod, s, first, err)
+			return fmt.Errorf("the pod %s uses the certificate %s, want the shared certificate %s: %w", pod, s, first, err)
 		}
 	}
 	ok("%d pods share a certificate", len(pods))

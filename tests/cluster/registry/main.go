@@ -1,5 +1,5 @@
-// Command registry is the registry of the distribution project with only the parts that a release
-// on the test cluster needs: the protocol and storage in files.
+// Command registry is the Distribution project's registry with only the parts that a release on the
+// test cluster needs: the protocol and file storage.
 package main
 
 import (

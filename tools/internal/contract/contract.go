@@ -1,5 +1,5 @@
 // Package contract parses the API's contract, libs/apispec/openapi.yaml, for code generators. It
-// extracts the properties of each operation that clients need, and the schemas of bodies.
+// extracts the schemas of bodies, and the properties of each operation that clients need.
 package contract
 
 import (
@@ -46,7 +46,7 @@ type Operation struct {
 	All string
 }
 
-// Paging is the method of finding the next page of a list.
+// Paging says how a client finds the next page of a list.
 type Paging string
 
 // The forms of paging. In each, the field data of the response contains the records.

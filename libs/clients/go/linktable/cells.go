@@ -2,10 +2,10 @@ package linktable
 
 import "regexp"
 
-// A spreadsheet evaluates a cell that begins like a formula, even after white space and with
+// A spreadsheet evaluates a cell that begins like a formula, even after white space or in
 // full-width characters. Titles may come from untrusted people, so SafeCell puts an apostrophe in
-// front of such a cell, which marks it as text. The pattern skips leading apostrophes, so that
-// PlainCell can recognise the added apostrophe.
+// front of such a cell to mark it as text. The pattern skips leading apostrophes, so that PlainCell
+// can recognise the added apostrophe.
 var formula = regexp.MustCompile(`^'*[\s\p{Z}\x{feff}]*[=+\-@＝＋－＠\t\r]`)
 
 // SafeCell returns a CSV cell that a spreadsheet shows as text.
@@ -16,7 +16,7 @@ func SafeCell(text string) string {
 	return text
 }
 
-// PlainCell undoes SafeCell. It also undoes the same protection added by other programs.
+// PlainCell undoes SafeCell, and the same protection when another program added it.
 func PlainCell(cell string) string {
 	if cell != "" && cell[0] == '\'' && formula.MatchString(cell) {
 		return cell[1:]

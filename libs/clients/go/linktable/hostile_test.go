@@ -13,7 +13,7 @@ import (
 	"unicode/utf16"
 )
 
-// in16 encodes a text in UTF-16 with a byte order mark.
+// in16 encodes text as UTF-16 with a byte order mark.
 func in16(order binary.AppendByteOrder, text string) string {
 	var out []byte
 	for _, unit := range utf16.Encode([]rune("\ufeff" + text)) {
@@ -22,7 +22,7 @@ func in16(order binary.AppendByteOrder, text string) string {
 	return string(out)
 }
 
-// told describes a row in one line.
+// told formats a row as one line.
 func told(r Row) string {
 	out := fmt.Sprint(r.Line, " ", r.Item.URL, " ", r.Item.Slug, " ", r.Item.Title)
 	if r.Bad != "" {
@@ -40,13 +40,13 @@ func TestOddTablesAreReadOrRefusedRowByRow(t *testing.T) {
 		rows          []string
 		note          string
 	}{
-		"UTF-8 with a byte order mark":          {"\ufeff" + plain, CSV, read, ""},
-		"UTF-16, little endian":                 {in16(binary.LittleEndian, plain), CSV, read, ""},
-		"UTF-16, big endian":                    {in16(binary.BigEndian, plain), CSV, read, ""},
-		"UTF-16 with tabs, as written by Excel": {in16(binary.LittleEndian, strings.ReplaceAll(plain, ",", "\t")), CSV, read, ""},
-		"UTF-16 that ends within a code unit":   {in16(binary.LittleEndian, "url,slug\nhttps://a.example/,a") + "x", CSV, []string{"2 https://a.example/ a\ufffd"}, ""},
-		"unpaired surrogate in UTF-16":          {"\xff\xfeu\x00r\x00l\x00\n\x00x\x00\x3d\xd8y\x00", CSV, []string{"2 x\ufffdy"}, ""},
-		"UTF-16 in JSON Lines":                  {in16(binary.LittleEndian, `{"url":"https://a.example/","slug":"a"}`), JSONLines, []string{"1 https://a.example/ a"}, ""},
+		"UTF-8 with a byte order mark":        {"\ufeff" + plain, CSV, read, ""},
+		"UTF-16, little endian":               {in16(binary.LittleEndian, plain), CSV, read, ""},
+		"UTF-16, big endian":                  {in16(binary.BigEndian, plain), CSV, read, ""},
+		"UTF-16 with tabs, as saved by Excel": {in16(binary.LittleEndian, strings.ReplaceAll(plain, ",", "\t")), CSV, read, ""},
+		"UTF-16 that ends within a code unit": {in16(binary.LittleEndian, "url,slug\nhttps://a.example/,a") + "x", CSV, []string{"2 https://a.example/ a\ufffd"}, ""},
+		"unpaired surrogate in UTF-16":        {"\xff\xfeu\x00r\x00l\x00\n\x00x\x00\x3d\xd8y\x00", CSV, []string{"2 x\ufffdy"}, ""},
+		"UTF-16 in JSON Lines":                {in16(binary.LittleEndian, `{"url":"https://a.example/","slug":"a"}`), JSONLines, []string{"1 https://a.example/ a"}, ""},
 		"Latin-1": {"url,title\nhttps://a.example/,Gr\xfc\xdfe\nhttps://b.example/,b\n", CSV,
 			[]string{"2 https://a.example/ ! not valid UTF-8; save the file as UTF-8", "3 https://b.example/ b"}, ""},
 		"semicolons": {strings.ReplaceAll(plain, ",", ";"), CSV, read, ""},
@@ -94,8 +94,8 @@ func TestOddTablesAreReadOrRefusedRowByRow(t *testing.T) {
 	}
 }
 
-// The size of a table is not limited, but the cost of a row and the length of messages about a
-// table are.
+// A table may have any size, but the memory for one row and the length of messages about a table
+// are bounded.
 func TestLargeTablesCostLittle(t *testing.T) {
 	t.Parallel()
 	last := "https://last.example/"
@@ -125,7 +125,7 @@ func TestLargeTablesCostLittle(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rows, notes := readAll(t, c.table, c.format)
 			if c.bad != "" && (len(rows) != 2 || !strings.HasPrefix(rows[0].Bad, c.bad)) {
-				t.Errorf("got %d rows, the first is %.200q; want two rows, the first with an error", len(rows), told(rows[0]))
+				t.Errorf("got %d rows, the first %.200q; want two rows, the first with an error", len(rows), told(rows[0]))
 			}
 			if len(rows) > 0 && rows[len(rows)-1].Item.URL != last {
 				t.Errorf("the last row is %.200q, want it with the last destination", told(rows[len(rows)-1]))
@@ -138,7 +138,7 @@ func TestLargeTablesCostLittle(t *testing.T) {
 				said += len(told(r))
 			}
 			if said > 8<<10 || len(notes) > maxNotes {
-				t.Errorf("errors and notes have %d bytes, with %d notes; want bounded messages", said, len(notes))
+				t.Errorf("got %d bytes of errors and notes and %d notes, want at most 8 KiB and maxNotes notes", said, len(notes))
 			}
 		})
 	}

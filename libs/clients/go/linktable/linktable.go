@@ -30,41 +30,41 @@ const (
 	JSONLines = "jsonl"
 )
 
-// DefaultHost is the domain of a row with a link on the default short host.
+// DefaultHost is the DomainID of a link on the default short host.
 const DefaultHost = "default"
 
 // Row is one line of a table.
 type Row struct {
 	Line     int // line number in the file, from 1
 	Item     client.LinkCreate
-	Host     string // the host of the link's previous short address, in lower case
-	DomainID string // in the deployment that wrote the file, or DefaultHost; "" if the file does not say
-	Bad      string // why the row cannot be sent; "" if it can be sent
-	// Cells holds the non-empty cells of the row by the names of [Columns]. [Write] writes them,
-	// for example to a table of rows to correct.
+	Host     string // the host of the link's short address in the source, in lower case
+	DomainID string // the id in the deployment that wrote the file, or DefaultHost; "" if unknown
+	Bad      string // why the row cannot be sent, or ""
+	// Cells holds the non-empty cells of the row, keyed by the names in [Columns]. [Write] writes
+	// them, for example to a table of rows to correct.
 	Cells map[string]string
 }
 
 // Limits of a row.
 const (
 	maxRow = 1 << 20 // bytes of text
-	// maxItem is the maximum size of a link in a request. A row with the longest accepted values is
-	// smaller.
+	// maxItem is the maximum size of a link in a request. It exceeds the size of a row in which
+	// every value has the maximum length.
 	maxItem = 512 << 10
 )
 
-// MaxRequest is the maximum total of [Row.Size] of the rows of one request. With the rest of the
-// body, it is less than the 1 MiB that the service accepts.
+// MaxRequest is the maximum total [Row.Size] of the rows in one request. Together with the rest of
+// the body, the request stays below the 1 MiB that the service accepts.
 const MaxRequest = 1<<20 - 1<<12
 
 // Size returns the size of the row in a request, in bytes.
 func (r Row) Size() int {
-	b, _ := json.Marshal(r.Item) //nolint:gosec // only its length is used; strings and numbers always encode
+	b, _ := json.Marshal(r.Item) //nolint:gosec // only its length is used; encoding cannot fail
 	return len(b) + 1
 }
 
-// Chunks returns a function that returns the next rows of a table, at most as many as fit into one
-// request and at most most rows. After the last chunk it returns no rows.
+// Chunks returns a function that returns the next rows of a table: as many as fit into one request,
+// but no more than most. After the last chunk it returns no rows.
 func Chunks(next func() (Row, error), most int) func() ([]Row, error) {
 	var left []Row // the row that did not fit into the last chunk
 	return func() (rows []Row, err error) {
@@ -91,7 +91,7 @@ func Chunks(next func() (Row, error), most int) func() ([]Row, error) {
 	}
 }
 
-// Format returns the format of a file with this name.
+// Format returns the format of a file, judging by its name.
 func Format(file string) string {
 	switch strings.ToLower(path.Ext(file)) {
 	case ".jsonl", ".ndjson", ".json":
@@ -102,7 +102,8 @@ func Format(file string) string {
 
 // Read returns a function that returns the rows of a table one by one, then io.EOF. A CSV table
 // without headings has the columns destination, slug and title. Read calls note with the columns
-// that it ignores. A row that cannot be read has the reason in Bad, and reading continues after it.
+// that it ignores. If a row cannot be read, its Bad is the reason, and reading continues with the
+// next row.
 func Read(r io.Reader, format string, note func(what string)) (next func() (Row, error), err error) {
 	if format == JSONLines {
 		return jsonRows(r, note), nil
@@ -110,8 +111,9 @@ func Read(r io.Reader, format string, note func(what string)) (next func() (Row,
 	return csvRows(r, note)
 }
 
-// The column names in exports of Linkreel, Bitly, Dub, Short.io, YOURLS and Shlink, in lower case
-// and without spaces, hyphens and underscores. Earlier names take precedence.
+// columns maps each field to its column names in exports of Linkreel, Bitly, Dub, Short.io, YOURLS
+// and Shlink, in lower case and without spaces, hyphens and underscores. Earlier names take
+// precedence.
 var columns = map[string][]string{
 	"url":      {"url", "destinationurl", "destination", "longurl", "originalurl", "targeturl", "target", "link"},
 	"slug":     {"slug", "key", "custombackhalf", "backhalf", "keyword", "path", "shortcode", "alias", "shortlink", "shorturl", "bitlink"},
@@ -149,8 +151,8 @@ var Columns = []string{
 	"url", "slug", "domain", "domainId", "title", "tags", "expiresAt", "createdAt", "clicks", "importedClicks", "ogTitle", "ogDescription", "ogImage",
 	"redirectType", "forwardQuery", "forwardPath", "startsAt", "expiredUrl", "password", "hasPassword", "maxClicks", "rules", "ios", "android", "geo",
 	// These two columns identify exports of Linkreel, in which tags may contain bars and
-	// semicolons. The last column contains no free text, so trimming the end of the table does no
-	// harm.
+	// semicolons. The last column contains no free text, so removing white space at the end of the
+	// table does no harm.
 	"externalId", "archived",
 }
 
@@ -163,8 +165,8 @@ var named = func() map[string]string {
 	return out
 }()
 
-// Write writes rows, given by their [Row.Cells], as a CSV table from which [Read] returns the same
-// rows. Spreadsheets show every cell as text. All rows must come from one table.
+// Write writes the [Row.Cells] of rows as a CSV table from which [Read] returns the same rows.
+// Spreadsheets show every cell as text. All rows must come from one table.
 func Write(w io.Writer, rows []map[string]string) error {
 	var head []string
 	for i, name := range Columns {
@@ -190,7 +192,7 @@ func Write(w io.Writer, rows []map[string]string) error {
 	return out.Error()
 }
 
-// known contains the normalised names of all columns that are imported or understood.
+// known contains the normalised names of all columns that are imported or listed in understood.
 var known = func() map[string]bool {
 	all := map[string]bool{}
 	for _, names := range columns {
@@ -208,8 +210,8 @@ var known = func() map[string]bool {
 // the file, and values that are derived from other columns.
 var understood = []string{"id", "_id", "status", "updatedat", "hasrules"}
 
-// pick returns the position of each field in a heading. Bitly calls the short address
-// "link" and the destination "long_url".
+// pick returns the position of each field in the headings. Bitly calls the short address "link" and
+// the destination "long_url".
 func pick(head []string) map[string]int {
 	at := map[string]int{}
 	first := map[string]int{}
@@ -230,8 +232,8 @@ func pick(head []string) map[string]int {
 			}
 		}
 	}
-	// The export plugin of YOURLS uses these names. In other exports, source is the place where a
-	// link was posted.
+	// The export plugin of YOURLS calls the slug "source" and the destination "target". In other
+	// exports, source is the place where a link was posted.
 	if _, ok := at["slug"]; !ok && find("target") >= 0 && at["url"] == find("target") && find("source") >= 0 {
 		at["slug"] = find("source")
 	}
@@ -246,7 +248,7 @@ func pick(head []string) map[string]int {
 	return at
 }
 
-// byCountry maps countries to the columns of their addresses.
+// byCountry maps each country to the column that holds its address.
 type byCountry map[string]int
 
 // countryColumns finds columns such as geo.DE, in which some exports store the countries of Dub's
@@ -264,7 +266,7 @@ func countryColumns(head []string, at map[string]int) byCountry {
 	return out
 }
 
-// in returns the addresses of a row in the format of Dub's geo.
+// in returns the countries and addresses of a row in the format of Dub's geo.
 func (c byCountry) in(record []string) string {
 	places := map[string]string{}
 	for country, i := range c {
@@ -272,7 +274,7 @@ func (c byCountry) in(record []string) string {
 			places[country] = strings.TrimSpace(PlainCell(record[i]))
 		}
 	}
-	text, _ := json.Marshal(places) // texts always encode
+	text, _ := json.Marshal(places) // encoding strings cannot fail
 	return string(text)
 }
 
@@ -371,7 +373,7 @@ func csvRows(r io.Reader, note func(string)) (func() (Row, error), error) {
 					return ""
 				}
 				if name == "title" || name == "ogtitle" || name == "ogtext" || name == "password" {
-					return cell // keep the spaces in texts
+					return cell // keep the spaces in free text
 				}
 				return strings.TrimSpace(cell)
 			}
@@ -381,8 +383,8 @@ func csvRows(r io.Reader, note func(string)) (func() (Row, error), error) {
 	}, nil
 }
 
-// maxNotes limits the number of notes about a file of JSON Lines, because each line may have
-// different fields.
+// maxNotes limits the number of notes about a JSON Lines file, because each line may have different
+// fields.
 const maxNotes = 50
 
 func jsonRows(r io.Reader, note func(string)) func() (Row, error) {
@@ -405,7 +407,7 @@ func jsonRows(r io.Reader, note func(string)) func() (Row, error) {
 			if json.Unmarshal(text, &fields) != nil {
 				return Row{Line: line, Bad: "not a JSON object; a JSON Lines file has one object on each line"}, nil
 			}
-			// In the export of an account, each line has a type. Only links are imported.
+			// In an account's export, each line has a type. Only links are imported.
 			if kind, ok := fields["type"].(string); ok && fields["url"] == nil {
 				if data, ok := fields["data"].(map[string]any); ok {
 					if kind != "link" {
@@ -446,7 +448,7 @@ func readLine(in *bufio.Reader) (text []byte, long bool, err error) {
 	return bytes.TrimSpace(text), long, err
 }
 
-// lifted contains the fields of Shlink's meta.
+// lifted lists the fields of Shlink's meta that flatten moves.
 var lifted = []string{"validSince", "validUntil", "maxVisits"}
 
 // flatten moves the fields of Shlink's nested objects to the top level. The total of a link's
@@ -536,7 +538,7 @@ func makeRow(line int, get func(string) string, tags []string) Row {
 	r.Cells = map[string]string{}
 	for field, name := range named {
 		cell := get(field)
-		switch field { // these may come from other columns
+		switch field { // makeRow may have derived these from other columns
 		case "slug":
 			cell = slug
 		case "domain":
@@ -563,9 +565,9 @@ func makeRow(line int, get func(string) string, tags []string) Row {
 	return r
 }
 
-// slugIn returns the slug in a cell, which may contain a complete short address or a path as in
-// YOURLS (/slug/). nested is true for a slug with a slash, which Linkreel does not support. Using
-// only the last part would change the address.
+// slugIn returns the slug from a cell, which may contain a complete short address or a path as in
+// YOURLS (/slug/). nested is true for a slug with a slash, which Linkreel does not support. Keeping
+// only its last part would change the address.
 func slugIn(cell, short string) (slug string, nested bool) {
 	_, rest, whole := strings.Cut(cell, "://")
 	if !whole {
@@ -582,7 +584,8 @@ func slugIn(cell, short string) (slug string, nested bool) {
 	return rest, true
 }
 
-// validText reports whether all texts of a row are UTF-8. JSON would replace invalid bytes.
+// validText reports whether all text in a row is valid UTF-8. Encoding it as JSON would replace
+// invalid bytes.
 func validText(item *client.LinkCreate, rules string) bool {
 	for _, text := range append(
 		[]string{item.URL, item.Slug, item.Title, item.ExternalID, item.OGTitle, item.OGDescription, item.OGImage, item.ExpiredURL, item.Password, rules},
@@ -595,8 +598,8 @@ func validText(item *client.LinkCreate, rules string) bool {
 	return true
 }
 
-// on returns the row with its domain. Only exports of Linkreel have a column for it, which is empty
-// for the default host. at contains the columns of the table.
+// on returns the row with its DomainID. Only exports of Linkreel have a column for it, which is
+// empty for the default host. at contains the columns of the table.
 func (r Row) on(at map[string]int) Row {
 	if _, ours := at["domainId"]; ours && r.DomainID == "" {
 		r.DomainID, r.Cells["domainId"] = DefaultHost, DefaultHost
@@ -615,8 +618,8 @@ func tagsIn(list []any) (tags []string) {
 }
 
 // tagsOf splits a cell of tags. Other services separate tags by a comma, a bar or a semicolon, and
-// Shlink and Dub do not allow these characters in tags. Tags of Linkreel may contain bars and
-// semicolons, so exports of Linkreel are recognised by their columns.
+// Shlink and Dub do not allow these characters in tags. Tags of Linkreel may contain them, so a
+// cell from an export of Linkreel, which is recognised by its columns, is split only at commas.
 func tagsOf(s string, columns map[string]int) (tags []string) {
 	_, external := columns["external"]
 	_, archived := columns["archived"]
@@ -630,7 +633,7 @@ func tagsOf(s string, columns map[string]int) (tags []string) {
 }
 
 // momentOf parses the time formats of exports. It passes any other text unchanged to the service,
-// which names the text in its error.
+// which quotes the text in its error.
 func momentOf(s string) client.Time {
 	if s == "" || s == "0" || strings.EqualFold(s, "null") || strings.EqualFold(s, "never") {
 		return client.Time{}
@@ -695,7 +698,7 @@ func addRouting(item *client.LinkCreate, get func(string) string) (bad string) {
 	}
 	whole("redirectType", &item.RedirectType)
 	if item.RedirectType != nil && *item.RedirectType == 302 {
-		item.RedirectType = nil // false is the default; omit it for deployments without this field
+		item.RedirectType = nil // 302 is the default; omit it for deployments without this field
 	}
 	whole("maxClicks", &item.MaxClicks)
 	truth("forwardQuery", &item.ForwardQuery)
@@ -731,6 +734,6 @@ func addRouting(item *client.LinkCreate, get func(string) string) (bad string) {
 	return bad
 }
 
-// hashed matches password cells of other services that contain a hash or asterisks. Importing such
-// a text as the password would lock out everyone who knows the real password.
+// hashed matches password cells of other services that contain a hash or asterisks. If the cell
+// were imported as the password, everyone who knows the real password would be locked out.
 var hashed = regexp.MustCompile(`^(\$[A-Za-z0-9]+\$.+|\*{3,}|[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64}|[0-9a-f]{128})$`)

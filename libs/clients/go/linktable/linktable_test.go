@@ -31,9 +31,9 @@ func TestExportsOfOtherServicesLoseNoRow(t *testing.T) {
 	t.Parallel()
 	const count = 10_000
 	for name, c := range map[string]struct {
-		format, head, row string // the format of a row; %[1]d is its number
-		want              string // for row 7
-		every             int    // rows with a number divisible by this are bad; 0 means none
+		format, head, row string // the format of a row; %[1]d is the row's number
+		want              string // the expected link of row 7
+		every             int    // rows whose number is divisible by this are bad; 0 means none
 		bad, badRow       string
 	}{
 		"Bitly": {
@@ -87,11 +87,11 @@ func TestExportsOfOtherServicesLoseNoRow(t *testing.T) {
 			}
 			rows, notes := readAll(t, b.String(), c.format)
 			if len(rows) != count || len(notes) > 0 {
-				t.Fatalf("got %d rows and the notes %q, want %d rows and no notes", len(rows), notes, count)
+				t.Fatalf("got %d rows and notes %q, want %d rows and no notes", len(rows), notes, count)
 			}
 			for i, r := range rows {
 				if bad := c.every > 0 && i%c.every == 0; bad != (r.Bad != "") || !strings.HasPrefix(r.Bad, c.bad) && bad || r.Line != i+2 {
-					t.Fatalf("row %d has line %d and the error %q, want line %d and an error: %v", i, r.Line, r.Bad, i+2, bad)
+					t.Fatalf("row %d: got line %d and error %q, want line %d and an error = %v", i, r.Line, r.Bad, i+2, bad)
 				}
 			}
 			item, err := json.Marshal(rows[7].Item)
@@ -142,7 +142,7 @@ func TestRowsAreReadAgainAsTheyWere(t *testing.T) {
 			t.Parallel()
 			rows, again, written := rewritten(t, c.table, c.format)
 			if len(rows) == 0 || len(again) != len(rows) {
-				t.Fatalf("read %d rows, and %d after writing them, want the same number:\n%s", len(rows), len(again), written)
+				t.Fatalf("read %d rows before and %d after writing them, want the same number:\n%s", len(rows), len(again), written)
 			}
 			for i, r := range rows {
 				if name == "invalid UTF-8" { // invalid bytes cannot be preserved
@@ -157,7 +157,7 @@ func TestRowsAreReadAgainAsTheyWere(t *testing.T) {
 			}
 			for line := range strings.SplitSeq(written, ",") {
 				if strings.HasPrefix(line, "=") || strings.HasPrefix(line, "@") || strings.HasPrefix(line, "+") {
-					t.Errorf("cell %q starts like a formula, want it escaped", line)
+					t.Errorf("cell %q begins like a formula, want it escaped", line)
 				}
 			}
 		})

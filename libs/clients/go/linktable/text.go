@@ -13,8 +13,8 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns the text of a file in UTF-8. Spreadsheet programs also save UTF-16 with a byte order
-// mark. The text does not include the mark.
+// Text returns the text of a file in UTF-8, without a byte order mark. It also reads UTF-16 with a
+// byte order mark, which some spreadsheet programs write.
 func Text(r io.Reader) *bufio.Reader {
 	in := bufio.NewReaderSize(r, 64<<10)
 	start, _ := in.Peek(3) // a later read reports the error
@@ -66,7 +66,7 @@ func (w *wide) Read(p []byte) (n int, err error) {
 }
 
 // separator returns the column separator of a table that begins with start: a tab, a comma, or a
-// semicolon, which spreadsheet programs use in countries with a decimal comma.
+// semicolon. Spreadsheet programs use a semicolon in countries with a decimal comma.
 func separator(start []byte) rune {
 	line, _, _ := bytes.Cut(start, []byte("\n"))
 	head := string(line)
@@ -92,14 +92,14 @@ func (r *recorder) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// begin drops the text before the offset at which the next record begins.
+// begin drops the text before at, the offset of the next record.
 func (r *recorder) begin(at int64) {
 	r.text, r.from = append(r.text[:0], r.text[at-r.from:]...), at
 }
 
-// wrong describes the error in the record that begins on a line and ends at an offset, or returns
-// "". The CSV reader accepts stray quotation marks. After an unclosed quotation mark, it reads all
-// lines up to the next mark, or up to the end of the table, into the cell.
+// wrong returns a description of the error in the record that begins on line and ends at the offset
+// end, or "". The CSV reader accepts stray quotation marks. If a quotation mark is not closed, it
+// reads all lines up to the next quotation mark or the end of the table into one cell.
 func (r *recorder) wrong(end int64, line int, comma rune) string {
 	record := bytes.TrimRight(r.text[:end-r.from], "\r\n")
 	record = bytes.TrimLeft(record, "\r\n")

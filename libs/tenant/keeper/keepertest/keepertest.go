@@ -13,8 +13,8 @@ type Service struct {
 	Holder  tenant.Holder // the holder that auth calls
 	Account string
 	Forward func(time.Duration) // moves the service's clock
-	// Commit creates a record of the account without a check of its state, like a replica that was
-	// suspended after its check.
+	// Commit creates a record of the account without checking the account's state, like a replica
+	// that was suspended after its check.
 	Commit func()
 	// Left returns the number of the account's records.
 	Left func() int
@@ -40,7 +40,7 @@ func TakesWhatIsCommittedLate(t *testing.T, s Service) {
 	eventually(t, "the account has no records", func() bool { return s.Left() == 0 })
 	s.Commit()
 	if s.Left() == 0 {
-		t.Fatal("Commit has created no record, want one")
+		t.Fatal("Commit created no record, want one")
 	}
 	s.Forward(24 * time.Hour)
 	eventually(t, "the late record is erased", func() bool { return s.Left() == 0 })

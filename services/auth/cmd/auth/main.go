@@ -1,5 +1,5 @@
 // Command auth runs the auth service. `auth bootstrap` creates the first account. `auth
-// restore` repeats revocations and similar decisions in a restored database.
+// restore` reapplies revocations and similar decisions to a restored database.
 package main
 
 import (

@@ -18,11 +18,11 @@ import (
 
 const restoreUsage = "usage: auth restore --since TIME [--audit gs://BUCKET or FOLDER]"
 
-// restore revokes everything in a restored database that must not come back. It prints each
-// decision that it repeats, and which later changes are lost.
+// restore reapplies revocations and similar decisions that a restored database has lost. It
+// prints each of them, and the later changes that are lost.
 func restore(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("auth restore", flag.ContinueOnError)
-	since := flags.String("since", "", "time that the restored records are from, such as 2026-03-01T12:00:00Z")
+	since := flags.String("since", "", "time of the restored records, such as 2026-03-01T12:00:00Z")
 	audit := flags.String("audit", "", "gs://BUCKET or folder of the revocation trail (default: the one in the settings)")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -48,7 +48,7 @@ func restore(ctx context.Context, args []string, out io.Writer) error {
 	if bucket, ok := strings.CutPrefix(*audit, "gs://"); ok {
 		from.AuditDir, from.AuditBucket = "", strings.TrimSuffix(bucket, "/")
 	}
-	var notes trail.Store = trail.Folder(*audit) // not created: a mistake must not look like an empty trail
+	var notes trail.Store = trail.Folder(*audit) // not created: a mistyped path must not look like an empty trail
 	if *audit == "" || strings.HasPrefix(*audit, "gs://") {
 		var done func() error
 		if notes, done, err = from.OpenToRead(ctx); err != nil {

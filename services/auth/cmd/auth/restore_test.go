@@ -10,17 +10,17 @@ import (
 	"testing"
 )
 
-// The folder of the trail is missing, as if its disk were not mounted. An empty trail would let
-// everything that has ended come back.
+// The folder of the trail is missing, as if its disk were not mounted. If restore created an
+// empty trail, everything that was revoked after the backup would become valid again.
 func TestARestoreDoesNotCreateTheTrail(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "audit")
 	t.Setenv("LINKREEL_AUDIT_DIR", dir)
 	t.Setenv("LINKREEL_FIRESTORE_ENDPOINT", "127.0.0.1:1") // not reached
 	err := restore(t.Context(), []string{"--since", "2026-03-01T12:00:00Z"}, io.Discard)
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "LINKREEL_AUDIT_DIR") {
-		t.Errorf("got %v, want that the folder in LINKREEL_AUDIT_DIR does not exist", err)
+		t.Errorf("restore returned %v, want fs.ErrNotExist for the folder in LINKREEL_AUDIT_DIR", err)
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the folder: %v, want that it still does not exist", err)
+		t.Errorf("Stat of the folder returned %v, want fs.ErrNotExist", err)
 	}
 }

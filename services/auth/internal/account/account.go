@@ -1,8 +1,8 @@
-// Package account has the rules for accounts, plans and API keys. It depends neither on the
-// HTTP API nor on the database.
+// Package account implements the rules for accounts, plans and API keys. It depends on neither
+// the HTTP API nor the database.
 //
-// [Service] guarantees the following: when a call that removes rights (revoke, roll, a lower
-// plan, a suspension) returns, the change is committed and every replica has been notified.
+// When a [Service] call that removes rights (revoke, roll, a lower plan, a suspension) returns,
+// the change is committed and every replica has been notified.
 package account
 
 import (
@@ -19,25 +19,25 @@ import (
 // MaxActiveKeys is the maximum number of active keys of an account.
 const MaxActiveKeys = 100
 
-// Account is the owner of every other record.
+// Account is a tenant. It owns all other records.
 type Account struct {
 	ID        string
 	Name      string
 	Plan      identity.Plan
 	Suspended bool
-	// Deleting is set when the erasure begins, and never cleared. Suspended remains set too.
+	// Deleting is set when erasure begins and is never cleared. Suspended also remains set.
 	Deleting  bool
 	CreatedAt time.Time
 
-	// Pending reports whether a decision about the account has yet to take effect in a
-	// service with records of the account, or whether the account is being erased.
+	// Pending is set while the account is being erased, or while some service that holds its
+	// records has not yet applied a decision about it.
 	Pending bool
 
-	// Limits are the operator's exceptions to the plan's quotas.
+	// Limits are quotas that the operator has set for this account instead of the plan's.
 	Limits Limits
 
-	// DefaultDomainID is the domain of new links without an explicit domain. "" means the
-	// default short host.
+	// DefaultDomainID is the domain for new links that do not specify one. "" means the default
+	// short host.
 	DefaultDomainID string
 
 	// Every change to the rights of the account or of one of its keys increments Version in
@@ -45,7 +45,7 @@ type Account struct {
 	Version int64
 }
 
-// State returns the account's state for the services with records of the account.
+// State returns the account's state as reported to the services that hold its records.
 func (a Account) State() tenant.State {
 	switch {
 	case a.Deleting:
@@ -62,11 +62,11 @@ func (a Account) Matches(q string) bool {
 	return strings.Contains(strings.ToLower(a.Name), q) || strings.Contains(strings.ToLower(a.ID), q)
 }
 
-// Limits are the quotas of a single account. A zero field means the plan's quota.
+// Limits are the quotas set for a single account. A zero field means that the plan's quota
+// applies.
 type Limits struct{ Links, Videos, Domains, StoredBytes int64 }
 
-// Over returns the effective limits: those that l sets, and the plan's limits for the other
-// fields.
+// Over returns the effective limits: those set in l, and the plan's for all other fields.
 func (l Limits) Over(plan identity.Quotas) identity.Quotas {
 	return identity.Quotas{
 		Links: cmp.Or(int(l.Links), plan.Links), Videos: cmp.Or(int(l.Videos), plan.Videos),
@@ -74,17 +74,17 @@ func (l Limits) Over(plan identity.Quotas) identity.Quotas {
 	}
 }
 
-// Change is an edit of an account by the operator or an owner. Nil fields are not changed.
+// Change is an edit to an account by the operator or an owner. Nil fields are not changed.
 type Change struct {
 	Name      *string
 	Plan      *identity.Plan
 	Suspended *bool
-	// Limits edits the account's limits. It may run several times.
+	// Limits computes the new limits from the current ones. It may be called several times.
 	Limits func(Limits) Limits
-	// DefaultDomainID is "" for the default short host.
+	// DefaultDomainID may be "", which means the default short host.
 	DefaultDomainID *string
-	// Match, if set, rejects the change if the account has changed since the caller read it.
-	// It may run several times.
+	// Match, if set, rejects the change if the account has changed since the caller read it. It
+	// may be called several times.
 	Match func(Account) error
 }
 
@@ -113,8 +113,8 @@ type Key struct {
 	AccountID string
 	Hash      string // the name of the key's record; see [identity.Key.Hash]
 	Name      string
-	Prefix    string // the first characters, which may be shown
-	Last4     string // the last characters, which may be shown
+	Prefix    string // the first characters; safe to display
+	Last4     string // the last characters; safe to display
 	Scopes    identity.ScopeSet
 
 	// MadeBy is the member who created the key, directly or through another key. Their role
@@ -122,9 +122,9 @@ type Key struct {
 	MadeBy string
 
 	CreatedAt  time.Time
-	LastUsedAt time.Time // to the minute; zero: never
-	ExpiresAt  time.Time // zero: never
-	RevokedAt  time.Time // zero: not revoked
+	LastUsedAt time.Time // accurate to the minute; zero if never used
+	ExpiresAt  time.Time // zero if the key never expires
+	RevokedAt  time.Time // zero if not revoked
 }
 
 // Place returns the position of the key in its account's list.
@@ -135,7 +135,7 @@ func (k Key) Active(now time.Time) bool {
 	return k.RevokedAt.IsZero() && (k.ExpiresAt.IsZero() || now.Before(k.ExpiresAt))
 }
 
-// endsBy returns a copy of the key that expires at t at the latest.
+// endsBy returns a copy of the key that expires no later than t.
 func (k Key) endsBy(t time.Time) Key {
 	if k.ExpiresAt.IsZero() || t.Before(k.ExpiresAt) {
 		k.ExpiresAt = t
@@ -143,8 +143,8 @@ func (k Key) endsBy(t time.Time) Key {
 	return k
 }
 
-// Credential is a key, or a session in the form of a key, with the account and the member
-// that limit it. All of them were read at the same time.
+// Credential is a key, or a session represented as a key, with the account and the member that
+// limit it. All of them were read at the same point in time.
 type Credential struct {
 	Key     Key
 	Account Account
@@ -152,7 +152,7 @@ type Credential struct {
 	Member  Member // the session's member, or the creator of the key; zero if there is none
 }
 
-// Member is the member with the role that limits a key or a session.
+// Member identifies a member and the role that limits their key or session.
 type Member struct {
 	ID   string
 	Name string
@@ -167,7 +167,7 @@ func (c Credential) Scopes() identity.ScopeSet {
 	return c.Key.Scopes & c.Member.Role.Scopes()
 }
 
-// Usage is the number of records of an account and the bytes of its videos.
+// Usage counts an account's records and the bytes that its videos occupy.
 type Usage struct {
 	Links, Videos, Domains int
 	StoredBytes            int64
@@ -180,7 +180,7 @@ var (
 	ErrNoKey     = apierr.New(apierr.NotFound, "There is no key with this id.")
 )
 
-// MayGive returns an error if the giver does not have all the granted scopes.
+// MayGive returns an error if the giver lacks any of the granted scopes.
 func MayGive(giver, given identity.ScopeSet) error {
 	if lacks := (given &^ giver).Names(); len(lacks) > 0 {
 		return apierr.ScopeRequired(lacks[0], "A key cannot grant the scope "+lacks[0]+", which it does not have.")

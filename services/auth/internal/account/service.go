@@ -10,17 +10,17 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// Store is the storage of accounts and keys.
+// Store stores accounts and keys.
 type Store interface {
 	// Account looks up an account. It returns ErrNoAccount if there is none.
 	Account(ctx context.Context, id string) (Account, error)
 	// Key looks up a key of an account by its public id. It returns ErrNoKey if there is
 	// none. An empty accountID means any account.
 	Key(ctx context.Context, accountID, id string) (Key, error)
-	// Keys lists an account's keys, newest first: every active key, and the 200 newest of all
-	// keys.
+	// Keys lists an account's keys, newest first. The list contains every active key and the
+	// 200 newest keys, active or not.
 	Keys(ctx context.Context, accountID string) ([]Key, error)
-	// Usage returns the number of an account's records in all services.
+	// Usage returns the account's usage in all services.
 	Usage(ctx context.Context, accountID string) (Usage, error)
 	// Atomically makes one change. It commits only if no record that fn read has changed. fn
 	// may run several times, so it must act only through tx. When Atomically returns, every
@@ -29,8 +29,8 @@ type Store interface {
 }
 
 // Tx is one atomic change. It writes only at the commit, so its own reads do not see its
-// writes. Each write has an event, or [events.Quiet] for none. The event is written in the
-// same commit and logged.
+// writes. Each write takes an event type, or [events.Quiet] for no event. The event is written
+// in the same commit and logged.
 type Tx interface {
 	Account(id string) (Account, error)
 	Key(accountID, id string) (Key, error)
@@ -38,9 +38,8 @@ type Tx interface {
 	// InUse lists the account's keys that are neither revoked nor expired. It may retire
 	// expired keys.
 	InUse(accountID string, now time.Time) ([]Key, error)
-	// Room returns how many of n more records of a kind fit within the limit most. count
-	// returns the current number of records. A change calls Room at most once. See
-	// libs/quota.
+	// Room returns how many of n additional records of a kind fit within the limit most. count
+	// returns the current number of records. Call Room at most once per change. See libs/quota.
 	Room(kind, accountID string, most, n int, count func() (int, error)) (int, error)
 	// Role returns the current role of a member of the account, or "" if there is no such
 	// member.
@@ -50,7 +49,7 @@ type Tx interface {
 	// PutAccount writes an account that this change has read. It increments the version in
 	// the document and in a.
 	PutAccount(a *Account, what events.Type)
-	// Add, Put and Remove write a record: a [Key], or a record of package member. For a key
+	// Add, Put and Remove write a record: a [Key] or a record type of package member. For a key
 	// or a session, Put writes only the time at which it ends.
 	Add(record any, what events.Type)
 	Put(record any, what events.Type)
@@ -59,29 +58,29 @@ type Tx interface {
 	Tell(what events.Type, object string, record any)
 
 	// Authority records that a key or a member of the account has lost rights. It increments
-	// the account's version and notifies every replica. A new key needs no such call, because
-	// it removes no rights.
+	// the account's version and notifies every replica. Creating a key requires no such call,
+	// because it removes no rights.
 	Authority(accountID string) error
 	// Again notifies every replica of the current version. Call it if the change was already
-	// made: an earlier attempt may have crashed after its commit and before it notified the
+	// made: an earlier attempt may have crashed after its commit but before notifying the
 	// replicas.
 	Again(accountID string) error
-	// Note writes a record's state to the trail for restores. Ends of records and changes of
-	// an account's state do this automatically. Call Note for a changed role, and call it
-	// together with Again for the same reason.
+	// Note writes a record's state to the trail for restores. Ending a record or changing an
+	// account's state does this automatically. Call Note after changing a role. Also call it
+	// together with Again, because the earlier attempt may not have reached the trail either.
 	Note(r any)
 }
 
-// Service has the operations that the APIs call.
+// Service implements the operations that the APIs call.
 type Service struct {
 	store  Store
 	settle func(context.Context, Account) error
 	now    func() time.Time
 }
 
-// NewService returns a service. settle returns when every service with records of an account
-// applies the account's state. If settle is nil, there is no such service. If now is nil, the
-// system clock is used.
+// NewService returns a service. settle returns once every service that holds records of the
+// account has applied the account's state. A nil settle means that no such service exists. If
+// now is nil, the system clock is used.
 func NewService(store Store, settle func(context.Context, Account) error, now func() time.Time) *Service {
 	if now == nil {
 		now = time.Now
@@ -106,13 +105,13 @@ func (s *Service) Account(ctx context.Context, id string) (Account, error) {
 	return s.store.Account(ctx, id)
 }
 
-// Usage returns the number of an account's records.
+// Usage returns the account's usage.
 func (s *Service) Usage(ctx context.Context, id string) (Usage, error) { return s.store.Usage(ctx, id) }
 
-// Change edits an account. When it returns, every replica applies the new plan and
-// suspension, and the suspension is effective for redirects and share pages. If a service
-// with records is unreachable, the change is committed but the error is UNAVAILABLE. A
-// repeated call finishes the work. Otherwise, a background loop finishes it.
+// Change edits an account. When it returns, every replica applies the new plan and suspension,
+// and the suspension is effective for redirects and share pages. If a service that holds the
+// account's records is unreachable, the change is committed, but Change returns UNAVAILABLE.
+// Repeating the call finishes the work. Otherwise, a background loop finishes it.
 func (s *Service) Change(ctx context.Context, id string, c Change) (Account, error) {
 	var after Account
 	err := s.store.Atomically(ctx, "change account", func(tx Tx) error {
@@ -134,7 +133,7 @@ func (s *Service) Change(ctx context.Context, id string, c Change) (Account, err
 			}
 			return tx.Again(id)
 		}
-		// Set Pending in the same commit, so the other services are notified even after a
+		// Set Pending in the same commit, so that the other services are notified even after a
 		// crash.
 		after.Pending = after.Pending || after.Suspended != before.Suspended
 		tx.PutAccount(&after, events.AccountChanged)
@@ -143,8 +142,8 @@ func (s *Service) Change(ctx context.Context, id string, c Change) (Account, err
 	if err != nil {
 		return Account{}, err
 	}
-	// Settle even if suspended was already set: an operator who repeats the call wants to
-	// know whether it is effective.
+	// Settle even if Suspended did not change: an operator who repeats the call needs to know
+	// whether every service has applied it.
 	if c.Suspended != nil || after.Pending {
 		if err := s.settle(ctx, after); err != nil {
 			return Account{}, &apierr.Error{
@@ -157,8 +156,8 @@ func (s *Service) Change(ctx context.Context, id string, c Change) (Account, err
 	return after, nil
 }
 
-// NewKey is a request for a key. The caller generates the secret, so a repeated
-// request can generate the same one.
+// NewKey is a request for a key. The caller generates the secret, so that a repeated request
+// can use the same one.
 type NewKey struct {
 	ID        string
 	Key       identity.Key
@@ -166,7 +165,7 @@ type NewKey struct {
 	Name      string
 	Scopes    identity.ScopeSet
 	ExpiresAt time.Time
-	At        time.Time // creation time; zero: now
+	At        time.Time // creation time; zero means now
 
 	// By is the calling key or session, or nil for the operator. It limits the scopes and the
 	// lifetime of the new key.
@@ -180,8 +179,8 @@ func (n NewKey) key() Key {
 	}
 }
 
-// CreateKey creates a key. A repeated call with the same ID and secret returns the key of the
-// first call.
+// CreateKey creates a key. A repeated call with the same ID and secret returns the key that the
+// first call created.
 func (s *Service) CreateKey(ctx context.Context, n NewKey) (made Key, err error) {
 	if n.At.IsZero() {
 		n.At = s.now()
@@ -200,8 +199,8 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (made Key, err error)
 				return err
 			}
 		}
-		// Look up the key before checking the limit: a repeated request must find its key
-		// even if the account has reached its limit by now.
+		// Look up the key before checking the limit: a repeated request must find its key even
+		// if the account has since reached its limit.
 		found, err := existing(tx, made)
 		if err != nil || found != nil {
 			if found != nil {
@@ -218,14 +217,14 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (made Key, err error)
 	return made, err
 }
 
-// Giver holds the rights that a calling key or session may grant at the time of the commit.
-// The request's principal may be some seconds old, and a key that is created while its
-// creator is being removed must not remain valid after the removal.
+// Giver holds the rights that a calling key or session may grant at the time of the commit. The
+// request's principal may be a few seconds old, and a key created while its creator is being
+// removed must not outlive the removal.
 type Giver struct {
 	Scopes identity.ScopeSet
 	Role   identity.Role // role of the member; "" if there is no member
 	member string        // recorded as the creator
-	end    time.Time     // when the calling key expires; zero: never
+	end    time.Time     // when the calling key expires; zero if never
 }
 
 // GiverNow returns the rights that the caller may currently grant. It rejects a revoked key,
@@ -252,8 +251,8 @@ func GiverNow(tx Tx, by *identity.Principal, now time.Time) (Giver, error) {
 	if g.Role == "" {
 		return Giver{}, apierr.New(apierr.APIKeyRevoked, "The member of this key or session was removed.")
 	}
-	// A session's principal has the scopes that the role had when it was read. Only the
-	// current role counts.
+	// A session's principal has the scopes of the role as it was when the principal was loaded.
+	// Only the current role counts.
 	if by.Session {
 		g.Scopes = g.Role.Scopes()
 	} else {
@@ -262,9 +261,9 @@ func GiverNow(tx Tx, by *identity.Principal, now time.Time) (Giver, error) {
 	return g, nil
 }
 
-// bound prevents a new key from having more scopes or a longer lifetime than the calling key
-// or session. A session's expiry does not limit the key. The member's role limits it as long
-// as they have that role.
+// bound prevents a new key from having more scopes than the calling key or session, or a longer
+// lifetime than the calling key. A session's expiry does not limit the key, because the
+// member's current role always does.
 func (g Giver) bound(k Key) (Key, error) {
 	if err := MayGive(g.Scopes, k.Scopes); err != nil {
 		return Key{}, err
@@ -284,11 +283,11 @@ func (g Giver) bound(k Key) (Key, error) {
 	return k.endsBy(g.end), nil
 }
 
-// ErrErasing is the response for an account that is being erased.
+// ErrErasing is returned for an account that is being erased.
 var ErrErasing = apierr.New(apierr.AccountDeleting, "The account is being erased.")
 
-// Staying returns an error for an account that is being erased. Erasure removes keys and
-// people before the account, so a record that is added in the meantime would remain.
+// Staying returns an error for an account that is being erased. Erasure removes keys and people
+// before the account, so a record added in the meantime would be left behind.
 func Staying(tx Tx, id string) error {
 	a, err := tx.Account(id)
 	if err == nil && a.Deleting {
@@ -329,8 +328,8 @@ func Room(tx Tx, k Key, n int, now time.Time) error {
 	return nil
 }
 
-// Key looks up a key of the account. An empty accountID means any account. Only the operator
-// passes it.
+// Key looks up a key of the account. An empty accountID means any account. Only operator calls
+// use it.
 func (s *Service) Key(ctx context.Context, accountID, id string) (Key, error) {
 	return s.store.Key(ctx, accountID, id)
 }
@@ -341,7 +340,7 @@ func (s *Service) Keys(ctx context.Context, accountID string) ([]Key, error) {
 }
 
 // Revoke ends a key permanently. Revoking it again is not an error. An empty accountID means
-// any account. Only the operator passes it. When Revoke returns, no replica accepts the key.
+// any account. Only operator calls use it. When Revoke returns, no replica accepts the key.
 func (s *Service) Revoke(ctx context.Context, accountID, id string) error {
 	return s.store.Atomically(ctx, "revoke key", func(tx Tx) error {
 		k, err := tx.Key(accountID, id)
@@ -349,7 +348,7 @@ func (s *Service) Revoke(ctx context.Context, accountID, id string) error {
 			return err
 		}
 		if !k.RevokedAt.IsZero() {
-			// An earlier attempt may have crashed after its commit and before it notified the
+			// An earlier attempt may have crashed after its commit but before notifying the
 			// replicas.
 			tx.Note(k)
 			return tx.Again(k.AccountID)
@@ -360,7 +359,7 @@ func (s *Service) Revoke(ctx context.Context, accountID, id string) error {
 	})
 }
 
-// EndBy makes a key expire at a time, unless it ends earlier.
+// EndBy makes a key expire at the given time, unless it already ends earlier.
 func (s *Service) EndBy(ctx context.Context, accountID, id string, at time.Time) error {
 	return s.store.Atomically(ctx, "end key", func(tx Tx) error {
 		k, err := tx.Key(accountID, id)
@@ -376,8 +375,8 @@ func (s *Service) EndBy(ctx context.Context, accountID, id string, at time.Time)
 	})
 }
 
-// Roll replaces the key id with n, which gets its name, scopes and expiry. The old key keeps
-// working for overlap, or ends immediately if overlap is zero.
+// Roll replaces the key id with n, which takes over the old key's name, scopes and expiry. The
+// old key keeps working for the duration of overlap. If overlap is zero, it ends immediately.
 func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n NewKey) (made Key, err error) {
 	err = s.store.Atomically(ctx, "roll key", func(tx Tx) error {
 		old, err := tx.Key(n.AccountID, id)
@@ -403,8 +402,8 @@ func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n 
 			if err != nil {
 				return err
 			}
-			// The caller gets the new secret, so the new key ends with the caller's own key,
-			// even if the old key would have expired later.
+			// The caller gets the new secret, so the new key expires no later than the caller's
+			// own key, even if the old key would have expired later.
 			if !g.end.IsZero() {
 				made = made.endsBy(g.end)
 			}
@@ -429,7 +428,7 @@ func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n 
 		}
 		tx.Put(old, events.Quiet)
 		tx.Add(made, events.Quiet)
-		tx.Tell(events.KeyRolled, old.ID, made) // one event for both
+		tx.Tell(events.KeyRolled, old.ID, made) // one event for both keys
 		return tx.Authority(made.AccountID)
 	})
 	return made, err

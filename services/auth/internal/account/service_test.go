@@ -16,8 +16,8 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// memory is a Store in memory. Its transactions read and write it directly. The tests here
-// check rules. The tests of package store check atomicity.
+// memory is an in-memory Store. Its transactions read and write it directly: the tests here
+// check only the rules, and the tests of package store check atomicity.
 type memory struct {
 	accounts map[string]account.Account
 	keys     map[string]account.Key // by hash
@@ -130,7 +130,7 @@ type world struct {
 	now   time.Time
 
 	settled []string
-	down    bool // the services with records are unreachable
+	down    bool // the services that hold the account's records are unreachable
 }
 
 func newWorld(t *testing.T) *world {
@@ -218,19 +218,19 @@ func TestASuspensionReachesTheHoldersBeforeItIsAnswered(t *testing.T) {
 	for _, c := range []account.Change{{Name: &name}, {Suspended: &yes}, {Suspended: &yes}, {Suspended: &no}} {
 		after, err := change(c)
 		if err != nil || after.Pending {
-			t.Fatalf("suspending returned %+v and error %v, want an account that is not pending", after, err)
+			t.Fatalf("Change returned %+v and error %v, want an account that is not pending", after, err)
 		}
 	}
 	want := []string{a.ID + " suspended@3", a.ID + " suspended@3", a.ID + " active@4"}
 	if d := cmp.Diff(want, b.settled); d != "" {
-		t.Errorf("holders got (-want +got):\n%s", d)
+		t.Errorf("states sent to the holders (-want +got):\n%s", d)
 	}
 	b.down = true
 	if _, err := change(account.Change{Suspended: &yes}); apierr.CodeOf(err) != apierr.Unavailable {
-		t.Errorf("with a holder down, suspending returned %v, want UNAVAILABLE", err)
+		t.Errorf("with a holder unreachable, suspending returned %v, want UNAVAILABLE", err)
 	}
 	if got := b.store.accounts[a.ID]; !got.Suspended || !got.Pending {
-		t.Errorf("the decision is %+v, want it stored and marked as pending", got)
+		t.Errorf("stored account is %+v, want it suspended and pending", got)
 	}
 }
 
@@ -246,7 +246,7 @@ func TestARepeatedRequestFindsTheKeyThatItMade(t *testing.T) {
 	b.now = b.now.Add(time.Minute)
 	second, err := b.CreateKey(t.Context(), n)
 	if d := cmp.Diff(first, second); err != nil || d != "" {
-		t.Errorf("the repeated create returned error %v and another key (-first +second):\n%s", err, d)
+		t.Errorf("the repeated create returned error %v and a different key (-first +second):\n%s", err, d)
 	}
 
 	old := b.key(t, a, nil)
@@ -257,7 +257,7 @@ func TestARepeatedRequestFindsTheKeyThatItMade(t *testing.T) {
 	}
 	second, err = b.Roll(t.Context(), old.ID, 0, n)
 	if d := cmp.Diff(first, second); err != nil || d != "" {
-		t.Errorf("the repeated roll returned error %v and another key (-first +second):\n%s", err, d)
+		t.Errorf("the repeated roll returned error %v and a different key (-first +second):\n%s", err, d)
 	}
 }
 
@@ -319,10 +319,10 @@ func TestForeignAndAbsentKeysAreTheSame(t *testing.T) {
 	mine, other := b.account(t), b.account(t)
 	foreign := b.key(t, other, nil)
 	for _, id := range []string{foreign.ID, "key_none"} {
-		if err := b.Revoke(t.Context(), mine.ID, id); err != account.ErrNoKey { //nolint:errorlint // must be this very value, so that the response is identical
+		if err := b.Revoke(t.Context(), mine.ID, id); err != account.ErrNoKey { //nolint:errorlint // must be exactly this value, so that both responses are identical
 			t.Errorf("Revoke(%s) = %v, want ErrNoKey", id, err)
 		}
-		if _, err := b.Key(t.Context(), mine.ID, id); err != account.ErrNoKey { //nolint:errorlint // must be this very value, so that the response is identical
+		if _, err := b.Key(t.Context(), mine.ID, id); err != account.ErrNoKey { //nolint:errorlint // must be exactly this value, so that both responses are identical
 			t.Errorf("Key(%s) = %v, want ErrNoKey", id, err)
 		}
 	}

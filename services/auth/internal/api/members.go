@@ -25,12 +25,12 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
-// People has the routes for members, invitations and devices.
+// People serves the routes for members, invitations and devices.
 type People struct {
 	Members *member.Service
-	// BaseURL is the base URL of the console. One-time links refer to it.
+	// BaseURL is the base URL of the console. One-time links begin with it.
 	BaseURL string
-	// Tries limits requests that could guess codes or fill up storage.
+	// Tries limits requests that could be used to guess codes or fill up storage.
 	Tries *ratelimit.Limiter
 }
 
@@ -109,7 +109,7 @@ func (p People) change(c *fiber.Ctx) error {
 	if err == nil && body.Role.Set && !fields.HasError("role") {
 		role, err := identity.ParseRole(body.Role.Value)
 		if err != nil {
-			return fmt.Errorf("role passed the schema: %w", err)
+			return fmt.Errorf("the schema accepted an invalid role: %w", err)
 		}
 		if missing != nil || role != found.Role {
 			if err := member.MayGive(by, by.Scopes, role); err != nil {
@@ -118,8 +118,8 @@ func (p People) change(c *fiber.Ctx) error {
 		}
 		change.Role = &role
 	}
-	// Report this after the check of the role, so a caller who may not assign the role gets
-	// the same error whether or not the member exists.
+	// Report a missing member only after checking the role, so that a caller who may not assign
+	// the role gets the same error whether or not the member exists.
 	if missing != nil {
 		return missing
 	}
@@ -250,7 +250,7 @@ func (p People) invite(c *fiber.Ctx) error {
 		return err
 	}
 	if bad != nil {
-		return fmt.Errorf("role passed the schema: %w", bad)
+		return fmt.Errorf("the schema accepted an invalid role: %w", bad)
 	}
 	token, err := drawLink(c, "one-time link")
 	if err != nil {
@@ -329,7 +329,7 @@ func oneOf(fields *httpapi.Fields, memberID, name, role string) {
 
 // Limits on requests without a key.
 const (
-	deviceStarts = 10 // per minute and network
+	deviceStarts = 10 // per minute from one network
 	devicePolls  = 90
 	pollSeconds  = 3
 )
@@ -393,8 +393,8 @@ func (p People) collectDevice(c *fiber.Ctx, from netip.Addr) error {
 	if err != nil {
 		return member.ErrNoDevice
 	}
-	// This secret is not derived from the request, because the first attempt uses up the code
-	// and a repeated request gets no key.
+	// This secret is not derived from the request, because the first attempt uses up the code,
+	// so a repeated request gets no key.
 	secret := identity.NewKey(rand.Reader)
 	made, err := p.Members.CollectDevice(ctx, code, secret)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Operator adds the routes that need the operator's token. They must be on a separate
+// Operator adds the routes that require the operator's token. They must be served on a separate
 // listener that is not public.
 func Operator(a *httpapi.API, accounts *account.Service, token string) {
 	h := operator{accounts: accounts}
@@ -31,11 +31,11 @@ func Operator(a *httpapi.API, accounts *account.Service, token string) {
 	})
 }
 
-// operatorAccount is the account id of the operator's idempotency records. No account has
-// this id.
+// operatorAccount is the account id under which the operator's idempotency records are stored.
+// No real account has this id.
 const operatorAccount = "operator"
 
-// forOperator adds routes that need the operator's token.
+// forOperator adds routes that require the operator's token.
 func forOperator(a *httpapi.API, token string) func(method, path string, handler fiber.Handler) {
 	const message = "Send the operator's token as `Authorization: Bearer <token>`."
 	return func(method, path string, handler fiber.Handler) {
@@ -63,7 +63,7 @@ func (h operator) createAccount(c *fiber.Ctx) error {
 	}
 	plan, err := identity.ParsePlan(body.Plan)
 	if err != nil {
-		return fmt.Errorf("plan passed the schema: %w", err)
+		return fmt.Errorf("the schema accepted an invalid plan: %w", err)
 	}
 	made, err := h.accounts.Create(c.UserContext(), body.Name, plan)
 	if err != nil {
@@ -108,7 +108,7 @@ func (h operator) changeAccount(c *fiber.Ctx) error {
 	if body.Plan.Set && !fields.HasError("plan") {
 		plan, err := identity.ParsePlan(body.Plan.Value)
 		if err != nil {
-			return fmt.Errorf("plan passed the schema: %w", err)
+			return fmt.Errorf("the schema accepted an invalid plan: %w", err)
 		}
 		change.Plan = &plan
 	}

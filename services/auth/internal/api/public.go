@@ -1,7 +1,8 @@
-// Package api has the HTTP routes of auth: the public ones under /api/v1/account and
-// /api/v1/keys, the operator's under /admin/v1, and the source of key verification. auth also
-// gets every request to the base URL that no other service handles, so the documentation, the
-// start page and the 404s are here too.
+// Package api serves auth's HTTP routes: the public routes under /api/v1, such as
+// /api/v1/account and /api/v1/keys, and the operator's routes under /admin/v1. It also verifies
+// keys for the other services. auth receives every request to the base URL that no other
+// service handles, so this package also serves the documentation, the start page and the 404
+// pages.
 package api
 
 import (
@@ -20,8 +21,8 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Public adds the routes that callers with an API key use. domains is nil if the
-// deployment has no service with custom domains.
+// Public adds the routes that callers with an API key use. domains is nil if no service of the
+// deployment provides custom domains.
 func Public(a *httpapi.API, accounts *account.Service, plans Plans, domains tenant.Domains) {
 	h := public{accounts: accounts, plans: plans, domains: domains}
 	a.Handle(fiber.MethodGet, "/api/v1/account", httpapi.Access{}, h.account)
@@ -50,7 +51,7 @@ func (h public) account(c *fiber.Ctx) error {
 	return h.show(c, a, nil)
 }
 
-// changeAccount changes the settings that belong to the account's owners.
+// changeAccount changes the settings that the account's owners control.
 func (h public) changeAccount(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	id := identity.FromContext(ctx).AccountID
@@ -85,11 +86,11 @@ func (h public) changeAccount(c *fiber.Ctx) error {
 	return h.show(c, after, fields.Unknown)
 }
 
-// usable asks the service with the domains whether new links can use this domain.
+// usable asks the domain service whether new links can use this domain.
 //
-// A concurrent delete of the domain may read the previous default. The account then has a
-// default domain that does not exist. Creates without an explicit domain are rejected with
-// that reason, and the console's settings show it, until an owner sets another default.
+// A concurrent deletion of the domain may still read the previous default. The account then has
+// a default domain that no longer exists. Until an owner sets another default, new links
+// without an explicit domain are rejected with that reason, and the console's settings show it.
 func (h public) usable(ctx context.Context, accountID, domainID string) error {
 	if h.domains == nil {
 		return apierr.New(apierr.DomainNotFound, "This deployment has no custom domains.")
@@ -141,8 +142,8 @@ func (h public) createKey(c *fiber.Ctx) error {
 		return err
 	}
 	asked := newKey(fields, &body, identity.OriginFrom(ctx).At)
-	// The transaction checks this again on the current key. Here, it only determines which of
-	// several errors the caller gets.
+	// The transaction checks this again against the current key. This check only determines
+	// which of several errors the caller gets.
 	if !fields.HasError("scopes") {
 		if err := account.MayGive(p.Scopes, asked.Scopes); err != nil {
 			return err // 403 takes precedence over 400
@@ -208,7 +209,7 @@ func (h public) rollKey(c *fiber.Ctx) error {
 	return httpapi.Created(c, "/api/v1/keys/"+made.ID, toNewKey(made, asked.Key))
 }
 
-// newKey converts the body of a request for a key that is created at now.
+// newKey converts the body of a request to create a key. now is the creation time.
 func newKey(fields *httpapi.Fields, in *wire.KeyCreate, now time.Time) account.NewKey {
 	notBlank(fields, in.Name)
 	out := account.NewKey{Name: in.Name, Scopes: identity.DefaultScopes}
@@ -233,7 +234,7 @@ func newKey(fields *httpapi.Fields, in *wire.KeyCreate, now time.Time) account.N
 // draw sets the id, time and secret of the new key. See [secretOf].
 func draw(c *fiber.Ctx, n *account.NewKey) error {
 	// A repeated request with the same Idempotency-Key has the same origin, so it creates the
-	// same key and not a second one.
+	// same key instead of a second one.
 	origin := identity.OriginFrom(c.UserContext())
 	n.ID, n.At = identity.IDFrom("key", origin.Nonce), origin.At
 	random, err := secretOf(c, "api key")

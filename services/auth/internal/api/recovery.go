@@ -56,7 +56,7 @@ func (h recovery) resume(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if r.ID == "" { // the database was never restored
+	if r.ID == "" { // the database has never been restored
 		return httpapi.JSON(c, fiber.StatusOK, toRecovery(r))
 	}
 	slog.InfoContext(ctx, "audit", "action", "recovery.resumed", "restore", r.ID, "webhooks", body.Webhooks, "janitor", body.Janitor)

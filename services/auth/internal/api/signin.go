@@ -21,11 +21,11 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/signin"
 )
 
-// SignIn has the internal routes that the console uses to sign people in.
+// SignIn serves the internal routes that the console uses to sign people in.
 type SignIn struct {
 	Members  *member.Service
-	Auth     httpapi.Authenticator // verifies sessions as it verifies keys
-	OIDC     *signin.OIDC          // nil if there is none
+	Auth     httpapi.Authenticator // verifies sessions the same way as keys
+	OIDC     *signin.OIDC          // nil if the installation has no identity provider
 	Groups   member.GroupMap
 	Passkeys *signin.Passkeys
 	// PasskeysWork reports whether browsers allow passkeys at the base URL.
@@ -34,7 +34,7 @@ type SignIn struct {
 }
 
 // signInTries is how many sign-in attempts of all kinds a network may make per minute.
-// Successful attempts do not count, so the people of an office with one IP address do not
+// Successful attempts do not count, so people in an office that shares one IP address do not
 // lock each other out.
 const signInTries = 20
 
@@ -58,7 +58,7 @@ func (s SignIn) Routes(d *peer.Door) {
 	peer.Answer(d, wire.OpDecideDevice, limited(s, judged(s, s.decideDevice)))
 }
 
-// asker is a request that contains its browser.
+// asker is a request that identifies the browser that sent it.
 type asker interface{ From() wire.Browser }
 
 // limited limits the failed attempts of each network.
@@ -129,8 +129,8 @@ func (s SignIn) useLink(ctx context.Context, in wire.LinkRequest) (wire.Session,
 		return wire.Session{}, err
 	}
 	return s.signIn(in.Browser, func(b member.Browser) (member.Session, error) {
-		// There is no proof from a provider here. A person who is already signed in joins as
-		// themselves: the replaced session identifies them.
+		// No identity provider is involved here. Someone who is already signed in joins as the
+		// person that the replaced session identifies.
 		return s.Members.UseLink(ctx, token, name, nil, b.Replaces, b)
 	})
 }
@@ -143,7 +143,8 @@ func personName(name string) (string, error) {
 	return name, nil
 }
 
-// signIn generates the new session's key and returns it to the console, only once.
+// signIn generates the new session's key and returns it to the console. This is the only time
+// that the key is returned.
 func (s SignIn) signIn(from wire.Browser, do func(b member.Browser) (member.Session, error)) (wire.Session, error) {
 	key := identity.NewSession(rand.Reader)
 	x, err := do(member.Browser{Key: key, Client: from.Client, Replaces: sessionHash(from)})
@@ -244,18 +245,18 @@ func (s SignIn) finishPasskey(ctx context.Context, in wire.Passkey) (wire.Sessio
 	})
 }
 
-// authenticate verifies the browser's session. Unknown sessions use up the network's
-// budget of misses, as unknown keys do at the API.
+// authenticate verifies the browser's session. Unknown sessions count towards the network's
+// limit of misses, just as unknown keys do in the API.
 func (s SignIn) authenticate(ctx context.Context, b wire.Browser) (apikey.Decision, error) {
 	addr, err := netip.ParseAddr(b.Address)
 	if err != nil {
-		addr = netip.IPv4Unspecified() // use a valid address, because the zero address has no budget
+		addr = netip.IPv4Unspecified() // use a valid address, because no limit applies to the zero address
 	}
 	return s.Auth.Authenticate(ctx, b.Session, addr)
 }
 
-// judge checks a session like the API checks a key, including revocation and the rate limit.
-// It accepts a suspended account. See decideDevice.
+// judge checks a session the way the API checks a key, including revocation and the rate limit.
+// It accepts members of a suspended account. See decideDevice.
 func (s SignIn) judge(ctx context.Context, b wire.Browser) (*identity.Principal, error) {
 	d, err := s.authenticate(ctx, b)
 	if err != nil {
@@ -281,8 +282,8 @@ func (s SignIn) beginAdd(ctx context.Context, p *identity.Principal, in wire.OnS
 		return wire.Begun{}, err
 	}
 	if !x.Bound {
-		// Do not exclude a passkey for only one membership. The same device may replace it
-		// with a passkey for all memberships.
+		// Do not exclude passkeys that are valid for only one membership. The same device may
+		// replace such a passkey with one for all memberships.
 		has = slices.DeleteFunc(has, func(k member.Passkey) bool { return k.MemberID != "" })
 	}
 	options, flow, err := s.Passkeys.BeginAdd(x.PersonID, m.Name+" ("+p.AccountName+")", hash, has)
@@ -330,16 +331,16 @@ func (s SignIn) end(ctx context.Context, in wire.OnSession) (none, error) {
 			return none{}, err
 		}
 	}
-	// An unknown session counts as a miss. A network that has used up its misses causes no
-	// database reads.
+	// An unknown session counts as a miss, and a network that has reached its limit of misses
+	// causes no further database reads.
 	switch _, err := s.authenticate(ctx, in.Browser); apierr.CodeOf(err) {
 	case apierr.InvalidAPIKey:
 		return none{}, nil
 	case apierr.RateLimited:
 		return none{}, err
 	}
-	// Sign out despite other errors, for example if the session has expired or cannot be
-	// checked now.
+	// Sign out despite any other error, for example if the session has expired or cannot be
+	// verified at the moment.
 	err := s.Members.End(ctx, hash, in.ID)
 	if in.ID == "" && errors.Is(err, member.ErrNoSession) {
 		return none{}, nil
@@ -359,9 +360,9 @@ func profileOf(p *identity.Principal) wire.Profile {
 	}
 }
 
-// profile returns the data that the console's account page shows to the signed-in
-// person. Members.Profile does not check the session. judged rejects a session that has
-// ended.
+// profile returns the data that the console's account page shows to the signed-in person.
+// Members.Profile does not check the session, because judged has already rejected sessions that
+// have ended.
 func (s SignIn) profile(ctx context.Context, p *identity.Principal, in wire.OnSession) (wire.Profile, error) {
 	found, err := s.Members.Profile(ctx, sessionHash(in.Browser))
 	if err != nil {
@@ -372,8 +373,8 @@ func (s SignIn) profile(ctx context.Context, p *identity.Principal, in wire.OnSe
 	for _, way := range found.Ways {
 		out.SignIn = append(out.SignIn, string(way))
 	}
-	// A link created by somebody else was used to sign in as this member. The page says so,
-	// because the creator may have used the link.
+	// Somebody signed in as this member with a link that another person had created. The page
+	// says so, because that person may have been the one who used it.
 	if told := found.Session.Told; !told.At.IsZero() {
 		out.LinkUsed = &wire.LinkUsed{By: told.By, At: told.At.UnixMilli()}
 	}
@@ -419,8 +420,8 @@ func userCode(s string) string {
 }
 
 func (s SignIn) decideDevice(ctx context.Context, p *identity.Principal, in wire.DeviceRequest) (none, error) {
-	// judge accepts members of a suspended account, so they see why nothing works. They may
-	// not create a key.
+	// judge accepts members of a suspended account, so that they see why nothing works. They
+	// may not create keys, though.
 	if p.Suspended {
 		return none{}, apierr.New(apierr.AccountSuspended, "This account is suspended.")
 	}

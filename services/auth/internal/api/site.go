@@ -44,8 +44,8 @@ func hashOf(b []byte) string {
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// Site adds the other routes of the base URL: a start page, the documentation and the files
-// that browsers and bots request automatically.
+// Site adds the remaining routes of the base URL: the start page, the documentation, and the
+// files that browsers and bots request automatically.
 func Site(a *httpapi.API) {
 	a.Public(fiber.MethodGet, "/", func(c *fiber.Ctx) error {
 		c.Set(fiber.HeaderCacheControl, "no-cache")
@@ -67,8 +67,8 @@ func Site(a *httpapi.API) {
 	})
 }
 
-// ErrorPage is for [httpapi.Options].Page. It sends a page to clients that accept HTML, as
-// browsers do, and the error as JSON to all other clients.
+// ErrorPage implements [httpapi.Options].Page. It sends a page to clients that accept HTML,
+// such as browsers. For all other clients it returns an error, so that they receive JSON.
 func ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
 	c.Vary(fiber.HeaderAccept)
 	if !httpserver.WantsPage(c.Request()) {
@@ -114,7 +114,7 @@ func document(c *fiber.Ctx, f docs.File) error {
 		c.Set(fiber.HeaderContentEncoding, "gzip")
 	}
 	if httpapi.NotModified(c, etag) {
-		c.Response().Header.Del(fiber.HeaderContentEncoding) // it describes the body, which is not sent
+		c.Response().Header.Del(fiber.HeaderContentEncoding) // it describes the body, and a 304 has none
 		return nil
 	}
 	return send(c, f.ContentType, body)

@@ -16,10 +16,10 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
-// Plans has the limits of each plan.
+// Plans maps each plan to its limits.
 type Plans map[identity.Plan]Allowance
 
-// Allowance is the limits of a plan.
+// Allowance holds the limits of a plan.
 type Allowance struct {
 	PerMinute int // requests
 	Quotas    identity.Quotas
@@ -35,29 +35,29 @@ func UsualPlans() Plans {
 
 // Credentials is the store that verification uses.
 type Credentials interface {
-	// Credential looks up a key or session by hash, with the account and the member that
-	// limit it, all as of the same time after the call began. It returns account.ErrNoKey if
-	// there is none.
+	// Credential looks up a key or session by hash, with the account and the member that limit
+	// it. All of them are read at the same point in time, after the call began. It returns
+	// account.ErrNoKey if there is none.
 	Credential(ctx context.Context, hash string) (account.Credential, error)
 	// Key looks up a key of an account by its public id. It returns account.ErrNoKey if there
 	// is none.
 	Key(ctx context.Context, accountID, id string) (account.Key, error)
-	// Look looks up members.
+	// Look returns look-ups of members and their records.
 	Look(ctx context.Context) member.Reads
 	// Touch records when a key or a session was last used. It returns account.ErrNoKey if the
 	// key or session was erased in the meantime.
 	Touch(ctx context.Context, hash string, session bool, at time.Time) error
 }
 
-// Source verifies keys for this process and for the other services, and records their use.
-// Verification never waits for the write of such a record.
+// Source verifies keys for this process and the other services, and records when they are used.
+// Verification never waits for these records to be written.
 type Source struct {
 	store Credentials
 	plans Plans
 	now   func() time.Time
 
 	mu   sync.Mutex
-	used map[string]use // pending writes of uses, by key hash
+	used map[string]use // uses not yet written, by key hash
 }
 
 // use is the time when a key or session was used, to the minute.
@@ -79,7 +79,7 @@ func NewSource(store Credentials, plans Plans, now func() time.Time) *Source {
 	return &Source{store: store, plans: plans, now: now, used: map[string]use{}}
 }
 
-// Verify reads the key's record. It has no cache, because its callers have one.
+// Verify reads the key's record. It does not cache, because its callers do.
 func (s *Source) Verify(ctx context.Context, hash string) (*apikey.Record, error) {
 	c, err := s.store.Credential(ctx, hash)
 	if errors.Is(err, account.ErrNoKey) {
@@ -104,9 +104,9 @@ func (s *Source) Verify(ctx context.Context, hash string) (*apikey.Record, error
 	}, nil
 }
 
-// Scopes returns the current scopes of a key or a member without a cache. The call does not
-// count as a use of the key: an idle session must end even if other services regularly check
-// its rights.
+// Scopes reads the current scopes of a key or a member. They are never cached. The call does
+// not count as a use of the key: an idle session must end even if other services regularly
+// check its rights.
 func (s *Source) Scopes(ctx context.Context, accountID, id string) (identity.ScopeSet, error) {
 	if strings.HasPrefix(id, "mem_") {
 		m, err := s.store.Look(ctx).Member(accountID, id)
@@ -129,15 +129,15 @@ func (s *Source) Scopes(ctx context.Context, accountID, id string) (identity.Sco
 }
 
 // maxUsed bounds the pending writes while Firestore is down. Further uses are dropped, so the
-// last use of those keys then appears older than it is.
+// last use of those keys appears older than it is.
 const maxUsed = 100_000
 
-// sessionStep is the precision of a session's last use. It is used only to end sessions after
-// hours without use, so minutes do not matter.
+// sessionStep is the precision of a session's last use. The last use is needed only to end
+// sessions after hours of inactivity, so minutes do not matter.
 const sessionStep = 5 * time.Minute
 
-// note marks a key as used in this minute, unless the record already has this minute. Clients
-// verify an active key every few seconds, so its last use is accurate to the minute.
+// note marks a key as used in this minute, unless its record already says so. Clients verify an
+// active key every few seconds, so its last use is accurate to the minute.
 func (s *Source) note(c account.Credential) {
 	now, step := s.now(), time.Minute
 	if c.Session {
@@ -171,10 +171,10 @@ func (s *Source) Flush(ctx context.Context) error {
 			if err == nil || errors.Is(err, account.ErrNoKey) { // the key was erased
 				return nil
 			}
-			slog.DebugContext(ctx, "cannot write the use of a key; retrying", "error", err)
+			slog.DebugContext(ctx, "cannot record the use of a key; retrying", "error", err)
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			// If a later use was recorded in the meantime, keep the later use.
+			// If a later use has been recorded in the meantime, keep that one.
 			if _, newer := s.used[hash]; !newer && len(s.used) < maxUsed {
 				s.used[hash] = use
 			}

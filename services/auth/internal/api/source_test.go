@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
-// ledger is a store with one key. It records the writes of its last use.
+// ledger is a store with one key. It records each write of the key's last use.
 type ledger struct {
 	mu      sync.Mutex
 	key     account.Key
@@ -44,7 +44,7 @@ func (l *ledger) Key(_ context.Context, accountID, id string) (account.Key, erro
 	return l.key, nil
 }
 
-// Look returns a store with one member. The tests read nothing else through it.
+// Look returns a store with one member, which is all that the tests read through it.
 func (l *ledger) Look(context.Context) member.Reads { return people{nil, l.member} }
 
 type people struct {
@@ -61,7 +61,7 @@ func (p people) Member(accountID, id string) (member.Member, error) {
 
 func (l *ledger) Touch(_ context.Context, _ string, session bool, at time.Time) error {
 	if session != l.session {
-		return errors.New("Touch of a key was called for a session, want a key")
+		return errors.New("Touch got the wrong value of session")
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,7 +88,7 @@ func TestAKeyInUseIsWrittenOnceAMinute(t *testing.T) {
 	}
 	want := []time.Time{start, start.Add(time.Minute), start.Add(2 * time.Minute)}
 	if d := cmp.Diff(want, l.touched); d != "" {
-		t.Errorf("times of the writes (-want +got):\n%s", d)
+		t.Errorf("write times (-want +got):\n%s", d)
 	}
 }
 
@@ -105,7 +105,7 @@ func TestAUseThatCouldNotBeWrittenIsWrittenLater(t *testing.T) {
 	_ = s.Flush(t.Context())
 	_ = s.Flush(t.Context())
 	if want := []time.Time{now.Truncate(time.Minute)}; !cmp.Equal(want, l.touched) {
-		t.Errorf("got writes with the times %v, want %v", l.touched, want)
+		t.Errorf("got writes at %v, want %v", l.touched, want)
 	}
 }
 
@@ -131,13 +131,13 @@ func TestARefusedKeyIsNotInUse(t *testing.T) {
 	if err != nil || !rec.Revoked || rec.ExpiresAt != apikey.Never || rec.Version != 3 || rec.PerMinute != 600 {
 		t.Errorf("Verify returned %+v and error %v, want the revoked key with version 3 and 600 requests per minute", rec, err)
 	}
-	l.key.ExpiresAt = time.UnixMilli(0) // a valid expiry, although its value in JSON is 0
+	l.key.ExpiresAt = time.UnixMilli(0) // a valid expiry, even though it is 0 in JSON
 	if rec, err = s.Verify(t.Context(), "h"); err != nil || rec.ExpiresAt != 0 {
 		t.Errorf("Verify of a key that expired in 1970 returned %+v and error %v, want the expiry 0", rec, err)
 	}
 	_ = s.Flush(t.Context())
 	if len(l.touched) > 0 {
-		t.Errorf("the uses %v of a rejected key were written, want none", l.touched)
+		t.Errorf("got uses of a rejected key written at %v, want none", l.touched)
 	}
 	if _, err := s.Verify(t.Context(), "other"); !errors.Is(err, apikey.ErrUnknownKey) {
 		t.Errorf("Verify of an unknown key returned %v, want %v", err, apikey.ErrUnknownKey)
@@ -166,7 +166,7 @@ func TestASessionInUseIsWrittenEveryFiveMinutes(t *testing.T) {
 	}
 	minute := start.Truncate(time.Minute)
 	if d := cmp.Diff([]time.Time{minute.Add(5 * time.Minute), minute.Add(10 * time.Minute)}, l.touched); d != "" {
-		t.Errorf("writes (-want +got):\n%s", d)
+		t.Errorf("write times (-want +got):\n%s", d)
 	}
 }
 
@@ -198,11 +198,11 @@ func TestScopesEndWithTheKeyAndTheMember(t *testing.T) {
 		s := NewSource(tt.ledger, UsualPlans(), func() time.Time { return now })
 		scopes, err := s.Scopes(t.Context(), tt.account, tt.id)
 		if err != nil || scopes.Has(identity.VideosRead) != tt.reads {
-			t.Errorf("%s: Scopes returned %v and error %v, want the right to read videos: %v", name, scopes, err, tt.reads)
+			t.Errorf("%s: Scopes returned %v and error %v, want videos:read included = %v", name, scopes, err, tt.reads)
 		}
 		_ = s.Flush(t.Context())
 		if len(tt.ledger.touched) != 0 {
-			t.Errorf("%s: Scopes counted as a use of the key, want no write", name)
+			t.Errorf("%s: the call to Scopes was recorded as a use, want no write", name)
 		}
 	}
 }

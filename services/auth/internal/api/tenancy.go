@@ -23,7 +23,7 @@ import (
 func toTakedown(t tenancy.Takedown) wire.Takedown {
 	out := wire.Takedown{ID: t.ID, URL: t.URL, AccountID: t.AccountID, Reason: t.Reason, CreatedAt: t.At.UnixMilli()}
 	if t.URL == "" {
-		out.URL = t.Target.URL // requested, but its target has not yet been found
+		out.URL = t.Target.URL // requested, but the target has not been found yet
 	}
 	switch t.Takedown.Kind {
 	case tenant.KindLink:
@@ -168,7 +168,7 @@ func (h tenantRoutes) failingWebhooks(c *fiber.Ctx) error {
 	})
 }
 
-// isID reports whether a cursor can be a document's name.
+// isID reports whether a cursor could be a document's name.
 func isID(prefix, cursor string) bool {
 	return strings.HasPrefix(cursor, prefix) && len(cursor) <= 64 && !strings.Contains(cursor, "/") && utf8.ValidString(cursor)
 }
@@ -180,7 +180,7 @@ func (h tenantRoutes) lift(c *fiber.Ctx) error {
 	return httpapi.NoContent(c)
 }
 
-// mayExport refuses callers who lack a read scope or are not an owner.
+// mayExport rejects callers who lack a read scope or are not owners.
 func mayExport(c *fiber.Ctx) error {
 	p := identity.FromContext(c.UserContext())
 	for _, lacks := range (identity.AllScopes &^ p.Scopes).Names() {
@@ -196,7 +196,7 @@ func mayExport(c *fiber.Ctx) error {
 
 // Export adds the route for downloading all data of an account. It needs every read scope.
 func Export(a *httpapi.API, accounts *account.Service, members *member.Service, tenants *tenancy.Service) {
-	a.Finds(fiber.MethodGet, "/api/v1/account/export", mayExport) // without starting the stream
+	a.Finds(fiber.MethodGet, "/api/v1/account/export", mayExport) // checks only the rights, without starting the export
 	a.Handle(fiber.MethodGet, "/api/v1/account/export", httpapi.Access{}, func(c *fiber.Ctx) error {
 		ctx := c.UserContext()
 		p := identity.FromContext(ctx)

@@ -29,7 +29,7 @@ func Shown(record any) any {
 			ID: r.ID, MemberID: r.MemberID, How: r.How, Client: r.Client, CreatedAt: r.CreatedAt.UnixMilli(), EndedAt: wire.Millis(r.EndedAt),
 		}
 	}
-	return nil // the outbox rejects an event without data, so other records must not have an event
+	return nil // the outbox rejects an event without data, so records of other types must not have events
 }
 
 func toMember(m member.Member, ignored []string) wire.Member {

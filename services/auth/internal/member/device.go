@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// StartDevice stores a program's request for a key. The program keeps code secret and
-// gets the key with it.
+// StartDevice stores a program's request for a key. The program keeps code secret and uses it
+// to collect the key.
 func (s *Service) StartDevice(ctx context.Context, code identity.Key, name string, scopes identity.ScopeSet) (Device, error) {
 	d := Device{
 		Hash: code.Hash(), UserCode: userCode(), Name: name, Scopes: scopes,
@@ -86,7 +86,7 @@ func deviceScopes(tx Tx, accountID, memberID string, d Device) (identity.ScopeSe
 	return d.Scopes, account.MayGive(role.Scopes(), d.Scopes)
 }
 
-// ErrPending is the error until a person has decided.
+// ErrPending is returned until a person has decided.
 var ErrPending = apierr.New(apierr.AuthorizationPending, "The request is waiting for a person's decision. Try again.")
 
 // CollectDevice creates the key that a person approved, and deletes the request.
@@ -107,8 +107,8 @@ func (s *Service) CollectDevice(ctx context.Context, code, secret identity.Key) 
 		}
 		return nil
 	}
-	// Read before the transaction too, because the member who approved is the actor of its
-	// events.
+	// Read the device before the transaction as well, because the member who approved it is the
+	// actor of the transaction's events.
 	if err := read(s.store.Look(ctx)); err != nil {
 		return account.Key{}, err
 	}

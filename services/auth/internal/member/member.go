@@ -44,8 +44,8 @@ const (
 	SessionIdle    = 12 * time.Hour
 	SessionLife    = 7 * 24 * time.Hour
 	DeviceCodeLife = 10 * time.Minute
-	// GroupLife is the default for how long a group-based membership lasts after the identity
-	// provider has confirmed it.
+	// GroupLife is the default lifetime of a group-based membership after the identity provider
+	// has confirmed it.
 	GroupLife = 24 * time.Hour
 )
 
@@ -77,14 +77,14 @@ func (m Member) Place() paging.Place { return paging.Place{At: m.CreatedAt, ID: 
 // time.
 func (m Member) Lapsed(now time.Time) bool { return m.FromGroups && !now.Before(m.GroupUntil) }
 
-// LinkUse records the use of a sign-in link, so that the member gets a notice about it. The
-// zero value means that no link was used.
+// LinkUse records the use of a sign-in link, so that the member can be shown a notice about it.
+// The zero value means that no link was used.
 type LinkUse struct {
 	By string // the creator's name
 	At time.Time
 }
 
-// Way is a way in which a member can sign in without help.
+// Way is a way for a member to sign in without help.
 type Way string
 
 // The ways, in display order.
@@ -93,7 +93,7 @@ const (
 	ByProvider Way = "provider"
 )
 
-// Change is an edit of a member. Nil fields are not changed.
+// Change is an edit to a member. Nil fields are not changed.
 type Change struct {
 	Name *string
 	Role *identity.Role
@@ -123,8 +123,8 @@ type Link struct {
 	Name      string        // the member's name; may be empty for an invitation
 	Role      identity.Role // the role of the invitation, or of the member when the sign-in link was created
 	By        events.Actor
-	// MadeBy is the member who created the link, directly or with a key. "" means the
-	// operator. The link stops working when its creator loses the right to create it. A session
+	// MadeBy is the member who created the link, directly or with a key. "" means the operator.
+	// The link stops working when its creator loses the right to create such links. A session
 	// opened by a member's sign-in link is bound. See [Session.Bound].
 	MadeBy    string
 	CreatedAt time.Time
@@ -152,7 +152,7 @@ type Session struct {
 	// Told is the use of a sign-in link before this session. During the session, the member
 	// sees a notice about it.
 	Told      LinkUse
-	Client    string // the browser's own description
+	Client    string // how the browser describes itself
 	CreatedAt time.Time
 	SeenAt    time.Time // accurate to five minutes
 	EndedAt   time.Time // zero if the session has not ended
@@ -181,7 +181,7 @@ func (s Session) Key(role identity.Role) account.Key {
 // Active reports whether the session is valid at now.
 func (s Session) Active(now time.Time) bool { return s.EndedAt.IsZero() && now.Before(s.ExpiresAt()) }
 
-// Identity is a person's account at an identity provider.
+// Identity is a person's account with an identity provider.
 type Identity struct {
 	Issuer    string
 	Subject   string
@@ -195,8 +195,8 @@ type Passkey struct {
 	ID       string // id of the record, not of the credential
 	Hash     string // hash of the credential's id, used as the record's name
 	PersonID string
-	// MemberID is the only membership that the passkey is for, if it was added in a bound
-	// session. "" means all memberships of the person.
+	// MemberID is set if the passkey was added in a bound session, and restricts it to that
+	// membership. "" means that it is valid for all of the person's memberships.
 	MemberID   string
 	Name       string
 	Credential []byte // in the WebAuthn library's format
@@ -207,7 +207,7 @@ type Passkey struct {
 // Device is a program that asks a person to approve a key for it.
 type Device struct {
 	Hash      string // hash of the program's secret code, used as the record's name
-	UserCode  string // the code that the program and the console show for comparison
+	UserCode  string // the code that the program and the console both show, for comparison
 	Name      string // the name for the key
 	Scopes    identity.ScopeSet
 	AccountID string // set by the approval
@@ -217,7 +217,7 @@ type Device struct {
 	ExpiresAt time.Time
 }
 
-// Errors of this package. They do not reveal whether a record does not exist or belongs to
+// Errors returned by this package. They do not reveal whether a record is missing or belongs to
 // somebody else.
 var (
 	ErrNoMember     = apierr.New(apierr.NotFound, "There is no member with this id.")

@@ -26,7 +26,7 @@ func TestSessionsEndIdleOrOld(t *testing.T) {
 			t.Errorf("%s: ends after %v, want %v", c.name, got, c.want)
 		}
 		if end := made.Add(c.want); x.Active(end) || !x.Active(end.Add(-time.Second)) {
-			t.Errorf("%s: Active must return true until the end of the session and false after it", c.name)
+			t.Errorf("%s: Active is wrong around the end of the session, want true just before it and false from then on", c.name)
 		}
 	}
 	if x := (member.Session{CreatedAt: made, SeenAt: made, EndedAt: made.Add(time.Second)}); x.Active(made.Add(2 * time.Second)) {
@@ -43,17 +43,17 @@ func TestMayGive(t *testing.T) {
 		for _, given := range identity.Roles() {
 			err := member.MayGive(session(giver), giver.Scopes(), given)
 			if (err == nil) != giver.AtLeast(given) || err != nil && apierr.CodeOf(err) != apierr.InsufficientScope {
-				t.Errorf("MayGive for a giver with role %s and the role %s = %v, want success: %v", giver, given, err, giver.AtLeast(given))
+				t.Errorf("MayGive with caller %s and role %s = %v, want success = %v", giver, given, err, giver.AtLeast(given))
 			}
 		}
 	}
 	for _, given := range identity.Roles() {
 		if err := member.MayGive(nil, 0, given); err != nil {
-			t.Errorf("MayGive for the operator and the role %s = %v, want nil", given, err)
+			t.Errorf("MayGive with the operator as caller and role %s = %v, want nil", given, err)
 		}
 		key := &identity.Principal{MemberID: "m", Role: identity.Owner}
 		if err := member.MayGive(key, identity.AllScopes, given); (err == nil) != (given != identity.Owner) {
-			t.Errorf("MayGive for an owner's key and the role %s = %v, want an error only for owner", given, err)
+			t.Errorf("MayGive with an owner's key as caller and role %s = %v, want an error only for the owner role", given, err)
 		}
 	}
 }

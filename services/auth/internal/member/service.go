@@ -23,7 +23,7 @@ type Reads interface {
 	// Member looks up a member of an account. It returns ErrNoMember if there is none. An
 	// empty accountID means any account.
 	Member(accountID, id string) (Member, error)
-	// Memberships lists a person's members in all accounts, oldest first.
+	// Memberships lists a person's memberships in all accounts, oldest first.
 	Memberships(personID string) ([]Member, error)
 	// Link looks up a one-time link by its token's hash. It returns ErrNoLink if there is
 	// none.
@@ -54,23 +54,23 @@ type Reads interface {
 type Tx interface {
 	account.Tx
 	Reads
-	// UseOnce fails the change if name was already used. It prevents the replay of a signed
-	// response.
+	// UseOnce fails the change if name has already been used. It prevents the replay of a
+	// signed response.
 	UseOnce(name string, until time.Time)
 }
 
-// Store is the storage of members, links, sessions and identities.
+// Store stores members, links, sessions and identities.
 type Store interface {
 	Look(ctx context.Context) Reads
-	// GroupMembers lists the members of all accounts that a group map created.
+	// GroupMembers lists the group-based members of all accounts.
 	GroupMembers(ctx context.Context) ([]Member, error)
-	// WaysOf lists how these people sign in.
+	// WaysOf lists the identities and passkeys of these people.
 	WaysOf(ctx context.Context, personIDs []string) ([]Identity, []Passkey, error)
-	// People makes one change. See [account.Store].
+	// People makes one atomic change, as Atomically of [account.Store] does.
 	People(ctx context.Context, what string, fn func(tx Tx) error) error
 }
 
-// Service has the operations that the APIs call.
+// Service implements the operations that the APIs call.
 type Service struct {
 	store    Store
 	now      func() time.Time
@@ -165,9 +165,9 @@ func (s *Service) putRole(tx Tx, before, after Member) error {
 		return err
 	}
 	if !before.Role.AtLeast(after.Role) {
-		// The creator of a sign-in link for this member may still use its session, or a
-		// passkey added in that session. They had authority only over the old role and must
-		// not get the new role.
+		// The creator of a sign-in link for this member may still be using the session that it
+		// opened, or a passkey added in that session. They had authority only over the old
+		// role, so they must not gain the new one.
 		opened, err := tx.Sessions(before.ID)
 		if err != nil {
 			return err
@@ -187,7 +187,7 @@ func (s *Service) putRole(tx Tx, before, after Member) error {
 	if after.Role != before.Role {
 		tx.Note(after)
 	}
-	// Events contain the member's name, so replicas must be notified of a new name too.
+	// Events contain the member's name, so replicas must also be notified of a new name.
 	return tx.Authority(after.AccountID)
 }
 
@@ -216,8 +216,9 @@ func (s *Service) remove(tx Tx, m Member) error {
 	return tx.Authority(m.AccountID)
 }
 
-// disown ends a member's sessions and the keys and links that they created, and returns their
-// number. Otherwise, they could use a key or an invitation to get access again.
+// disown ends a member's sessions, revokes the keys and links that they created, and returns
+// the total number. Otherwise, a removed member could regain access with a key or an
+// invitation.
 func (s *Service) disown(tx Tx, m Member) (int, error) {
 	n, err := s.takeBeyond(tx, m, "")
 	if err != nil {
@@ -228,15 +229,15 @@ func (s *Service) disown(tx Tx, m Member) (int, error) {
 	return n + len(sessions), err
 }
 
-// LapseEvery bounds how long a membership and its keys remain after the provider's
-// confirmation has expired. Sessions end exactly when it expires. Each run reads all
-// group-based memberships, at most [MaxMembers].
+// LapseEvery bounds how long a membership and its keys outlive the provider's confirmation.
+// Sessions end exactly when the confirmation expires. Each run reads all group-based
+// memberships, at most [MaxMembers].
 const LapseEvery = 5 * time.Minute
 
 // EndLapsed ends the group-based memberships that the identity provider has not confirmed in
 // time, and the keys and links that those members created. An account's last owner remains a
-// member, without sessions and keys, until the provider confirms them again. Every replica
-// does this without a lease, and skips a membership that another replica has ended.
+// member, without sessions and keys, until the provider confirms them again. Every replica runs
+// EndLapsed, without a lease, and skips memberships that another replica has already ended.
 func (s *Service) EndLapsed(ctx context.Context) error {
 	ctx = events.WithActor(ctx, events.System)
 	found, err := s.store.GroupMembers(ctx)
@@ -272,8 +273,8 @@ func (s *Service) endLapsed(ctx context.Context, m Member) error {
 	})
 }
 
-// target returns the member of a call, and the scopes that the caller may grant. It reads the
-// scopes again, because the request's principal may be some seconds old.
+// target returns the member that a call concerns, and the scopes that the caller may grant. It
+// reads the scopes again, because the request's principal may be a few seconds old.
 func (s *Service) target(tx Tx, by *identity.Principal, accountID, id string) (Member, identity.ScopeSet, error) {
 	scopes, err := s.authority(tx, by)
 	if err != nil {
@@ -286,8 +287,8 @@ func (s *Service) target(tx Tx, by *identity.Principal, accountID, id string) (M
 	return m, scopes, MayTouch(by, m)
 }
 
-// authority returns the caller's scopes at the time of the commit. It rejects a caller who
-// has lost the scope since the request began. It also rejects a caller who is no longer an
+// authority returns the caller's scopes at the time of the commit. It rejects a caller who has
+// lost the required scope since the request began. It also rejects a caller who is no longer an
 // owner, because later checks use the role in by.
 func (s *Service) authority(tx Tx, by *identity.Principal) (identity.ScopeSet, error) {
 	if by == nil {
@@ -317,8 +318,8 @@ func (s *Service) ownerRemains(tx Tx, leaving Member) error {
 	return nil
 }
 
-// takeBeyond revokes the member's keys and links that a member with role could not have
-// created, and returns their number. Role "" revokes all of them.
+// takeBeyond revokes those of the member's keys and links that role would not allow them to
+// create, and returns how many it revoked. An empty role revokes all of them.
 func (s *Service) takeBeyond(tx Tx, m Member, role identity.Role) (n int, err error) {
 	inUse, err := tx.InUse(m.AccountID, s.now())
 	if err != nil {
@@ -329,7 +330,7 @@ func (s *Service) takeBeyond(tx Tx, m Member, role identity.Role) (n int, err er
 		return 0, err
 	}
 	for _, k := range inUse {
-		// MadeBy includes keys that the member created with another key.
+		// MadeBy is also set for keys that the member created with another key.
 		if k.MadeBy == m.ID && (role == "" || !role.Scopes().Has(k.Scopes)) {
 			k.RevokedAt = s.now()
 			tx.Put(k, events.KeyRevoked)
@@ -337,11 +338,11 @@ func (s *Service) takeBeyond(tx Tx, m Member, role identity.Role) (n int, err er
 		}
 	}
 	for _, l := range open {
-		// Otherwise, a member who will be removed could invite themselves again or sign in as
-		// somebody else.
+		// Otherwise, the member could use such a link to rejoin after a removal, or to sign in
+		// as somebody else.
 		may, what := role.AtLeast(l.Role), events.InvitationRevoked
 		if l.Kind == SignIn {
-			may, what = above(role, l.Role), events.Quiet // no list shows sign-in links
+			may, what = above(role, l.Role), events.Quiet // no list contains sign-in links
 		}
 		if l.MadeBy == m.ID && !(may && role.Scopes().Has(identity.MembersWrite)) {
 			tx.Remove(l, what)
@@ -368,8 +369,8 @@ func invitations(in Reads, accountID string) ([]Link, error) {
 	return slices.DeleteFunc(open, func(l Link) bool { return l.Kind != Invitation }), err
 }
 
-// NewInvitation is a request for an invitation. The caller generates the token, so a repeated
-// request can generate the same token.
+// NewInvitation is a request for an invitation. The caller generates the token, so that a
+// repeated request can use the same one.
 type NewInvitation struct {
 	ID        string
 	Token     identity.Key
@@ -377,11 +378,11 @@ type NewInvitation struct {
 	Name      string
 	Role      identity.Role
 	At        time.Time
-	By        *identity.Principal // nil: the operator
+	By        *identity.Principal // nil for the operator
 }
 
 // Invite creates an invitation. A repeated call with the same ID and token returns the
-// invitation of the first call.
+// invitation that the first call created.
 func (s *Service) Invite(ctx context.Context, n NewInvitation) (l Link, err error) {
 	if n.At.IsZero() {
 		n.At = s.now()
@@ -405,7 +406,7 @@ func (s *Service) Invite(ctx context.Context, n NewInvitation) (l Link, err erro
 			return err
 		}
 		// Look up the invitation before checking the limit: a repeated request must find its
-		// invitation even if the list is full by now.
+		// invitation even if the account has since reached its limit.
 		if there, err := madeBefore(tx, l); there || err != nil {
 			return err
 		}
@@ -444,8 +445,8 @@ func (s *Service) RevokeInvitation(ctx context.Context, by *identity.Principal, 
 			return err
 		}
 		l, err := tx.LinkByID(id)
-		// Sign-in links are in the same collection, but the members of the account must not
-		// see them.
+		// Sign-in links are stored in the same collection, but the members of the account must
+		// not see them.
 		if errors.Is(err, ErrNoLink) || err == nil && (l.AccountID != accountID || l.Kind != Invitation || !s.now().Before(l.ExpiresAt)) {
 			return ErrNoInvitation
 		}
@@ -460,8 +461,8 @@ func (s *Service) RevokeInvitation(ctx context.Context, by *identity.Principal, 
 	})
 }
 
-// NewSignInLink is a request for a link that signs in a member. The caller generates the
-// token, as for an invitation.
+// NewSignInLink is a request for a link that signs in a member. As with an invitation, the
+// caller generates the token.
 type NewSignInLink struct {
 	ID       string
 	Token    identity.Key
@@ -503,8 +504,8 @@ func (s *Service) MayLink(ctx context.Context, by *identity.Principal, id string
 	return mayLink(by, m.Role)
 }
 
-// SignInLinkFor creates a link for a member who has no way to sign in. A repeated call with
-// the same ID and token returns the link of the first call.
+// SignInLinkFor creates a link for a member who has no way to sign in. A repeated call with the
+// same ID and token returns the link that the first call created.
 func (s *Service) SignInLinkFor(ctx context.Context, n NewSignInLink) (l Link, err error) {
 	if err := mayLink(n.By, identity.Viewer); err != nil {
 		return Link{}, err // a caller who may not create links gets the same error whether or not the member exists
@@ -544,7 +545,7 @@ func (s *Service) SignInLinkFor(ctx context.Context, n NewSignInLink) (l Link, e
 	return l, err
 }
 
-// lockedOut rejects a person who has a way to sign in, or who is also in another account,
+// lockedOut rejects a person who has a way to sign in, or who also belongs to another account,
 // where the creator of the link has no authority.
 func (s *Service) lockedOut(tx Tx, m Member) error {
 	mine, err := tx.Memberships(m.PersonID)
@@ -583,7 +584,7 @@ func (s *Service) ways(m Member, known []Identity, keys []Passkey) []Way {
 	return out
 }
 
-// Ways lists how each of the members can sign in without help.
+// Ways lists, for each of the members, how they can sign in without help.
 func (s *Service) Ways(ctx context.Context, members []Member) ([][]Way, error) {
 	people := make([]string, len(members))
 	for i, m := range members {
@@ -604,9 +605,9 @@ func (s *Service) Ways(ctx context.Context, members []Member) ([][]Way, error) {
 // the given name and role. A name always creates a new member, because two people may have
 // the same name. Only the operator calls it.
 //
-// The operator has authority over all accounts, and helps people who have lost their last
-// passkey. The session is therefore not bound, and the member may already have a way to sign
-// in.
+// The operator has authority over all accounts and must be able to help people who have lost
+// their last passkey. The session is therefore not bound, and the member may already have a way
+// to sign in.
 func (s *Service) SignInLink(
 	ctx context.Context, accountID, memberID, name string, role identity.Role, token identity.Key,
 ) (l Link, err error) {

@@ -79,8 +79,7 @@ type oidcFlow struct {
 	Purpose  Purpose `json:"p"`
 }
 
-// Begin returns the URL for redirecting the browser, and the flow that the browser must
-// store.
+// Begin returns the URL to redirect the browser to, and the flow that the browser must store.
 func (o *OIDC) Begin(ctx context.Context, p Purpose) (url, flow string, err error) {
 	cfg, _, err := o.setup(ctx)
 	if err != nil {
@@ -93,11 +92,11 @@ func (o *OIDC) Begin(ctx context.Context, p Purpose) (url, flow string, err erro
 	return cfg.AuthCodeURL(f.State, oidc.Nonce(f.Nonce), oauth2.S256ChallengeOption(f.Verifier)), flow, nil
 }
 
-// Return is the parameters with which the provider redirected the browser back.
+// Return holds the parameters with which the provider redirected the browser back.
 type Return struct{ Flow, State, Code, Issuer, Error string }
 
-// errRefused returns the same error for every fault in the provider's response. It only logs
-// the reason, because the person who sees the error may have forged the response.
+// errRefused returns the same error for every fault in the provider's response. The reason is
+// only logged, because the person who sees the error may have forged the response.
 func errRefused(ctx context.Context, why string, err error) error {
 	slog.WarnContext(ctx, "sign-in rejected", "reason", why, "error", err)
 	return apierr.New(apierr.Forbidden, "The identity provider's response could not be verified. Start over.")
@@ -117,7 +116,7 @@ func (o *OIDC) Finish(ctx context.Context, r Return) (member.Proof, Purpose, err
 	// RFC 9207: the response need not contain its issuer, but if it does, the issuer must be
 	// the configured one.
 	if r.Issuer != "" && r.Issuer != o.cfg.Issuer {
-		return member.Proof{}, Purpose{}, errRefused(ctx, "response of another issuer", nil)
+		return member.Proof{}, Purpose{}, errRefused(ctx, "response from another issuer", nil)
 	}
 	if r.Error != "" || r.Code == "" {
 		slog.InfoContext(ctx, "sign-in not completed at the identity provider", "error", r.Error)
@@ -146,7 +145,7 @@ func (o *OIDC) Finish(ctx context.Context, r Return) (member.Proof, Purpose, err
 	if err != nil {
 		return member.Proof{}, Purpose{}, errRefused(ctx, "ID token", err)
 	}
-	// The nonce binds the token to this flow: a token of another sign-in proves nothing.
+	// The nonce binds the token to this flow: a token from another sign-in proves nothing.
 	if subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(f.Nonce)) != 1 {
 		return member.Proof{}, Purpose{}, errRefused(ctx, "nonce", nil)
 	}
@@ -209,8 +208,8 @@ func texts(v any) []string {
 	return out
 }
 
-// setup discovers the provider once. After a failure, it does not retry for a second, so it
-// does not flood a provider that is down.
+// setup discovers the provider once. After a failure, it returns an error without retrying for
+// a second, to avoid flooding a provider that is down.
 func (o *OIDC) setup(ctx context.Context) (*oauth2.Config, *oidc.Provider, error) {
 	// Hold the lock during the discovery: one sign-in queries the provider, and the others
 	// wait for its response.
@@ -220,8 +219,8 @@ func (o *OIDC) setup(ctx context.Context) (*oauth2.Config, *oidc.Provider, error
 		if o.now().Sub(o.tried) < time.Second {
 			return nil, nil, apierr.Down(errors.New("identity provider was unreachable less than a second ago"))
 		}
-		// The provider keeps this context for fetching keys later, so it must not end with
-		// the request. The client's timeout bounds each call.
+		// p keeps this context to fetch keys later, so it must not end with the request. The
+		// client's timeout bounds each call.
 		p, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), o.client), o.cfg.Issuer)
 		if err != nil {
 			o.tried = o.now()

@@ -26,7 +26,7 @@ type Passkeys struct {
 	sealer *Sealer
 }
 
-// NewPasskeys returns the passkey sign-in for pages of baseURL.
+// NewPasskeys returns the passkey sign-in for the pages under baseURL.
 func NewPasskeys(baseURL string, sealer *Sealer) (*Passkeys, error) {
 	u, err := url.Parse(baseURL)
 	if err != nil || u.Hostname() == "" {
@@ -57,7 +57,7 @@ func Work(baseURL string) bool {
 	return u.Scheme == "https" || host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// holder is a person in the form that the WebAuthn library needs.
+// holder represents a person for the WebAuthn library.
 type holder struct {
 	id, name    string
 	credentials []webauthn.Credential
@@ -70,7 +70,7 @@ func (h holder) WebAuthnCredentials() []webauthn.Credential { return h.credentia
 
 type passkeyFlow struct {
 	Session webauthn.SessionData `json:"s"`
-	Holder  string               `json:"h,omitempty"` // the session's hash if a passkey is added
+	Holder  string               `json:"h,omitempty"` // hash of the session, when adding a passkey
 }
 
 // BeginAdd returns the options for a new passkey of the person. sessionHash binds the flow to
@@ -115,7 +115,7 @@ func (p *Passkeys) FinishAdd(ctx context.Context, person, name, sessionHash, flo
 	}
 	text, err := json.Marshal(c)
 	if err != nil {
-		return member.Passkey{}, fmt.Errorf("keep passkey: %w", err)
+		return member.Passkey{}, fmt.Errorf("encode passkey: %w", err)
 	}
 	return member.Passkey{Hash: credentialHash(c.ID), Credential: text}, nil
 }
@@ -158,15 +158,15 @@ func (p *Passkeys) FinishSignIn(
 		return member.Passkey{}, "", RefusedPasskey(ctx, err)
 	}
 	var found member.Passkey
-	// Keep the error of find, because the library converts every error to a bad request. An
-	// outage of the store must not look like a wrong passkey.
+	// Keep the error that find returns, because the library turns every error into a bad
+	// request. A store outage must not look like a wrong passkey.
 	var failed error
 	c, err := p.w.ValidateDiscoverableLogin(func(rawID, userHandle []byte) (webauthn.User, error) {
 		if found, failed = find(credentialHash(rawID)); failed != nil {
 			return nil, failed
 		}
 		if found.PersonID != string(userHandle) {
-			return nil, errors.New("user handle of another person")
+			return nil, errors.New("the user handle belongs to another person")
 		}
 		c, err := credential(found)
 		return holder{id: found.PersonID, credentials: []webauthn.Credential{c}}, err
@@ -180,12 +180,12 @@ func (p *Passkeys) FinishSignIn(
 		return member.Passkey{}, "", RefusedPasskey(ctx, errors.New("the signature counter decreased, so a copy of the key may be in use"))
 	}
 	if found.Credential, err = json.Marshal(c); err != nil {
-		return member.Passkey{}, "", fmt.Errorf("keep passkey: %w", err)
+		return member.Passkey{}, "", fmt.Errorf("encode passkey: %w", err)
 	}
 	return found, f.Session.Challenge, nil
 }
 
-// RefusedPasskey returns the same error for every rejected passkey. It only logs the reason.
+// RefusedPasskey returns the same error for every rejected passkey. The reason is only logged.
 func RefusedPasskey(ctx context.Context, err error) error {
 	var detail *protocol.Error
 	if errors.As(err, &detail) {

@@ -1,9 +1,9 @@
-// Package signin authenticates a person: by an identity provider (OpenID Connect) or by a
-// passkey. It has no members. Package member gets the proof and decides whether the person
+// Package signin authenticates people with an identity provider (OpenID Connect) or a passkey.
+// It does not know the members: package member takes the proof and decides whether the person
 // may sign in.
 //
-// Both ways have two steps. The browser stores the data between them (state, nonce, PKCE
-// verifier, challenge) in sealed form, so any replica can handle the second step.
+// Both methods have two steps. The browser stores the data between the steps (state, nonce,
+// PKCE verifier, challenge) in sealed form, so any replica can handle the second step.
 package signin
 
 import (
@@ -19,8 +19,8 @@ import (
 // flowLife is how long a person may take between the two steps.
 const flowLife = 10 * time.Minute
 
-// ErrFlow is the error of a second step if the data of the first step is missing, too old,
-// changed or from another browser.
+// ErrFlow is returned by the second step if the data of the first step is missing, too old,
+// modified or from another browser.
 var ErrFlow = apierr.New(apierr.Forbidden, "This sign-in has expired or was started elsewhere. Start over.")
 
 // Sealer encrypts the data that a browser stores between the two steps.
@@ -43,7 +43,7 @@ type sealed struct {
 	Value any       `json:"v"`
 }
 
-// seal encrypts v for the second step of a kind of flow.
+// seal encrypts v for the second step of the given kind of flow.
 func (s *Sealer) seal(kind string, v any) (string, error) {
 	text, err := json.Marshal(sealed{s.now().Add(flowLife), v})
 	if err != nil {
@@ -53,8 +53,8 @@ func (s *Sealer) seal(kind string, v any) (string, error) {
 }
 
 func (s *Sealer) open(kind, flow string, v any) error {
-	// Every failure has the same error, so somebody who has changed the text gets no
-	// information.
+	// Every failure returns the same error, so that somebody who tampers with the text learns
+	// nothing.
 	raw, err := base64.RawURLEncoding.DecodeString(flow)
 	if err != nil {
 		return ErrFlow

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A sign-in that started before an upgrade can be finished after it.
+// A sign-in that began before an upgrade can be completed after it.
 func TestTheFormatOfFlowsStays(t *testing.T) {
 	t.Parallel()
 	const flow = "TtHAVne1Mh-WVJj6JGWH2hLv_Vm74pODhvf_UAyCE4YgpPzZYj8R_xC3CbzdQn0dOIYVJxu9KV-rvGTDfOJAT3eOFhsoHbxLfaddlw"

@@ -11,24 +11,24 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// owner is the account and member of a key or session.
+// owner holds the account and the member of a key or session.
 type owner struct {
 	account string
 	member  string // "" for a key that no member created
 	session bool
 }
 
-// Credential looks up a key or session by hash, with its account and its member, all as of
-// the same time: the documents of one batch read are a consistent snapshot. It returns
-// account.ErrNoKey if there is no such key.
+// Credential looks up a key or session by hash, with its account and its member. All of them
+// are from the same point in time, because the documents of one batch read form a consistent
+// snapshot. It returns account.ErrNoKey if there is no such key.
 func (s *Store) Credential(ctx context.Context, hash string) (c account.Credential, err error) {
 	of, known := s.owners.GetIfPresent(hash)
 	if !known {
 		if of, err = s.ownerOf(ctx, hash); err != nil {
 			return c, err
 		}
-		// Do not cache an unknown hash: the key may be created soon, and callers already
-		// cache misses for some seconds.
+		// Do not cache an unknown hash: the key may be created soon, and callers already cache
+		// misses for a few seconds.
 		s.owners.Set(hash, of)
 	}
 	kept := keys.collection
@@ -45,15 +45,15 @@ func (s *Store) Credential(ctx context.Context, hash string) (c account.Credenti
 		found[snap.Ref.Parent.ID] = snap
 	}
 	if found[kept] == nil || found[accounts.collection] == nil {
-		// The next call searches keys and sessions again.
+		// Make the next call search keys and sessions again.
 		s.owners.Invalidate(hash)
 		return c, account.ErrNoKey
 	}
 	return credential(found, of)
 }
 
-// ownerOf searches keys and sessions for the hash in one round trip, because a hash may be of
-// either kind.
+// ownerOf searches both keys and sessions for the hash in one round trip, because the hash may
+// belong to either.
 func (s *Store) ownerOf(ctx context.Context, hash string) (owner, error) {
 	key, session := s.db.Ref(keys.collection, hash), s.db.Ref(sessions.collection, hash)
 	if key == nil {
@@ -97,7 +97,7 @@ func credential(found map[string]firestoredb.Snap, of owner) (c account.Credenti
 		return c, err
 	}
 	if of.member != "" && c.Member.Role == "" && c.Key.RevokedAt.IsZero() {
-		c.Key.RevokedAt = c.Key.CreatedAt // its member was removed
+		c.Key.RevokedAt = c.Key.CreatedAt // the member was removed
 	}
 	return c, nil
 }

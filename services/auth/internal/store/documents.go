@@ -19,11 +19,11 @@ import (
 type kind[T any] struct {
 	collection string
 	read       func(firestoredb.Snap) (T, error)
-	none       error            // the error if there is no such record
+	none       error            // returned if there is no such record
 	order      func(a, b T) int // sorts lists; may be nil
 }
 
-// used is the collection of the names that [transaction.UseOnce] has used up.
+// used is the collection in which [transaction.UseOnce] stores the names that were used.
 const used = "usedOnce"
 
 var (
@@ -52,7 +52,7 @@ var (
 // Transient returns the collections of sessions, one-time links and devices.
 func Transient() []string { return []string{sessions.collection, links.collection, devices.collection} }
 
-// EndTransient removes all documents of [Transient].
+// EndTransient removes all documents in the collections of [Transient].
 func (s *Store) EndTransient(ctx context.Context) error {
 	for _, c := range Transient() {
 		if err := s.db.EraseAll(ctx, "end "+c, s.db.Collection(c).Query, purgeBatch); err != nil {
@@ -68,7 +68,7 @@ type accountDoc struct {
 	Suspended bool          `firestore:"suspended"`
 	Version   int64         `firestore:"version"`
 	CreatedAt time.Time     `firestore:"createdAt"`
-	// The fields from here on are absent in most records.
+	// Most records lack the fields below.
 	Pending  bool      `firestore:"pending,omitempty"`
 	Deleting bool      `firestore:"deleting,omitempty"`
 	Limits   limitsDoc `firestore:"limits,omitzero"`
@@ -89,12 +89,12 @@ type keyDoc struct {
 	Prefix     string            `firestore:"prefix"`
 	Last4      string            `firestore:"last4"`
 	Scopes     identity.ScopeSet `firestore:"scopes"`
-	MadeBy     string            `firestore:"madeBy,omitempty"` // the member behind the key
+	MadeBy     string            `firestore:"madeBy,omitempty"` // the member who created the key
 	CreatedAt  time.Time         `firestore:"createdAt"`
 	LastUsedAt time.Time         `firestore:"lastUsedAt,omitzero"`
-	ExpiresAt  int64             `firestore:"expiresAt"` // in ms, because callers may send dates outside the range of a timestamp
+	ExpiresAt  int64             `firestore:"expiresAt"` // in milliseconds, because callers may send dates that a timestamp cannot represent
 	RevokedAt  time.Time         `firestore:"revokedAt,omitzero"`
-	InUse      bool              `firestore:"inUse"` // counts towards the limit of keys; false when revoked or found expired
+	InUse      bool              `firestore:"inUse"` // counts towards the key limit; false once the key is revoked or found to have expired
 }
 
 type (
@@ -105,7 +105,7 @@ type (
 		Email      string `firestore:"email"`
 		Role       string `firestore:"role"`
 		FromGroups bool   `firestore:"fromGroups,omitempty"`
-		// The next two are absent in most records.
+		// Most records lack the next two fields.
 		GroupUntil time.Time `firestore:"groupUntil,omitzero"`
 		LinkUsed   linkUse   `firestore:"linkUsed,omitzero"`
 		CreatedAt  time.Time `firestore:"createdAt"`
@@ -143,7 +143,7 @@ type (
 		SeenAt    time.Time `firestore:"seenAt"`
 		EndedAt   time.Time `firestore:"endedAt,omitzero"`
 		Open      bool      `firestore:"open"`
-		ExpireAt  time.Time `firestore:"expireAt"` // a day after the session expires; until then, it is rejected as expired and not as unknown
+		ExpireAt  time.Time `firestore:"expireAt"` // a day after the session expires; until then, it is rejected as expired rather than unknown
 	}
 	identityDoc struct {
 		Issuer    string    `firestore:"issuer"`
@@ -156,7 +156,7 @@ type (
 		ID         string    `firestore:"id"`
 		Hash       string    `firestore:"-"` // names the document
 		PersonID   string    `firestore:"personId"`
-		MemberID   string    `firestore:"memberId"` // its only membership; "" for all
+		MemberID   string    `firestore:"memberId"` // the only membership it is valid for; "" for all
 		Name       string    `firestore:"name"`
 		Credential []byte    `firestore:"credential"`
 		CreatedAt  time.Time `firestore:"createdAt"`
@@ -197,13 +197,13 @@ func toKey(snap firestoredb.Snap, d *keyDoc) account.Key {
 	}
 }
 
-// known removes scopes that a newer release wrote. They have no effect here. Otherwise, a key
-// could grant them without a check, and they would exceed every role.
+// known drops scopes that a newer release wrote and this release does not know. If it kept
+// them, a key could grant them unchecked, and they would exceed every role.
 func known(set identity.ScopeSet) identity.ScopeSet { return set & identity.AllScopes }
 
 func fromKey(k account.Key) keyDoc {
-	// InUse remains true for an expired key until Add retires it. Readers compare the times
-	// too.
+	// InUse remains true for an expired key until Add retires it, so readers also check the
+	// expiry.
 	return keyDoc{
 		ID: k.ID, Account: k.AccountID, Name: k.Name, Prefix: k.Prefix, Last4: k.Last4, MadeBy: k.MadeBy, Scopes: k.Scopes,
 		CreatedAt: k.CreatedAt, LastUsedAt: k.LastUsedAt, ExpiresAt: k.ExpiresAt.UnixMilli(), RevokedAt: k.RevokedAt, InUse: k.RevokedAt.IsZero(),
@@ -267,7 +267,7 @@ func fromSession(x member.Session) sessionDoc {
 func toIdentity(_ firestoredb.Snap, d *identityDoc) member.Identity { return member.Identity(*d) }
 
 // identityID returns a hash as the document name of an identity, because an issuer is a URL,
-// and slashes are not allowed in a document name.
+// and a document name must not contain slashes.
 func identityID(issuer, subject string) string { return hashOf(issuer + "\x00" + subject) }
 
 func hashOf(text string) string {

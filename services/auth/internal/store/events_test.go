@@ -9,24 +9,24 @@ import (
 	"testing"
 )
 
-// quiet lists the functions that write a record without an event, each with its reason. Every
-// write has its event as an argument, so only a write with events.Quiet has no event.
+// quiet lists the functions that write a record without an event, with the reason for each.
+// Every write takes its event as an argument, so only writes with events.Quiet have no event.
 var quiet = map[string]string{
 	"account.Roll":           "one event describes both keys",
-	"account.EndBy":          "only a restore calls it, and the new key of the roll, which an event would describe, is lost",
-	"member.putRole":         "how a person signs in is not a record of an account",
+	"account.EndBy":          "only a restore calls it, and an event would describe the new key of the roll, which is lost",
+	"member.putRole":         "the ways a person signs in are not records of an account",
 	"member.takeBeyond":      "sign-in links are not shown anywhere",
-	"member.UseLink":         "how a person signs in is not a record of an account",
-	"member.byGroups":        "how a person signs in is not a record of an account, and the time of the group's confirmation is not visible",
+	"member.UseLink":         "the ways a person signs in are not records of an account",
+	"member.byGroups":        "the ways a person signs in are not records of an account, and the time at which the groups were confirmed is not visible",
 	"member.open":            "the notice that a session shows to the member is not visible to others",
-	"member.Connect":         "how a person signs in is not a record of an account",
-	"member.AddPasskey":      "how a person signs in is not a record of an account",
-	"member.RemovePasskey":   "how a person signs in is not a record of an account",
+	"member.Connect":         "the ways a person signs in are not records of an account",
+	"member.AddPasskey":      "the ways a person signs in are not records of an account",
+	"member.RemovePasskey":   "the ways a person signs in are not records of an account",
 	"member.SignInByPasskey": "the last use of a passkey is not visible",
-	"member.StartDevice":     "a program that waits for its key is not a record of an account",
-	"member.DecideDevice":    "a program that waits for its key is not a record of an account",
-	"member.CollectDevice":   "a program that waits for its key is not a record of an account",
-	"tenancy.Settle":         "whether the other services know about a decision is not visible",
+	"member.StartDevice":     "a program's request for a key is not a record of an account",
+	"member.DecideDevice":    "a program's request for a key is not a record of an account",
+	"member.CollectDevice":   "a program's request for a key is not a record of an account",
+	"tenancy.Settle":         "whether the other services have applied a decision is not visible",
 }
 
 // TestEveryWriteHasItsEvent parses the code that changes accounts. Each function that writes
@@ -70,6 +70,6 @@ func TestEveryWriteHasItsEvent(t *testing.T) {
 		}
 	}
 	for what := range left {
-		t.Errorf("%s writes an event or no longer exists; remove its reason (%s)", what, quiet[what])
+		t.Errorf("%s no longer writes a record without an event; remove its reason (%s)", what, quiet[what])
 	}
 }

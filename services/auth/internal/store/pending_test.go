@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
 )
 
-// keeper is a fake service with records of accounts. It records the calls from auth.
+// keeper is a fake service that holds records of accounts. It records the calls from auth.
 type keeper struct {
 	tenant.Holder
 	down, erased bool
@@ -58,9 +58,9 @@ func TestADecisionIsToldUntilEveryServiceGoesByIt(t *testing.T) {
 		t.Error("Repeat while links is down returned nil, want an error")
 	}
 	links.down = false
-	for range 2 { // the second round must not call links again
+	for range 2 { // the second iteration must not call links again
 		if _, err := tenants.Repeat(ctx); err != nil || pending() || !slices.Equal(links.told, []string{acc + " suspended"}) {
-			t.Errorf("Repeat after the outage returned %v and links got %v, want nil and one suspension", err, links.told)
+			t.Errorf("Repeat after the outage returned %v and links was called with %v, want nil and one suspension", err, links.told)
 		}
 	}
 	links.told = nil
@@ -74,15 +74,15 @@ func TestADecisionIsToldUntilEveryServiceGoesByIt(t *testing.T) {
 	}
 	links.erased = true
 	if _, err := tenants.Repeat(ctx); err != nil || len(links.told) != 4 {
-		t.Errorf("Repeat after the erasure returned %v and links got %v, want nil and four calls", err, links.told)
+		t.Errorf("Repeat after the erasure returned %v and links was called with %v, want nil and four calls", err, links.told)
 	}
 	if _, err := w.Account(ctx, acc); !errors.Is(err, account.ErrNoAccount) {
 		t.Errorf("Account after the erasure returned %v, want %v", err, account.ErrNoAccount)
 	}
 }
 
-// A suspension is settled even if more erasures are pending than one read returns and
-// none of them completes.
+// A suspension is settled even if more erasures are pending than one read returns and none of
+// them can complete.
 func TestManyErasuresHideNoSuspension(t *testing.T) {
 	t.Parallel()
 	w, links := newWorld(t), &keeper{}
@@ -92,7 +92,7 @@ func TestManyErasuresHideNoSuspension(t *testing.T) {
 		w.do(t, func(tx account.Tx) error { tx.AddAccount(a); return nil })
 	}
 	if _, err := tenants.Repeat(t.Context()); err != nil || !slices.Contains(links.told, "acc_101 suspended") {
-		t.Errorf("Repeat returned %v and links got %d calls, want nil and the suspension of acc_101", err, len(links.told))
+		t.Errorf("Repeat returned %v after %d calls to links, want nil and a call that suspends acc_101", err, len(links.told))
 	}
 	first, err := w.db.Read(t.Context(), "get account", w.db.Ref("accounts", "acc_000"))
 	if err != nil {
@@ -100,11 +100,11 @@ func TestManyErasuresHideNoSuspension(t *testing.T) {
 	}
 	d, err := w.Erasing().Depth(t.Context())
 	if err != nil || d.N != 101 || !d.Oldest.Equal(first[0].UpdateTime) {
-		t.Errorf("got %d erasures, the oldest since %v (error %v); want 101 since %v", d.N, d.Oldest, err, first[0].UpdateTime)
+		t.Errorf("got %d erasures, the oldest from %v (error %v); want 101, the oldest from %v", d.N, d.Oldest, err, first[0].UpdateTime)
 	}
 }
 
-// TakeDown works only for the link lnk_101.
+// TakeDown succeeds only for the link lnk_101.
 func (k *keeper) TakeDown(_ context.Context, o tenant.Order) (tenant.Takedown, error) {
 	if o.Target.ID != "lnk_101" {
 		return tenant.Takedown{}, errors.New("this link cannot be taken down")
@@ -112,7 +112,7 @@ func (k *keeper) TakeDown(_ context.Context, o tenant.Order) (tenant.Takedown, e
 	return tenant.Takedown{ID: o.ID, Kind: tenant.KindLink, RecordID: o.Target.ID, Reason: o.Reason, At: o.At}, nil
 }
 
-// A takedown is settled even if more of them than one read returns cannot be settled.
+// A takedown is settled even if those that cannot be settled fill more than one page.
 func TestTakedownsThatFailHideNoOther(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -127,15 +127,15 @@ func TestTakedownsThatFailHideNoOther(t *testing.T) {
 		}
 	}
 	if found, err := tenants.Repeat(t.Context()); err == nil || !found {
-		t.Errorf("Repeat returned %v and error %v, want true and the errors of 101 takedowns", found, err)
+		t.Errorf("Repeat returned %v and error %v, want true and an error for the 101 takedowns that fail", found, err)
 	}
 	if got, err := w.Takedown(t.Context(), "tkd_101"); err != nil || got.Phase != tenancy.InForce {
-		t.Errorf("the last takedown is %+v, %v; want it in force", got, err)
+		t.Errorf("the last takedown is %+v (error %v), want it in force", got, err)
 	}
 }
 
-// Records that cannot be read do not hide those after them, even on other pages. Their errors are
-// counted and not all listed.
+// Unreadable records do not hide the records after them, even those on later pages. Only some
+// of their errors are listed; the others are counted.
 func TestUnreadableRecordsHideNoOther(t *testing.T) {
 	t.Parallel()
 	w, links := newWorld(t), &keeper{}
@@ -158,17 +158,18 @@ func TestUnreadableRecordsHideNoOther(t *testing.T) {
 	}
 	found, err := tenants.Repeat(t.Context())
 	if !found || err == nil || len(err.Error()) > 50_000 {
-		t.Errorf("Repeat returned %v and %v, want true and a bounded error about unreadable records", found, err)
+		t.Errorf("Repeat returned %v and error %v, want true and an error of bounded length about unreadable records", found, err)
 	}
 	if !slices.Contains(links.told, "acc_101 suspended") {
-		t.Errorf("links got %v, want the suspension of acc_101", links.told)
+		t.Errorf("links was called with %v, want the suspension of acc_101", links.told)
 	}
 	if got, err := w.Takedown(t.Context(), "tkd_101"); err != nil || got.Phase != tenancy.InForce {
-		t.Errorf("the last takedown is %+v, %v; want it in force", got, err)
+		t.Errorf("the last takedown is %+v (error %v), want it in force", got, err)
 	}
 }
 
-// suspended is a holder that answers the order of a takedown only after it was told a suspension.
+// suspended is a holder that completes a takedown only after it has been notified of a
+// suspension.
 type suspended struct {
 	tenant.Holder
 	told chan struct{}
@@ -199,7 +200,7 @@ func settles(t *testing.T, tenants *tenancy.Service) {
 	}
 }
 
-// A holder that hangs with a takedown must not delay a suspension.
+// A takedown that hangs at its holder must not delay a suspension.
 func TestASuspensionWaitsForNoTakedown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -249,7 +250,7 @@ func TestATakedownIsConfirmedUnlessItIsLifted(t *testing.T) {
 	}
 }
 
-// meeting is a holder that answers a call only after a second one has arrived.
+// meeting is a holder that answers a call only when a second call has arrived.
 type meeting struct {
 	tenant.Holder
 	arrived chan struct{}
@@ -265,7 +266,8 @@ func (m *meeting) SetState(ctx context.Context, _ string, _ tenant.Standing) err
 	return nil
 }
 
-// After a restore, hundreds of decisions are pending. A slow one must not delay the others.
+// After a restore, hundreds of decisions are pending. A slow decision must not delay the
+// others.
 func TestPendingAccountsAreSettledTogether(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -289,7 +291,7 @@ func TestAnAccountIsRaisedOnceInAChange(t *testing.T) {
 		now.Name = "Renamed"
 		tx.PutAccount(&now, events.Quiet)
 		if now.Version != 2 {
-			t.Errorf("the change returned version %d, want 2", now.Version)
+			t.Errorf("PutAccount set version %d, want 2", now.Version)
 		}
 		return errors.Join(err, tx.Authority(a.ID), tx.Again(a.ID))
 	})

@@ -32,7 +32,7 @@ func (r reads) LinkByID(id string) (member.Link, error) { return first(r, links,
 
 func (r reads) OpenLinks(accountID string) ([]member.Link, error) {
 	found, err := many(r, links, r.s.where(links.collection, "accountId", accountID))
-	// Firestore removes expired links automatically, but up to a day late.
+	// Firestore removes expired links automatically, but it may take up to a day.
 	now := r.s.db.Now()
 	return slices.DeleteFunc(found, func(l member.Link) bool { return !now.Before(l.ExpiresAt) }), err
 }
@@ -63,16 +63,16 @@ func (r reads) Device(userCode string) (member.Device, error) {
 	return first(r, devices, "userCode", userCode)
 }
 
-// GroupMembers lists all members that a group map created. Only one account at a time has a
-// group map, and it has at most [member.MaxMembers].
+// GroupMembers lists all group-based members. Only one account at a time has a group map, and
+// an account has at most [member.MaxMembers] members.
 func (s *Store) GroupMembers(ctx context.Context) ([]member.Member, error) {
 	return many(s.look(ctx), members, s.where(members.collection, "fromGroups", true))
 }
 
-// inAtOnce is the maximum number of values in an "in" filter of Firestore.
+// inAtOnce is the maximum number of values in a Firestore "in" filter.
 const inAtOnce = 30
 
-// WaysOf lists how these people sign in.
+// WaysOf lists the identities and passkeys of these people.
 func (s *Store) WaysOf(ctx context.Context, personIDs []string) ([]member.Identity, []member.Passkey, error) {
 	chunks := slices.Collect(slices.Chunk(personIDs, inAtOnce))
 	known, signing := make([][]member.Identity, len(chunks)), make([][]member.Passkey, len(chunks))

@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
-// This test erases a person's accounts one after the other. The ways to sign in are kept
-// while another account needs them.
+// This test erases a person's accounts one after the other. Their ways to sign in must be kept
+// as long as another account needs them.
 func TestAPersonIsForgottenWithTheirLastAccount(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -40,7 +40,7 @@ func TestAPersonIsForgottenWithTheirLastAccount(t *testing.T) {
 	join("other", second)
 	purge := func(a account.Account) {
 		t.Helper()
-		for range 3 { // a repeated erasure succeeds too
+		for range 3 { // repeated erasures must succeed too
 			if err := b.Erase(ctx, a.ID, start); err != nil {
 				t.Fatal(err)
 			}
@@ -62,20 +62,21 @@ func TestAPersonIsForgottenWithTheirLastAccount(t *testing.T) {
 				t.Fatal(err)
 			}
 			if (len(keys) == 1) != known || (len(ids) == 1) != known || len(keys) > 1 {
-				t.Errorf("%s: person %s has %d passkeys and %d identities, want one of each or none", when, person, len(keys), len(ids))
+				t.Errorf("%s: person %s has %d passkeys and %d identities, want one of each while the person is known, otherwise none", when, person, len(keys), len(ids))
 			}
 			if _, err := b.Look(ctx).Passkey("hash_" + person); known != (err == nil) || !known && !errors.Is(err, member.ErrNoPasskey) {
-				t.Errorf("%s: look-up of the passkey of %s returned %v, want it only while the person is known", when, person, err)
+				t.Errorf("%s: look-up of the passkey of %s returned error %v, want success only while the person is known", when, person, err)
 			}
 		}
 	}
 	knows("before the first erasure", "alone", "both", "other")
 	purge(first)
-	knows("after the first account", "both", "other")
+	knows("after the first erasure", "both", "other")
 	purge(second)
 	knows("after both erasures")
 
-	// Two accounts that are erased at the same time do not wait for each other.
+	// If two accounts are being erased at the same time, neither leaves their common member to
+	// the other.
 	third, fourth := newAccount(t, b), newAccount(t, b)
 	join("both", third, fourth)
 	for _, a := range []account.Account{third, fourth} {

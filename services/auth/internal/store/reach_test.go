@@ -11,20 +11,19 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
-// scene has two persons. Pat was invited to Mallory's account and later joins another
-// account. Mallory is an admin of the first account and tries everything that an admin can
-// do.
+// scene has two people. Pat was invited to Mallory's account and later joins another account.
+// Mallory is an admin of the first account and tries everything that an admin can do.
 type scene struct {
 	t       *testing.T
 	people  *member.Service
-	one     account.Account // Mallory's session
+	one     account.Account // the account that Mallory is an admin of
 	two     account.Account
 	mallory *identity.Principal
 	pat     member.Session // Pat's own session in the first account
 	patTwo  member.Session // Pat's own session in the second account, after Pat has joined
 	tokens  int
 
-	// The sessions and passkeys that Mallory has at the end.
+	// The sessions and passkeys that Mallory has obtained.
 	sessions []member.Session
 	passkeys []string
 }
@@ -53,7 +52,7 @@ func (s *scene) must(err error) {
 	}
 }
 
-// enter creates a member with the operator's link and signs them in.
+// enter creates a member with a sign-in link from the operator, and signs them in.
 func (s *scene) enter(a account.Account, role identity.Role) member.Session {
 	s.t.Helper()
 	token := newSecret(s.t)
@@ -84,11 +83,11 @@ func (s *scene) join() {
 	s.t.Helper()
 	s.patTwo = s.accept(s.invite(s.two, identity.Member), s.pat.Hash)
 	if s.patTwo.PersonID != s.pat.PersonID {
-		s.t.Fatal("Pat joined as another person, want the same person")
+		s.t.Fatal("Pat joined as a different person, want the same person")
 	}
 }
 
-// link creates a sign-in link for the member if by may do so.
+// link creates a sign-in link for the member, if by is allowed to.
 func (s *scene) link(by *identity.Principal, memberID string) (identity.Key, error) {
 	s.t.Helper()
 	token := newSecret(s.t)
@@ -139,23 +138,22 @@ func (s *scene) byPasskey(hash string) (member.Session, error) {
 	return x, s.hold(x, err)
 }
 
-// opens returns how Mallory can get access to the other account at the end, or "" if there is
-// no way.
+// opens returns how Mallory can now get access to the other account, or "" if there is no way.
 func (s *scene) opens() string {
 	s.t.Helper()
 	ctx := s.t.Context()
 	for _, hash := range s.passkeys {
-		_, _ = s.byPasskey(hash) // an error opens no session; sessions are checked below
+		_, _ = s.byPasskey(hash) // a failed sign-in opens no session; the sessions are checked below
 	}
-	third := s.accept(s.invite(s.one, identity.Viewer), "") // a fictitious person, who is Mallory
+	third := s.accept(s.invite(s.one, identity.Viewer), "") // a person that Mallory has made up
 	s.sessions = append(s.sessions, third)
 	for _, x := range s.sessions {
 		if x.AccountID == s.two.ID {
-			return "a session by " + x.How
+			return "a session opened by " + x.How
 		}
 		for _, to := range []string{s.patTwo.MemberID, s.pat.MemberID} {
 			if y, err := s.people.Switch(ctx, x.Hash, to, s.browser()); err == nil && y.AccountID == s.two.ID {
-				return "switching from a session by " + x.How
+				return "switching from a session opened by " + x.How
 			}
 		}
 		p, err := s.people.Profile(ctx, x.Hash)
@@ -164,7 +162,7 @@ func (s *scene) opens() string {
 		}
 		for _, m := range p.Memberships {
 			if m.AccountID == s.two.ID {
-				return "the list of accounts in a session by " + x.How
+				return "the list of accounts in a session opened by " + x.How
 			}
 		}
 	}
@@ -172,7 +170,7 @@ func (s *scene) opens() string {
 }
 
 // This test tries everything that an admin of one account could do to get access to another
-// account of a member. In the cases with "before they joined", Pat is only in Mallory's
+// account of a member. In the cases named "before Pat joined", Pat belongs only to Mallory's
 // account, like any invited person without a passkey.
 func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 	t.Parallel()
@@ -186,7 +184,7 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 		has     = apierr.HasSignIn
 		never   = apierr.Forbidden
 		lacks   = apierr.InsufficientScope
-		allowed = apierr.Code("") // it succeeds, but gives no access to another account
+		allowed = apierr.Code("") // the attempt succeeds, but gives no access to another account
 	)
 	for _, try := range []struct {
 		name string
@@ -203,14 +201,14 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 			_, err := s.link(s.mallory, s.patTwo.MemberID)
 			return err
 		}},
-		{"link created before they joined and used after it", has, func(s *scene) error {
+		{"link created before Pat joined and used afterwards", has, func(s *scene) error {
 			token, err := s.link(s.mallory, s.pat.MemberID)
 			s.must(err)
 			s.join()
 			_, err = s.use(token, nil, "")
 			return err
 		}},
-		{"link used before they joined", allowed, func(s *scene) error {
+		{"link used before Pat joined", allowed, func(s *scene) error {
 			s.asPat()
 			s.join()
 			return nil
@@ -233,17 +231,17 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 			s.join()
 			x, err := s.people.SignIn(s.t.Context(), *mine, member.GroupMap{}, s.browser())
 			if s.hold(x, err) == nil {
-				s.t.Error("the identity of Mallory was stored, want it rejected")
+				s.t.Error("Mallory's identity was stored, want it rejected")
 			}
 			return nil
 		}},
-		{"passkey added by the link before they joined", allowed, func(s *scene) error {
+		{"passkey added in the session of the link before Pat joined", allowed, func(s *scene) error {
 			x := s.asPat()
 			s.must(s.plant(x))
 			s.join()
 			return nil
 		}},
-		{"second passkey added in a session of the first", allowed, func(s *scene) error {
+		{"second passkey added in a session opened with the first", allowed, func(s *scene) error {
 			s.must(s.plant(s.asPat()))
 			x, err := s.byPasskey(s.passkeys[0])
 			s.must(err)
@@ -255,17 +253,17 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 			s.must(s.plant(x))
 			return s.plant(x)
 		}},
-		{"passkey added by the link after they joined", has, func(s *scene) error {
+		{"passkey added in the session of the link after Pat joined", has, func(s *scene) error {
 			x := s.asPat()
 			s.join()
 			return s.plant(x)
 		}},
-		{"passkey added by the link after they added their own", has, func(s *scene) error {
+		{"passkey added in the session of the link after Pat added one", has, func(s *scene) error {
 			x := s.asPat()
 			s.must(s.people.AddPasskey(s.t.Context(), s.pat.Hash, member.Passkey{Hash: identity.NewSlug(20), Credential: []byte("{}")}))
 			return s.plant(x)
 		}},
-		{"identity connected by the link before they joined", never, func(s *scene) error {
+		{"identity connected in the session of the link before Pat joined", never, func(s *scene) error {
 			mine := mallorys()
 			err := s.people.Connect(s.t.Context(), s.asPat().Hash, *mine)
 			s.join()
@@ -398,7 +396,7 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 				s.join()
 			}
 			if how := s.opens(); how != "" {
-				t.Errorf("Mallory can get access to the other account by: %s", how)
+				t.Errorf("Mallory can get access to the other account through %s, want no access", how)
 			}
 			// Pat must still have access.
 			if _, err := people.Switch(t.Context(), s.patTwo.Hash, s.patTwo.MemberID, s.browser()); err != nil {

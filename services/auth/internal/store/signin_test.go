@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
-// signedIn creates an account with a member and a session of that member.
+// signedIn creates an account with one member, and signs that member in.
 func signedIn(t *testing.T) (w world, people *member.Service, a account.Account, x member.Session) {
 	t.Helper()
 	w = newWorld(t)
@@ -37,7 +37,7 @@ func TestARemovedPasskeySignsNobodyIn(t *testing.T) {
 	if err := people.AddPasskey(ctx, x.Hash, member.Passkey{Hash: "credential", Credential: []byte("{}")}); err != nil {
 		t.Fatal(err)
 	}
-	read, err := people.Passkey(ctx, "credential") // a sign-in also reads the passkey before its transaction
+	read, err := people.Passkey(ctx, "credential") // like a sign-in, read the passkey before the transaction
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,10 +106,10 @@ func TestNobodyJoinsAnAccountThatIsErased(t *testing.T) {
 	a.Deleting = true
 	w.put(t, a)
 	for what, err := range map[string]error{
-		"session by a link":     join(people.UseLink(ctx, link, "", nil, "", browser)),
-		"session by a passkey":  join(people.SignInByPasskey(ctx, passkey, "challenge", browser)),
-		"session by a provider": join(people.SignIn(ctx, proof, member.GroupMap{}, browser)),
-		"session by a switch":   join(people.Switch(ctx, x.Hash, x.MemberID, browser)),
+		"link sign-in":          join(people.UseLink(ctx, link, "", nil, "", browser)),
+		"passkey sign-in":       join(people.SignInByPasskey(ctx, passkey, "challenge", browser)),
+		"provider sign-in":      join(people.SignIn(ctx, proof, member.GroupMap{}, browser)),
+		"account switch":        join(people.Switch(ctx, x.Hash, x.MemberID, browser)),
 		"link for a new member": join(people.SignInLink(ctx, a.ID, "", "Eve", identity.Admin, newSecret(t))),
 		"link for a member":     join(people.SignInLink(ctx, a.ID, x.MemberID, "", "", newSecret(t))),
 		"invitation":            join(people.UseLink(ctx, invited, "", nil, "", browser)),
@@ -122,12 +122,12 @@ func TestNobodyJoinsAnAccountThatIsErased(t *testing.T) {
 	if all, err := w.Look(ctx).Members(a.ID); err != nil || len(all) != 1 {
 		t.Errorf("the account has %d members (error %v), want 1", len(all), err)
 	}
-	// Erasure removes sessions before members, so a session that is created in between would
-	// remain.
+	// Erasure removes sessions before members, so a session created in between would be left
+	// behind.
 	if open, err := w.Look(ctx).Sessions(x.MemberID); err != nil || len(open) != 1 {
 		t.Errorf("the member has %d sessions (error %v), want 1", len(open), err)
 	}
-	// A person who is in another account too can still sign in there.
+	// A person who also belongs to another account can still sign in there.
 	other := newAccount(t, w)
 	invited = newSecret(t)
 	if _, err := people.Invite(ctx, member.NewInvitation{ID: identity.NewID("inv"), Token: invited, AccountID: other.ID, Name: "Ada", Role: identity.Admin}); err != nil {
@@ -152,8 +152,8 @@ func (c *clock) now() time.Time { c.mu.Lock(); defer c.mu.Unlock(); return c.at 
 
 func (c *clock) forward(d time.Duration) { c.mu.Lock(); c.at = c.at.Add(d); c.mu.Unlock() }
 
-// byGroup creates an account in which Eve has a group-based membership, a passkey, a session of
-// each kind, and a key. confirm signs Eve in with the provider.
+// byGroup creates an account with a group map. confirm signs Eve in with the provider, as a
+// member of the given groups.
 func byGroup(t *testing.T, role identity.Role) (w world, c *clock, people *member.Service, a account.Account, confirm func(groups ...string) (member.Session, error)) {
 	t.Helper()
 	w, c = newWorld(t), &clock{at: time.Now().Truncate(time.Second)}
@@ -210,7 +210,7 @@ func TestAMembershipByGroupEndsWithTheGroup(t *testing.T) {
 	c.forward(23 * time.Hour)
 	late, err := passkey()
 	if err != nil || !late.ExpiresAt().Equal(end) {
-		t.Fatalf("a session by passkey after 23 hours ends at %v, want %v (error %v)", late.ExpiresAt(), end, err)
+		t.Fatalf("the session of a passkey sign-in after 23 hours ends at %v, want %v (error %v)", late.ExpiresAt(), end, err)
 	}
 	// After another confirmation by the provider, the passkey works for another day.
 	if _, err := confirm("staff"); err != nil {
@@ -218,17 +218,17 @@ func TestAMembershipByGroupEndsWithTheGroup(t *testing.T) {
 	}
 	c.forward(23 * time.Hour)
 	if _, err := passkey(); err != nil {
-		t.Errorf("sign-in by passkey 23 hours after the second confirmation returned %v, want nil", err)
+		t.Errorf("passkey sign-in 23 hours after the second confirmation returned %v, want nil", err)
 	}
 	if err := people.EndLapsed(ctx); err != nil || revoked() {
-		t.Errorf("EndLapsed before the expiry: key revoked %v (error %v), want the key in use", revoked(), err)
+		t.Errorf("after EndLapsed before the expiry, key revoked = %v (error %v), want false", revoked(), err)
 	}
 	c.forward(time.Hour)
 	if late.Active(c.now()) {
-		t.Error("the session of the passkey is active after the expiry of the confirmation, want it ended")
+		t.Error("the passkey session is active after the confirmation has expired, want it ended")
 	}
 	if _, err := passkey(); apierr.CodeOf(err) != apierr.SignInByProvider {
-		t.Errorf("sign-in by passkey a day after the last confirmation returned %v, want %s", err, apierr.SignInByProvider)
+		t.Errorf("passkey sign-in a day after the last confirmation returned %v, want %s", err, apierr.SignInByProvider)
 	}
 	for range 2 { // the second call has nothing to do
 		if err := people.EndLapsed(ctx); err != nil {
@@ -236,7 +236,7 @@ func TestAMembershipByGroupEndsWithTheGroup(t *testing.T) {
 		}
 	}
 	if _, err := people.Member(ctx, a.ID, first.MemberID); !errors.Is(err, member.ErrNoMember) || !revoked() {
-		t.Errorf("after EndLapsed the look-up of the member returned %v, key revoked %v; want no member and a revoked key", err, revoked())
+		t.Errorf("after EndLapsed, the look-up of the member returned %v and key revoked = %v, want no member and true", err, revoked())
 	}
 	if _, err := confirm("visitors"); !errors.Is(err, member.ErrNoMembership) {
 		t.Errorf("sign-in without the group returned %v, want %v", err, member.ErrNoMembership)
@@ -268,7 +268,7 @@ func TestTheLastOwnerByGroupStaysWithoutKeys(t *testing.T) {
 		versions = append(versions, now.Version)
 	}
 	if versions[0] != versions[1] {
-		t.Errorf("the second EndLapsed changed the account: versions %v, want equal ones", versions)
+		t.Errorf("the account versions after two calls of EndLapsed are %v, want them equal", versions)
 	}
 	if k, err := w.Key(ctx, a.ID, key.ID); err != nil || k.RevokedAt.IsZero() {
 		t.Errorf("the key of the last owner is not revoked (error %v), want it revoked", err)
@@ -307,7 +307,7 @@ func TestNobodyMakesALinkForAMemberByGroup(t *testing.T) {
 }
 
 // An admin creates a sign-in link for a viewer, opens it, and adds a passkey in the session.
-// When the viewer becomes an admin, neither the session nor the passkey gets the new role.
+// When the viewer becomes an admin, neither the session nor the passkey gains the new role.
 func TestWhatASignInLinkOpenedEndsWithAHigherRole(t *testing.T) {
 	t.Parallel()
 	w, ctx := newWorld(t), t.Context()
@@ -333,7 +333,7 @@ func TestWhatASignInLinkOpenedEndsWithAHigherRole(t *testing.T) {
 	}
 	planted, err := people.UseLink(ctx, link, "", nil, "", member.Browser{Key: newSecret(t)})
 	if err != nil || !planted.Bound {
-		t.Fatalf("sign-in by the link returned %+v and error %v, want a bound session", planted, err)
+		t.Fatalf("sign-in with the link returned %+v and error %v, want a bound session", planted, err)
 	}
 	add := func(x member.Session, credential string) {
 		t.Helper()
@@ -364,7 +364,7 @@ func TestWhatASignInLinkOpenedEndsWithAHigherRole(t *testing.T) {
 		_, byKey := people.Passkey(ctx, "planted")
 		for what, err := range map[string]error{"the link's session": bySession, "the planted passkey's session": byLater, "the planted passkey": byKey} {
 			if (err == nil) != want {
-				t.Errorf("%s: got error %v, want success: %v", what, err, want)
+				t.Errorf("%s: got error %v, want success = %v", what, err, want)
 			}
 		}
 	}

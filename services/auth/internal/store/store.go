@@ -2,12 +2,12 @@
 // and operatorTakedowns/{id}. The documents in keys, sessions, oneTimeLinks, identities,
 // passkeys and deviceRequests are named by a hash and hold no secret.
 //
-// All reads use [reads], inside and outside of changes. All changes use [transaction]. It
-// writes the record and its event, logs the event, increments the account's version if its
-// rights change, and notifies the replicas.
+// All reads use [reads], inside and outside of changes. All changes use [transaction]. A
+// transaction writes the record and its event, and logs the event. If rights change, it also
+// increments the account's version and notifies the replicas.
 //
-// Only [Store.Touch] writes lastUsedAt. It does so outside of transactions, so uses of a key
-// do not contend with its revocation.
+// Only [Store.Touch] writes lastUsedAt. It does so outside of transactions, so that uses of a
+// key do not contend with its revocation.
 package store
 
 import (
@@ -32,18 +32,18 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
 )
 
-// retired is how many of the newest keys a list shows even if they are not in use.
-// libs/apispec/openapi.yaml and the docs state this number.
+// retired is how many of the newest keys a list contains, whether or not they are in use. The
+// number also appears in libs/apispec/openapi.yaml and the docs.
 const retired = 200
 
 // Store stores auth's records in Firestore. It is safe for concurrent use.
 type Store struct {
 	db    *record.DB
 	shown func(record any) any
-	// owners caches the account and member of a key, which never change, so verifying a
-	// known key takes one round trip.
+	// owners caches the account and the member of each key. They never change, so verifying a
+	// known key takes only one round trip.
 	owners *otter.Cache[string, owner]
-	// traces are the documents to erase with an account.
+	// traces are the documents that are erased with an account.
 	traces *record.Set
 	// Trail records ended rights and similar decisions for restores. It may be nil.
 	Trail *trail.Log
@@ -63,19 +63,19 @@ func New(db *record.DB, shown func(record any) any) *Store {
 	}
 }
 
-// reads looks up documents. Inside a change, its results are still valid at the commit.
+// reads implements look-ups. Inside a change, its results are still valid at the commit.
 type reads struct {
 	s   *Store
 	ctx context.Context // the context of the call; nil inside a change
 	tx  *record.Tx      // nil outside a change
 }
 
-// Look returns reads outside of changes.
+// Look returns reads for use outside of changes.
 func (s *Store) Look(ctx context.Context) member.Reads { return s.look(ctx) }
 
 func (s *Store) look(ctx context.Context) reads { return reads{s: s, ctx: ctx} }
 
-// one reads the document with an id. The id may be unchecked input.
+// one reads the document with the given id. The id may be unchecked input.
 func one[T any](r reads, k kind[T], id string) (out T, err error) {
 	ref, found := r.s.db.Ref(k.collection, id), false
 	if r.tx == nil {
@@ -93,7 +93,7 @@ func one[T any](r reads, k kind[T], id string) (out T, err error) {
 	return out, err
 }
 
-// many reads the results of a query, in the kind's order.
+// many returns the results of a query in the kind's order.
 func many[T any](r reads, k kind[T], q firestore.Query) (out []T, err error) {
 	if r.tx == nil {
 		out, err = firestoredb.List(r.ctx, r.s.db.DB, "list "+k.collection, q, k.read)
@@ -109,8 +109,7 @@ func many[T any](r reads, k kind[T], q firestore.Query) (out []T, err error) {
 	return out, err
 }
 
-// first reads the one document with this value in the field. The value may be unchecked
-// input.
+// first reads the only document with this value in the field. The value may be unchecked input.
 func first[T any](r reads, k kind[T], field, value string) (out T, err error) {
 	if len(value) > 64 { // no id or code is this long, and Firestore limits indexed values
 		return out, k.none
@@ -154,7 +153,7 @@ func (r reads) KeyByHash(hash string) (account.Key, error) { return one(r, keys,
 // Keys lists an account's keys. See [account.Store].
 func (s *Store) Keys(ctx context.Context, accountID string) ([]account.Key, error) {
 	of := s.where(keys.collection, "accountId", accountID)
-	// Use two queries, so the list is short even if a program has created thousands of keys.
+	// Use two queries to keep the list short even if a program has created thousands of keys.
 	inUse, err := many(s.look(ctx), keys, of.Where("inUse", "==", true))
 	if err != nil {
 		return nil, err
@@ -162,7 +161,7 @@ func (s *Store) Keys(ctx context.Context, accountID string) ([]account.Key, erro
 	newest, err := many(s.look(ctx), keys, of.OrderBy("createdAt", firestore.Desc).Limit(retired))
 	all := slices.Concat(inUse, newest)
 	slices.SortFunc(all, keys.order)
-	// A key found by both queries is listed once.
+	// List a key only once if both queries find it.
 	return slices.CompactFunc(all, func(a, b account.Key) bool { return a.Hash == b.Hash }), err
 }
 
@@ -181,14 +180,14 @@ func (s *Store) Atomically(ctx context.Context, what string, fn func(account.Tx)
 	if err != nil {
 		return err
 	}
-	// Before the response, write to the trail what a restore must repeat. Log the change in
-	// any case.
+	// Before the response, write to the trail whatever a restore must repeat. Log the change
+	// even if this fails.
 	for i := range ended {
 		ended[i].At = change.At()
 	}
 	err = s.Trail.Add(ctx, ended...)
-	// Log one line per event, so the log has every change with an event. The log's handler
-	// adds the request's trace id.
+	// Log one line per event, so that the log contains every change that has an event. The
+	// log's handler adds the request's trace id.
 	by := events.ActorOf(ctx)
 	for _, e := range done {
 		slog.InfoContext(ctx, "audit", "action", e.Type, "account", e.AccountID, "object", e.Object, "byType", by.Type, "by", by.ID)
@@ -196,22 +195,22 @@ func (s *Store) Atomically(ctx context.Context, what string, fn func(account.Tx)
 	return err
 }
 
-// People makes one change. See [member.Store].
+// People makes one atomic change. See [member.Store].
 func (s *Store) People(ctx context.Context, what string, fn func(member.Tx) error) error {
 	return s.Atomically(ctx, what, func(tx account.Tx) error { return fn(tx.(*transaction)) })
 }
 
-// transaction is one change. Its reads do not see its own writes.
+// transaction is one atomic change. Its reads do not see its own writes.
 type transaction struct {
 	reads
-	raised  map[string]bool // accounts with a version that this change has incremented
+	raised  map[string]bool // accounts that had their version incremented by this change
 	expired []account.Key   // keys to retire with the next new key
 	done    []events.Event  // for the log
 	ended   []trail.Note    // for the trail
 }
 
-// Note writes the end of a key, or the new state of an account or a member, to the trail.
-// Other records need no note, because a restore leaves them out.
+// Note writes the end of a key, or the new state of an account or a member, to the trail. Other
+// records need no note, because a restore does not bring them back.
 func (t *transaction) Note(r any) {
 	switch r := r.(type) {
 	case account.Account:
@@ -229,8 +228,8 @@ func (t *transaction) Note(r any) {
 	}
 }
 
-// AddAccount writes a new account. It notifies no replica, because no replica can have a new
-// id in memory.
+// AddAccount writes a new account. It notifies no replica, because no replica can have cached a
+// new id.
 func (t *transaction) AddAccount(a account.Account) {
 	t.tx.Create(t.s.db.Ref(accounts.collection, a.ID), fromAccount(a))
 	t.done = append(t.done, events.Event{AccountID: a.ID, Type: "account.created", Object: a.ID})
@@ -247,8 +246,8 @@ func (t *transaction) PutAccount(a *account.Account, what events.Type) {
 		t.tx.Authority(a.ID, a.Version)
 	}
 	t.tell(a.ID, what, a.ID, *a)
-	// A change of the state is pending until every service has confirmed it. Other changes
-	// need no note. The account's owners may make them frequently.
+	// A change of state is pending until every service has confirmed it. Other changes need no
+	// note, and the account's owners may make them frequently.
 	if what != events.Quiet && a.Pending {
 		t.Note(*a)
 	}
@@ -294,7 +293,7 @@ func (t *transaction) InUse(accountID string, now time.Time) ([]account.Key, err
 	for _, k := range found {
 		if k.Active(now) {
 			out = append(out, k)
-		} else if len(t.expired) < retired { // a transaction may have 500 writes
+		} else if len(t.expired) < retired { // a transaction is limited to 500 writes
 			t.expired = append(t.expired, k)
 		}
 	}
@@ -302,7 +301,7 @@ func (t *transaction) InUse(accountID string, now time.Time) ([]account.Key, err
 }
 
 // Room uses leased quota. If each change read all records instead, concurrent changes would
-// cause retries of each other.
+// make each other retry.
 func (t *transaction) Room(kind, accountID string, most, n int, count func() (int, error)) (int, error) {
 	room, err := t.tx.Room(quota.Limit{Account: accountID, Kind: kind, Max: int64(most), Count: func(context.Context) (int64, error) {
 		have, err := count()
@@ -327,8 +326,8 @@ func (t *transaction) Add(r any, what events.Type) {
 	t.expired = nil
 }
 
-// Put writes a changed record and its event. For a key or a session, it writes only the end,
-// because Touch writes the time of the last use and nothing else changes.
+// Put writes a changed record and its event. For a key or a session, it writes only the time of
+// the end: Touch writes the last use, and nothing else ever changes.
 func (t *transaction) Put(r any, what events.Type) {
 	at := t.place(r)
 	switch r := r.(type) {
@@ -344,8 +343,8 @@ func (t *transaction) Put(r any, what events.Type) {
 		t.tx.Set(at.ref, at.doc())
 	}
 	t.tell(at.account, what, at.object, r)
-	// Write no note here, so people can be invited and sign in while the trail is
-	// unavailable: most changes of a member do not change the role. A caller that changes a
+	// Do not write a note here: most changes to a member do not change the role, and people
+	// must be able to join and sign in while the trail is unavailable. A caller that changes a
 	// role calls Note.
 	if _, ok := r.(member.Member); !ok {
 		t.Note(r)
@@ -376,7 +375,7 @@ func (t *transaction) tell(accountID string, what events.Type, object string, r 
 	t.done = append(t.done, e)
 }
 
-// UseOnce fails the change if name was already used.
+// UseOnce fails the change if name has already been used.
 func (t *transaction) UseOnce(name string, until time.Time) {
 	// Create fails if the document exists, even if two replicas try at the same time.
 	t.tx.Create(t.s.db.Ref(used, hashOf(name)), map[string]any{"expireAt": until})
@@ -391,7 +390,7 @@ func (t *transaction) Role(accountID, memberID string) (identity.Role, error) {
 	return m.Role, err
 }
 
-// place is the document of a record, its account, and its id in events.
+// place identifies the document of a record, its account, and its id in events.
 type place struct {
 	ref             firestoredb.Ref
 	account, object string

@@ -41,7 +41,7 @@ func newWorld(t testing.TB) world {
 	return world{store.New(records, func(any) any { return struct{}{} }), cloud, db, n}
 }
 
-// put writes an account unchanged, with its next version.
+// put writes an account and the given keys, and increments the account's version.
 func (b world) put(t testing.TB, a account.Account, keys ...account.Key) {
 	t.Helper()
 	b.do(t, func(tx account.Tx) error {
@@ -113,7 +113,8 @@ func TestWhatIsStoredIsRead(t *testing.T) {
 	}
 }
 
-// During an upgrade, the older release must be able to read the records of the newer release.
+// During an upgrade, the older release must be able to read the records that the newer release
+// writes.
 func TestAScopeOfANewerReleaseIsNeitherHandedOnNorAReasonToRevoke(t *testing.T) {
 	t.Parallel()
 	const newer = identity.ScopeSet(1 << 31)
@@ -152,7 +153,7 @@ func TestAScopeOfANewerReleaseIsNeitherHandedOnNorAReasonToRevoke(t *testing.T) 
 		t.Fatal(err)
 	}
 	if k, err := b.Key(t.Context(), a.ID, made.ID); err != nil || !k.RevokedAt.IsZero() {
-		t.Errorf("after a new name of its creator the key is %+v (error %v), want it not revoked", k, err)
+		t.Errorf("after its creator was renamed, the key is %+v (error %v), want it not revoked", k, err)
 	}
 }
 
@@ -215,7 +216,7 @@ func TestKeysListsThoseInUseAndTheNewest200(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(got) != 201 || got[0].ID != revoked[209].ID || got[200].ID != oldest.ID {
-		t.Errorf("Keys returned %d keys, newest %s, oldest %s; want the oldest key in use and the 200 newest keys", len(got), got[0].ID, got[len(got)-1].ID)
+		t.Errorf("Keys returned %d keys, newest %s, oldest %s; want the 200 newest keys and the oldest key, which is in use", len(got), got[0].ID, got[len(got)-1].ID)
 	}
 }
 
@@ -245,7 +246,7 @@ func TestInUseRetiresExpiredKeysWithTheNextOne(t *testing.T) {
 	})
 	snaps, err := b.db.Collection("keys").Where("inUse", "==", true).Documents(t.Context()).GetAll()
 	if err != nil || len(snaps) != 2 {
-		t.Errorf("%d documents count as in use (error %v), want 2", len(snaps), err)
+		t.Errorf("got %d documents marked as in use (error %v), want 2", len(snaps), err)
 	}
 }
 
@@ -283,7 +284,7 @@ func TestACredentialIsFromOneInstant(t *testing.T) {
 					return
 				}
 				if got := gotK.ExpiresAt.UnixMilli(); got != gotA.Version && gotA.Version > 1 {
-					t.Errorf("Credential returned a key of version %d with an account of version %d, want equal versions", got, gotA.Version)
+					t.Errorf("Credential returned a key from version %d with an account of version %d, want equal versions", got, gotA.Version)
 					return
 				}
 			}
@@ -334,14 +335,14 @@ func TestEndingAKeyWritesItsEndAndAVersionAlone(t *testing.T) {
 	for _, ref := range []firestoredb.Ref{ofAccount, ofKey} {
 		snap, err := ref.Get(t.Context())
 		if err != nil || snap.Data()["other"] != "kept" {
-			t.Errorf("document %s has the fields %v (error %v), want the other field unchanged", ref.Path, snap.Data(), err)
+			t.Errorf("document %s has the fields %v (error %v), want the field other unchanged", ref.Path, snap.Data(), err)
 		}
 	}
 	got, err := b.Key(t.Context(), a.ID, k.ID)
 	if d := cmp.Diff(k, got); err != nil || d != "" {
-		t.Errorf("Key after its end returned error %v and a different key (-want +got):\n%s", err, d)
+		t.Errorf("Key after the revocation returned error %v and a different key (-want +got):\n%s", err, d)
 	}
 	if got, err := b.Account(t.Context(), a.ID); err != nil || got.Version != a.Version+1 {
-		t.Errorf("Account after the end of its key returned %+v and error %v, want the next version", got, err)
+		t.Errorf("Account after the revocation returned %+v and error %v, want the next version", got, err)
 	}
 }

@@ -22,15 +22,15 @@ import (
 
 const (
 	tombstones = "tombstones"
-	// scan bounds the accounts that one list request reads, and scanPage those that one query
+	// scan limits how many accounts one list request reads, and scanPage how many one query
 	// reads.
 	scan, scanPage = 2000, 200
 )
 
 var takedowns = kind[tenancy.Takedown]{"operatorTakedowns", firestoredb.Reader(toTakedown), tenancy.ErrNoTakedown, nil}
 
-// Accounts lists accounts by id. Only operators search, so there is no index of words: a
-// search reads the accounts in order and compares.
+// Accounts lists accounts by id. Only operators search, so there is no text index: a search
+// reads the accounts in order and compares each one.
 func (s *Store) Accounts(
 	ctx context.Context,
 	after string,
@@ -45,12 +45,12 @@ func (s *Store) Accounts(
 		for _, a := range found {
 			if match(a) {
 				if len(page) == limit {
-					return page, after, nil // there is another account
+					return page, after, nil // there are more accounts
 				}
 				page = append(page, a)
 			}
-			// Advance after every read account, even if it does not match, because the next
-			// page continues there.
+			// Advance past every account that was read, even if it does not match, because the
+			// next page starts there.
 			after = a.ID
 		}
 		if len(found) < scanPage {
@@ -61,7 +61,7 @@ func (s *Store) Accounts(
 }
 
 // behind lists the results of a query by id, starting after the id after. If after is empty, it
-// starts with the first one.
+// starts with the first result.
 func behind[T any](r reads, k kind[T], q firestore.Query, after string, limit int) ([]T, error) {
 	return many(r, k, byID(q, after, limit))
 }
@@ -73,8 +73,8 @@ func byID(q firestore.Query, after string, limit int) firestore.Query {
 	return q
 }
 
-// pendingBehind is [behind] for the records that are pending. It leaves out the unreadable ones, so
-// that they do not hide those after them, and returns their errors.
+// pendingBehind is like [behind], but lists only pending records. It skips unreadable records,
+// so that they do not hide those after them, and returns their errors.
 func pendingBehind[T any](r reads, k kind[T], after string, limit int) (page []T, next string, err error) {
 	snaps, err := r.s.db.Query(r.ctx, "list pending "+k.collection, byID(r.s.where(k.collection, "pending", true), after, limit))
 	if len(snaps) == limit {
@@ -87,12 +87,13 @@ func pendingBehind[T any](r reads, k kind[T], after string, limit int) (page []T
 	return page, next, err
 }
 
-// Pending lists accounts with a decision that has yet to take effect at every holder, by id.
+// Pending lists, by id, the accounts with a decision that has not yet taken effect at every
+// holder.
 func (s *Store) Pending(ctx context.Context, after string, limit int) (page []account.Account, next string, err error) {
 	return pendingBehind(s.look(ctx), accounts, after, limit)
 }
 
-// erasingPage bounds how many erasures are read for the age of the oldest.
+// erasingPage limits how many erasures are read to determine the age of the oldest.
 const erasingPage = 1000
 
 // Erasing returns the backlog of accounts that are being erased.
@@ -101,7 +102,7 @@ func (s *Store) Erasing() waiting.Look {
 	oldest := func(ctx context.Context) (since time.Time, err error) {
 		snaps, err := s.db.Query(ctx, "list erasures", q.Limit(erasingPage).Select("version"))
 		for _, snap := range snaps {
-			// The last change of an account is the start of its erasure.
+			// The start of its erasure is the last change to an account.
 			if since.IsZero() || snap.UpdateTime.Before(since) {
 				since = snap.UpdateTime
 			}
@@ -114,9 +115,9 @@ func (s *Store) Erasing() waiting.Look {
 	}
 }
 
-// traces returns the documents that no other service erases. They include the outbox, which
-// all services share. Members are erased after the other documents of people, because persons
-// are found through their members.
+// traces returns the documents that no other service erases. They include the outbox, which all
+// services share. Members are erased after the other documents about people, because people are
+// found through their memberships.
 func traces(db *record.DB) *record.Set {
 	return db.Set(
 		record.Traces{DB: db, Collection: sessions.collection}, record.Traces{DB: db, Collection: links.collection},
@@ -128,8 +129,8 @@ func traces(db *record.DB) *record.Set {
 }
 
 // Erase removes all of auth's records of an account except a tombstone. After a crash, the
-// account is still marked as deleting, and the erasure starts again. Replicas with its keys
-// in memory are notified to look them up again.
+// account is still marked as deleting, and the erasure starts again. Erase also notifies the
+// replicas, so that they look up cached keys again.
 func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 	if err := s.forgetPeople(ctx, id); err != nil {
 		return err
@@ -144,12 +145,12 @@ func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 	if err := s.db.EraseAll(ctx, "erase idempotency records", answers, purgeBatch); err != nil {
 		return err
 	}
-	// Do this last and in one commit, so an account without a document always has a
-	// tombstone.
+	// Do this last and in one commit, so that an erased account always has either its document
+	// or a tombstone.
 	return s.db.Tx(ctx, "erase account", func(tx *record.Tx) error {
 		a, err := reads{s: s, tx: tx}.Account(id)
 		if errors.Is(err, account.ErrNoAccount) {
-			return nil // another replica was first
+			return nil // another replica has already finished
 		}
 		if err != nil {
 			return err
@@ -161,12 +162,12 @@ func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 	})
 }
 
-// purgeBatch is how many documents one pass deletes. A commit may have 500 writes.
+// purgeBatch is how many documents one pass deletes. A commit is limited to 500 writes.
 const purgeBatch = 400
 
 // forgetPeople erases the ways to sign in of an account's people: its members, and removed
-// members who were signed in recently. It keeps the ways to sign in of people who are also in
-// another account.
+// members who were signed in recently. It keeps them for people who also belong to another
+// account.
 func (s *Store) forgetPeople(ctx context.Context, accountID string) error {
 	mine, err := s.look(ctx).Members(accountID)
 	if err != nil {
@@ -192,9 +193,9 @@ func (s *Store) forgetPeople(ctx context.Context, accountID string) error {
 	return nil
 }
 
-// forgetPerson erases a person's ways to sign in, unless they are in another account. An
-// account that is being erased does not count. Otherwise, two concurrent erasures would leave
-// the person to each other.
+// forgetPerson erases a person's ways to sign in, unless the person belongs to another account.
+// An account that is itself being erased does not count. Otherwise, two concurrent erasures
+// would each leave the person to the other.
 func (s *Store) forgetPerson(ctx context.Context, accountID, personID string) error {
 	in, err := s.look(ctx).Memberships(personID)
 	if err != nil || personID == "" {
@@ -270,7 +271,8 @@ func (s *Store) Takedowns(ctx context.Context, after string, limit int) (page []
 	return page, next, err
 }
 
-// UnsettledTakedowns lists takedowns with a change that the holder may not have applied, by id.
+// UnsettledTakedowns lists, by id, the takedowns with a change that the holder may not have
+// applied.
 func (s *Store) UnsettledTakedowns(ctx context.Context, after string, limit int) (page []tenancy.Takedown, next string, err error) {
 	return pendingBehind(s.look(ctx), takedowns, after, limit)
 }
@@ -280,7 +282,8 @@ func (s *Store) TakedownsOf(ctx context.Context, accountID string, limit int) ([
 	return many(s.look(ctx), takedowns, s.where(takedowns.collection, "accountId", accountID).Limit(limit))
 }
 
-// PutTakedown writes a takedown. It writes the start and the end of a takedown to the trail.
+// PutTakedown writes a takedown. It also writes the start or the end of a takedown to the
+// trail.
 func (s *Store) PutTakedown(ctx context.Context, t tenancy.Takedown) error {
 	var change *record.Tx
 	err := s.db.Commit(ctx, "put takedown", func(tx *record.Tx) error {
@@ -294,8 +297,8 @@ func (s *Store) PutTakedown(ctx context.Context, t tenancy.Takedown) error {
 	return s.addNote(ctx, t, change.At())
 }
 
-// ConfirmTakedown writes a takedown that is in force, unless it is being lifted or does not exist
-// any more. In that case, it returns ErrNoTakedown.
+// ConfirmTakedown writes a takedown that is in force. If the stored takedown is being lifted or
+// no longer exists, it returns ErrNoTakedown instead.
 func (s *Store) ConfirmTakedown(ctx context.Context, t tenancy.Takedown) error {
 	var change *record.Tx
 	err := s.db.Tx(ctx, "confirm takedown", func(tx *record.Tx) error {
@@ -323,11 +326,13 @@ func fromTakedown(t tenancy.Takedown) takedownDoc {
 	}
 }
 
-// NoteTakedown writes the start or the end of a takedown to the trail again, for a call that
-// finds it made: the call that made it may have failed to write it.
+// NoteTakedown writes the start or the end of a takedown to the trail again. A call that finds
+// the takedown already made uses it, because the earlier call may have failed to write the
+// note.
 func (s *Store) NoteTakedown(ctx context.Context, id string) (t tenancy.Takedown, err error) {
 	var change *record.Tx
-	// A transaction, because its time orders this note and those of changes at the same time.
+	// Use a transaction, because its time orders this note relative to those of concurrent
+	// changes.
 	err = s.db.Tx(ctx, "note takedown", func(tx *record.Tx) (err error) {
 		change = tx
 		t, err = one(reads{s: s, tx: tx}, takedowns, id)

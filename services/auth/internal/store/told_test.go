@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
 )
 
-// told records the accounts about which replicas were notified since the last take.
+// told records the accounts that replicas have been notified about since the last call of take.
 type told struct {
 	mu       sync.Mutex
 	accounts []string
@@ -42,8 +42,8 @@ func newSecret(t *testing.T) identity.Key {
 	return k
 }
 
-// A replica that is not notified uses the old rights for some seconds. Each step below fails
-// if the call that notifies the replicas is missing.
+// A replica that is not notified keeps applying the old rights for a few seconds. Each step
+// below fails if its notification is missing.
 func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -71,7 +71,7 @@ func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 		}
 		now := version()
 		if now <= before {
-			t.Errorf("after the %s the account has version %d, want a higher version", what, now)
+			t.Errorf("after the %s, the account has version %d, want a higher version than before", what, now)
 		}
 		before = now
 		if diff := cmp.Diff([]string{fmt.Sprint(acc, "@", now)}, n.take()); diff != "" {
@@ -79,11 +79,11 @@ func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 		}
 	}
 	// A repeated call changes nothing but still notifies the replicas, because the first
-	// attempt may have crashed before it notified them.
+	// attempt may have crashed before notifying them.
 	again := func(what string, err error) {
 		t.Helper()
 		if got := n.take(); err != nil || len(got) != 1 {
-			t.Errorf("repeated %s notified %v (error %v), want one notification", what, got, err)
+			t.Errorf("the repeated %s sent the notifications %v (error %v), want exactly one", what, got, err)
 		}
 	}
 
@@ -152,6 +152,6 @@ func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 		t.Error(err)
 	}
 	if got := n.take(); len(got) != 1 {
-		t.Errorf("the end of an erasure notified %v, want one notification", got)
+		t.Errorf("the end of the erasure sent the notifications %v, want exactly one", got)
 	}
 }

@@ -15,25 +15,25 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Limits on the exports of one replica. Each export keeps the services with records busy
-// until the client has read all of it. An account may run two exports, so an export that is
-// not being read does not block the next one.
+// Limits on the exports of one replica. Each export keeps the services that hold records busy
+// until the client has read it to the end. An account may run two exports, so that an export
+// that nobody reads does not block the next one.
 const (
 	maxExportsOfAccount = 2
 	maxExports          = 16
-	// undisturbed is how long an export runs before it may be ended in favour of another
+	// undisturbed is how long an export may run before it can be ended in favour of another
 	// account.
 	undisturbed = 5 * time.Minute
 	exportLater = 30 * time.Second
 )
 
-// exports are the running exports.
+// exports tracks the running exports.
 type exports struct {
 	slots *turns.Slots
 	now   func() time.Time
 
 	mu      sync.Mutex
-	running []*export // the longest running export first
+	running []*export // the longest-running export first
 }
 
 type export struct {
@@ -42,14 +42,14 @@ type export struct {
 	end     context.CancelCauseFunc
 }
 
-// errPlaceTaken ends an export that has run for a long time.
+// errPlaceTaken ends a long-running export to make room for another one.
 var errPlaceTaken = &apierr.Error{
 	Code: apierr.RateLimited, RetryAfter: exportLater,
 	Message: "This export ran for a long time and was ended to make room for another account. Try again, and read faster.",
 }
 
 // begin takes a slot for an export of an account. end releases it. If no slot is free, begin
-// ends the longest running export, so the next attempt finds a free slot. Otherwise, slow
+// ends the longest-running export, so that the next attempt finds a free slot. Otherwise, slow
 // clients of a few accounts could occupy all slots for an hour.
 func (x *exports) begin(ctx context.Context, account string) (_ context.Context, end func(), err error) {
 	release, ok := x.slots.Take(account)
@@ -74,8 +74,8 @@ func (x *exports) begin(ctx context.Context, account string) (_ context.Context,
 	}, nil
 }
 
-// makeRoom ends the longest running export of another account if it has run longer than
-// undisturbed. If account runs more than own exports, makeRoom does nothing, because account
+// makeRoom ends the longest-running export of any other account, if it has run longer than
+// undisturbed. It does nothing if account already runs more than own exports, because account
 // already has its share.
 func (x *exports) makeRoom(account string, own int) {
 	x.mu.Lock()
@@ -94,7 +94,7 @@ func (x *exports) makeRoom(account string, own int) {
 	}
 }
 
-// Line is a line of an export.
+// Line is one line of an export.
 type Line struct {
 	Type string `json:"type"`
 	Data any    `json:"data"`
@@ -109,7 +109,7 @@ func (s *Service) Export(ctx context.Context, accountID string, first []Line, w 
 		return err
 	}
 	defer end()
-	// Do this before the first byte, so an interrupted export is recorded too.
+	// Do this before the first byte, so that an interrupted export is also recorded.
 	if err := s.exported(ctx, accountID); err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (s *Service) Export(ctx context.Context, accountID string, first []Line, w 
 	return nil
 }
 
-// exported records that an export was requested.
+// exported writes an event for the requested export.
 func (s *Service) exported(ctx context.Context, accountID string) error {
 	return s.store.Atomically(ctx, "note export", func(tx account.Tx) error {
 		a, err := tx.Account(accountID)

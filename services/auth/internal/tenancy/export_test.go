@@ -15,7 +15,7 @@ import (
 )
 
 // Eight accounts occupy all slots with exports that nobody reads. Another account gets a slot
-// when the first of these exports has run long enough.
+// once the first of these exports has run long enough.
 func TestSlowExportsGiveTheirPlacesToOtherAccounts(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
@@ -26,7 +26,7 @@ func TestSlowExportsGiveTheirPlacesToOtherAccounts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		context.AfterFunc(ctx, end) // the export ends like one with failing writes
+		context.AfterFunc(ctx, end) // end the export as if its writes had failed
 		running = append(running, ctx)
 		now = now.Add(time.Second)
 	}
@@ -35,7 +35,7 @@ func TestSlowExportsGiveTheirPlacesToOtherAccounts(t *testing.T) {
 		_, _, err := x.begin(t.Context(), account)
 		var refused *apierr.Error
 		if !errors.As(err, &refused) || refused.Code != apierr.RateLimited || refused.RetryAfter != exportLater {
-			t.Errorf("an export without a free slot returned %v, want RATE_LIMITED with the usual pause", err)
+			t.Errorf("begin without a free slot returned %v, want RATE_LIMITED with RetryAfter = exportLater", err)
 		}
 	}
 	busy("acc_new")
@@ -45,16 +45,16 @@ func TestSlowExportsGiveTheirPlacesToOtherAccounts(t *testing.T) {
 	now = now.Add(undisturbed)
 	busy("acc_0")
 	if running[0].Err() != nil {
-		t.Error("an account with its own export ended that of another account, want it running")
+		t.Error("an account that already runs an export ended another account's export, want it running")
 	}
 	busy("acc_new")
 	select {
 	case <-running[0].Done():
 	case <-time.After(10 * time.Second):
-		t.Fatal("the longest running export still runs after the deadline, want it ended")
+		t.Fatal("the longest-running export still runs after 10s, want it ended")
 	}
 	if cause := context.Cause(running[0]); !errors.Is(cause, errPlaceTaken) {
-		t.Errorf("the longest running export ended with %v, want %v", cause, errPlaceTaken)
+		t.Errorf("the longest-running export ended with %v, want %v", cause, errPlaceTaken)
 	}
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		if _, end, err := x.begin(t.Context(), "acc_new"); err == nil {
@@ -62,11 +62,11 @@ func TestSlowExportsGiveTheirPlacesToOtherAccounts(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("the slot of the ended export is not free after the deadline, want it free")
+			t.Fatal("the slot of the ended export is still taken after 10s, want it free")
 		}
 	}
 	if running[1].Err() != nil && running[2].Err() != nil {
-		t.Error("more than one export was ended, want only the longest running one ended")
+		t.Error("more than one export was ended, want only the longest-running one ended")
 	}
 }
 
@@ -89,7 +89,7 @@ func TestAnExportThatLinksRefusesGetsThePlaceOfOneThatRunsForLong(t *testing.T) 
 		t.Helper()
 		export(account)
 		if err := <-ended; apierr.CodeOf(err) != apierr.RateLimited || placeTaken(err) {
-			t.Errorf("an export for which links has no slot returned %v, want RATE_LIMITED", err)
+			t.Errorf("an export without a free slot at links returned %v, want RATE_LIMITED", err)
 		}
 	}
 	refused("acc_new")
@@ -99,30 +99,30 @@ func TestAnExportThatLinksRefusesGetsThePlaceOfOneThatRunsForLong(t *testing.T) 
 	now = now.Add(undisturbed)
 	refused("acc_1") // this account already runs an export
 	if running[0].Err() != nil {
-		t.Error("an account with its own export ended that of another account, want it running")
+		t.Error("an account that already runs an export ended another account's export, want it running")
 	}
-	// auth has started to stream the export when links rejects it. The longest running export
-	// is then ended.
+	// auth has already begun to stream the export when links rejects it. This ends the
+	// longest-running export.
 	export("acc_new")
 	first, second := <-ended, error(nil)
 	select {
 	case second = <-ended:
 	case <-time.After(10 * time.Second):
-		t.Fatal("the longest running export still runs after the deadline, want it ended")
+		t.Fatal("the longest-running export still runs after 10s, want it ended")
 	}
 	if placeTaken(first) == placeTaken(second) || context.Cause(running[0]) == nil {
-		t.Errorf("the exports ended with %v and %v, and the cause of the longest running one is %v; want only that one ended for another account", first, second, context.Cause(running[0]))
+		t.Errorf("the exports ended with %v and %v, and the longest-running one has the cause %v; want exactly one to end with errPlaceTaken", first, second, context.Cause(running[0]))
 	}
 	for i, ctx := range running[1:] {
 		if ctx.Err() != nil {
 			t.Errorf("export %d was ended too, want it running", i+1)
 		}
 	}
-	go export("acc_new") // the slot is free before the client learns that the other export has ended
+	go export("acc_new") // links releases the slot before the ended export returns
 	select {
 	case <-links.begun:
 	case err := <-ended:
-		t.Errorf("the next attempt of the new export ended with %v, want it running", err)
+		t.Errorf("the second attempt of the new export ended with %v, want it running", err)
 	}
 }
 

@@ -1,9 +1,9 @@
-// Package tenancy sends auth's decisions about accounts to the services with records of the
-// accounts, the holders (libs/tenant). It implements the operator's erasures and takedowns,
-// and the export of an account.
+// Package tenancy sends auth's decisions about accounts to the holders (libs/tenant), which are
+// the services that hold records of accounts. It implements the operator's erasures and
+// takedowns, and the export of an account.
 //
-// Each decision is committed before the holders are notified. [Service.Repeat] repeats
-// unfinished work, so a crash in between is harmless.
+// Each decision is committed before the holders are notified. A crash in between is harmless,
+// because [Service.Repeat] finishes the work.
 package tenancy
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Store is the storage of accounts and takedowns.
+// Store stores accounts and takedowns.
 type Store interface {
 	account.Store
 	// Accounts lists matching accounts by id, starting after the id after. It reads a bounded
@@ -36,9 +36,9 @@ type Store interface {
 		limit int,
 		match func(account.Account) bool,
 	) (page []account.Account, next string, err error)
-	// Pending lists accounts with a decision that has not taken effect everywhere, by
-	// id, starting after the id after. next is "" at the end. It leaves out accounts that
-	// cannot be read, and returns their errors together with the others.
+	// Pending lists, by id, the accounts with a decision that has not taken effect everywhere,
+	// starting after the id after. next is "" at the end. Pending skips accounts that cannot be
+	// read, and returns their errors along with the page.
 	Pending(ctx context.Context, after string, limit int) (page []account.Account, next string, err error)
 	// Erase removes auth's records of an account and leaves a tombstone.
 	Erase(ctx context.Context, id string, at time.Time) error
@@ -47,13 +47,13 @@ type Store interface {
 	// Takedowns lists takedowns, newest first, starting after the takedown with the id after.
 	// It returns ErrNoTakedown if that takedown does not exist.
 	Takedowns(ctx context.Context, after string, limit int) (page []Takedown, next string, err error)
-	// UnsettledTakedowns lists takedowns with a change that the holder may not have applied, in
-	// the same way as Pending.
+	// UnsettledTakedowns lists takedowns with a change that the holder may not have applied. It
+	// pages and reports errors like Pending.
 	UnsettledTakedowns(ctx context.Context, after string, limit int) (page []Takedown, next string, err error)
 	TakedownsOf(ctx context.Context, accountID string, limit int) ([]Takedown, error)
 	PutTakedown(ctx context.Context, t Takedown) error
-	// ConfirmTakedown writes a takedown in the phase InForce, as PutTakedown does, unless it is
-	// being lifted or does not exist any more. In that case, it returns ErrNoTakedown.
+	// ConfirmTakedown writes a takedown in the phase InForce, as PutTakedown does. If the
+	// stored takedown is being lifted or no longer exists, it returns ErrNoTakedown instead.
 	ConfirmTakedown(ctx context.Context, t Takedown) error
 	// NoteTakedown writes the state of a takedown to the trail, as PutTakedown does, without
 	// changing the takedown. It returns the takedown.
@@ -75,18 +75,18 @@ const (
 type Takedown struct {
 	tenant.Takedown
 	Target tenant.Target
-	Kind   string // kind of the target, if the target is an id; "" for an address
+	Kind   string // kind of the record if the target is an id; "" if it is an address
 	Phase  Phase
 }
 
 // ErrNoTakedown is the error for a takedown that does not exist.
 var ErrNoTakedown = apierr.New(apierr.NotFound, "There is no takedown with this id.")
 
-// Holder is a service with records of accounts.
+// Holder is a service that holds records of accounts.
 type Holder struct {
 	Name string
 	// Kind is the kind of record that the holder takes down: tenant.KindLink or
-	// tenant.KindVideo. It is "" if its records cannot be taken down.
+	// tenant.KindVideo. It is "" if the holder's records cannot be taken down.
 	Kind string
 	tenant.Holder
 }
@@ -118,12 +118,11 @@ func NewService(store Store, holders []Holder, now func() time.Time) *Service {
 	}
 }
 
-// Settle notifies the holders and clears Pending when every holder applies the account's
+// Settle notifies the holders, and clears Pending once every holder has applied the account's
 // state. An erasure remains pending until it is complete.
 func (s *Service) Settle(ctx context.Context, a account.Account) error {
 	standing := tenant.Standing{State: a.State(), Version: a.Version}
-	// Do not share a context, because each holder must be notified even if another holder
-	// fails.
+	// Do not use errgroup.WithContext: each holder must be notified even if another one fails.
 	var g errgroup.Group
 	for _, h := range s.holders {
 		g.Go(func() error { return h.SetState(ctx, a.ID, standing) })
@@ -131,11 +130,11 @@ func (s *Service) Settle(ctx context.Context, a account.Account) error {
 	if err := g.Wait(); err != nil || !a.Pending || a.Deleting {
 		return err
 	}
-	// Clear Pending only now. After a crash before this point, Pending is still set, and
-	// Repeat notifies the holders again.
+	// Clear Pending only now. If the process crashes before this point, Pending is still set,
+	// and Repeat notifies the holders again.
 	return s.store.Atomically(ctx, "note that holders were told", func(tx account.Tx) error {
 		now, err := tx.Account(a.ID)
-		// A newer decision remains pending. Its own Settle clears it.
+		// A newer decision remains pending until its own Settle clears it.
 		if err != nil || !now.Pending || now.State() != a.State() {
 			return err
 		}
@@ -146,11 +145,12 @@ func (s *Service) Settle(ctx context.Context, a account.Account) error {
 }
 
 // Delete starts the erasure of a suspended account. When it returns, no replica serves the
-// account's redirects and pages. [Service.Repeat] does the rest.
+// account's redirects and pages. [Service.Repeat] erases the records later.
 func (s *Service) Delete(ctx context.Context, id string) (account.Account, error) {
 	var a account.Account
 	err := s.store.Atomically(ctx, "delete account", func(tx account.Tx) (err error) {
-		// A repeated call changes nothing here, but Settle notifies the holders again below.
+		// A repeated call changes nothing here, but the Settle below notifies the holders
+		// again.
 		if a, err = tx.Account(id); err != nil {
 			return err
 		}
@@ -186,9 +186,9 @@ func (s *Service) Failing(ctx context.Context, after string, limit int) (tenant.
 	return tenant.FailingPage{}, nil // a deployment without events has no webhooks
 }
 
-// TakeDown takes down a link or video. When it returns, no replica serves it. If it was
-// already taken down, TakeDown returns the current takedown. kind is the kind of record of
-// the target's id. It is "" if the target is a URL.
+// TakeDown takes down a link or video. When it returns, no replica serves it. If it was already
+// taken down, TakeDown returns the current takedown. kind is the kind of record that the
+// target's id refers to. It is "" if the target is a URL.
 func (s *Service) TakeDown(ctx context.Context, o tenant.Order, kind string) (Takedown, error) {
 	t := Takedown{Takedown: tenant.Takedown{ID: o.ID, Reason: o.Reason, At: o.At}, Target: o.Target, Kind: kind, Phase: Asked}
 	// Store the order before calling any holder. If this process crashes, Repeat finds the
@@ -203,7 +203,7 @@ func (s *Service) audit(ctx context.Context, action string, t Takedown) {
 	s.log.InfoContext(ctx, "audit", "action", action, "account", t.AccountID, "takedown", t.ID, "record", t.RecordID, "by", "operator")
 }
 
-// enforce calls the holders to take the target down. If it returns no error, a takedown is in
+// enforce tells the holders to take the target down. If it returns no error, a takedown is in
 // force.
 func (s *Service) enforce(ctx context.Context, t Takedown) (Takedown, error) {
 	missing := apierr.New(apierr.NotFound, "No link or video has this address.")
@@ -223,25 +223,25 @@ func (s *Service) enforce(ctx context.Context, t Takedown) (Takedown, error) {
 				missing = apierr.New(code, "There is no "+h.Kind+" with this id.")
 			}
 		default:
-			return t, err // the takedown remains in the phase Asked, and Repeat tries again
+			return t, err // the takedown remains in phase Asked, and Repeat tries again
 		}
 	}
-	// No holder has such a record, so there is nothing to repeat.
+	// No holder has such a record, so there is nothing to retry.
 	return t, errors.Join(missing, s.store.DeleteTakedown(ctx, t.ID))
 }
 
-// confirm stores that a holder has made the takedown. If the takedown was lifted during the call
-// of the holder, confirm lifts it at the holder too and returns ErrNoTakedown.
+// confirm records that a holder has applied the takedown. If the takedown was lifted during the
+// call to the holder, confirm also lifts it there and returns ErrNoTakedown.
 func (s *Service) confirm(ctx context.Context, t Takedown, made tenant.Takedown) (Takedown, error) {
 	t.Takedown, t.Phase = made, InForce
-	// Audit before the commit: if the commit's response is lost, no later call audits
-	// this takedown.
+	// Write the audit line before the commit: if the commit's response is lost, no later call
+	// writes it.
 	s.audit(ctx, "takedown.create", t)
 	err := s.store.ConfirmTakedown(ctx, t)
 	if !errors.Is(err, ErrNoTakedown) {
 		return t, err
 	}
-	// Store it first: if the holder cannot lift it now, Repeat tries again.
+	// Store the takedown first: if the holder cannot lift it now, Repeat tries again.
 	t.Phase = Lifting
 	if err := s.store.PutTakedown(ctx, t); err != nil {
 		return t, err
@@ -249,11 +249,12 @@ func (s *Service) confirm(ctx context.Context, t Takedown, made tenant.Takedown)
 	return t, cmp.Or(s.lift(ctx, t), err)
 }
 
-// orders is how often one call orders a takedown while earlier ones of the same target end.
+// orders is how many times one call sends its order if it keeps finding earlier takedowns that
+// are ending.
 const orders = 3
 
-// order orders a takedown from a holder. If another takedown of the target is in force, order
-// returns it as earlier, also if its note cannot be written to the trail.
+// order asks a holder to take a target down. If another takedown of the target is in force,
+// order returns it as earlier, even if its note cannot be written to the trail.
 func (s *Service) order(ctx context.Context, h Holder, t Takedown) (made tenant.Takedown, earlier *Takedown, err error) {
 	unknown := false
 	for range orders {
@@ -261,16 +262,16 @@ func (s *Service) order(ctx context.Context, h Holder, t Takedown) (made tenant.
 		if err != nil || made.ID == t.ID {
 			return made, nil, err
 		}
-		// Make sure that the trail has the earlier takedown: the call that ordered it may have
-		// failed after the holder had applied it.
+		// Make sure that the trail contains the earlier takedown: the call that ordered it may
+		// have failed after the holder applied it.
 		found, err := s.store.NoteTakedown(ctx, made.ID)
 		switch {
-		// Either it has just been lifted, or only the holder has it. If the next order finds it
-		// again, only the holder has it.
+		// Either the earlier takedown has just been lifted, or only the holder has it. If the
+		// next order finds it again, only the holder has it.
 		case errors.Is(err, ErrNoTakedown) && !unknown:
 			unknown = true
 			continue
-		// Store it, so that it is in the trail and can be lifted.
+		// Only the holder has it. Store it, so that it is in the trail and can be lifted.
 		case errors.Is(err, ErrNoTakedown):
 			found = Takedown{Takedown: made, Target: tenant.Target{ID: made.RecordID}, Kind: made.Kind, Phase: Asked}
 			if err := s.store.PutTakedown(ctx, found); err != nil {
@@ -278,20 +279,20 @@ func (s *Service) order(ctx context.Context, h Holder, t Takedown) (made tenant.
 			}
 			found, err = s.enforce(ctx, found)
 		case err == nil && found.Phase == Lifting:
-			// It does not stay in force, so finish it and order again.
+			// It is about to end, so finish lifting it and order again.
 			if err := s.lift(ctx, found); err != nil {
 				return made, nil, err
 			}
 			continue
-		case err == nil && found.Phase == Asked: // its call has not committed that it is in force
+		case err == nil && found.Phase == Asked: // the call that ordered it has not committed that it is in force
 			found, err = s.enforce(ctx, found)
 		}
-		if errors.Is(err, ErrNoTakedown) { // it was lifted meanwhile
+		if errors.Is(err, ErrNoTakedown) { // it was lifted in the meantime
 			continue
 		}
 		return made, &found, err
 	}
-	return made, nil, apierr.Down(fmt.Errorf("%d earlier takedowns of the target of %s ended", orders, t.ID))
+	return made, nil, apierr.Down(fmt.Errorf("sent %d orders for %s, but each found an earlier takedown that was ending", orders, t.ID))
 }
 
 // Takedowns lists takedowns, newest first.
@@ -311,7 +312,7 @@ func (s *Service) Lift(ctx context.Context, id string) error {
 		return err
 	}
 	t.Phase = Lifting
-	// Store this before calling the holder. If this process crashes, Repeat lifts the
+	// Store the phase before calling the holder. If this process crashes, Repeat lifts the
 	// takedown.
 	if err := s.store.PutTakedown(ctx, t); err != nil {
 		return err
@@ -323,7 +324,8 @@ func (s *Service) Lift(ctx context.Context, id string) error {
 func (s *Service) lift(ctx context.Context, t Takedown) error {
 	for _, h := range s.holders {
 		end := t.Takedown
-		// Without a kind, no holder's answer was stored, but a holder may have made the takedown.
+		// An empty kind means that no holder's response was stored, but a holder may have
+		// applied the takedown.
 		if end.Kind == "" && (t.Kind == "" || t.Kind == h.Kind) {
 			end.Kind, end.RecordID, end.URL = h.Kind, t.Target.ID, t.Target.URL
 		}
@@ -333,32 +335,32 @@ func (s *Service) lift(ctx context.Context, t Takedown) error {
 			}
 		}
 	}
-	// Delete the record last. While it exists, Repeat repeats the call.
+	// Delete the record last. As long as it exists, Repeat tries again.
 	return s.store.DeleteTakedown(ctx, t.ID)
 }
 
-// Every is how often pending decisions are repeated. Idle is the pause while there are none:
-// the request that makes a decision also applies it, so only a crash leaves a pending
-// decision.
+// Every is the interval at which pending decisions are retried. Idle is the interval while
+// there are none: the request that makes a decision also applies it, so a decision remains
+// pending only after a failure.
 const (
 	Every = 5 * time.Second
 	Idle  = 10 * time.Second
 )
 
-// pendingPage is how many pending records are read at a time, and together is how many of
-// them are settled at the same time. A restore leaves hundreds, which one at a time would take
-// minutes. mostErrors is how many errors of a round are reported.
+// pendingPage is how many pending records are read at a time, and together is how many are
+// settled concurrently. A restore leaves hundreds, and settling them one by one would take
+// minutes. mostErrors is how many errors of one round are reported.
 const (
 	pendingPage = 100
 	together    = 16
 	mostErrors  = 20
 )
 
-// Repeat tries once to finish each pending decision, and reports whether there was any. After
-// a failure, it continues with the others. Erasures come last, because they take longer, and
-// because an erasure that runs beside enforce could leave a takedown. The others do not wait for
-// each other: a takedown waits for its holder, and a suspension must reach the other holders.
-// Several replicas may do the same step at the same time.
+// Repeat tries once to finish each pending decision, and reports whether there were any. After
+// a failure, it continues with the others. Erasures run last, because they take longer, and
+// because an erasure concurrent with enforce could leave a takedown behind. All other decisions
+// run concurrently: a takedown may be waiting for its holder, and a suspension must still reach
+// the other holders. Several replicas may perform the same step at the same time.
 func (s *Service) Repeat(ctx context.Context) (found bool, err error) {
 	var r round
 	var erasures atomic.Bool
@@ -395,7 +397,7 @@ type round struct {
 	mu     sync.Mutex
 	found  bool
 	failed []error // at most mostErrors
-	more   int     // other errors
+	more   int     // number of further errors
 }
 
 func (r *round) note(found bool, what string, err error) {
@@ -413,13 +415,13 @@ func (r *round) note(found bool, what string, err error) {
 
 func (r *round) end() (bool, error) {
 	if r.more > 0 {
-		r.failed = append(r.failed, fmt.Errorf("%d other errors", r.more))
+		r.failed = append(r.failed, fmt.Errorf("%d more errors", r.more))
 	}
 	return r.found, errors.Join(r.failed...)
 }
 
-// each calls settle for every record of a list, several at a time. It reads every page, because
-// records that cannot be settled must not hide the others.
+// each calls settle for every record of a list, several at a time. It reads every page, so that
+// records that cannot be settled do not hide the others.
 func each[T any](r *round, what string, list func(after string) ([]T, string, error), settle func(T) (id string, err error)) {
 	var work errgroup.Group
 	work.SetLimit(together)
@@ -438,20 +440,20 @@ func each[T any](r *round, what string, list func(after string) ([]T, string, er
 	_ = work.Wait() // note collects the errors
 }
 
-// settleTakedown finishes a takedown or its end. It returns nil if neither the record nor its
-// takedown exists any more.
+// settleTakedown finishes applying or lifting a takedown. It returns nil if the record or its
+// takedown no longer exists.
 func (s *Service) settleTakedown(ctx context.Context, id string) error {
-	// Read it again, because the list may be old: a takedown that was lifted meanwhile must not
-	// take effect again.
+	// Read the takedown again, because the list may be stale: a takedown that has been lifted
+	// in the meantime must not take effect again.
 	t, err := s.store.Takedown(ctx, id)
 	age := s.now().Sub(t.At)
 	switch {
 	case err != nil:
 	case t.Phase == Lifting:
 		err = s.lift(ctx, t)
-	case t.Phase == InForce: // settled meanwhile
-	// The request that created it is still working on it. A time in the future says nothing about
-	// its age: clocks differ.
+	case t.Phase == InForce: // settled in the meantime
+	// The request that created it is still working on it. A time in the future says nothing
+	// about its age, because clocks differ.
 	case 0 <= age && age < Every:
 	default:
 		_, err = s.enforce(ctx, t)
@@ -463,13 +465,13 @@ func (s *Service) settleTakedown(ctx context.Context, id string) error {
 	return err
 }
 
-// settle finishes a decision. It ends an erasure when no holder has records any more.
+// settle finishes a decision. It completes an erasure once no holder has any records left.
 func (s *Service) settle(ctx context.Context, a account.Account) error {
 	if err := s.Settle(ctx, a); err != nil || !a.Deleting {
 		return err
 	}
-	// Call the holders in the order of the list, with events last: that service may still
-	// receive events while the others erase.
+	// Call the holders in list order. events comes last, because it may still receive events
+	// while the others erase.
 	for _, h := range s.holders {
 		if done, err := h.Erased(ctx, a.ID); err != nil || !done {
 			return err
@@ -478,7 +480,7 @@ func (s *Service) settle(ctx context.Context, a account.Account) error {
 	if err := s.liftAll(ctx, a.ID); err != nil {
 		return err
 	}
-	// This also erases the account's keys. Its data in Redis expires in minutes.
+	// This also erases the account's keys. Its data in Redis expires within minutes.
 	if err := s.store.Erase(ctx, a.ID, s.now()); err != nil {
 		return err
 	}
@@ -486,9 +488,9 @@ func (s *Service) settle(ctx context.Context, a account.Account) error {
 	return nil
 }
 
-// liftAll ends the takedowns of an account without records. Its slugs remain reserved as long
-// as those of any deleted link. A remaining takedown would keep its reason and the account's
-// id indefinitely.
+// liftAll lifts the takedowns of an account that has no records left. A takedown left behind
+// would keep its reason and the account's id indefinitely. The account's slugs remain reserved
+// for as long as those of any deleted link.
 func (s *Service) liftAll(ctx context.Context, accountID string) error {
 	for {
 		some, err := s.store.TakedownsOf(ctx, accountID, 100)

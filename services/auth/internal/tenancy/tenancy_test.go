@@ -13,7 +13,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// shelf is a store of takedowns in memory.
+// shelf is an in-memory store of takedowns.
 type shelf struct {
 	Store
 	takedowns map[string]Takedown
@@ -45,7 +45,7 @@ func (s shelf) DeleteTakedown(_ context.Context, id string) error {
 	return nil
 }
 
-// links is a holder with one link, which the first order takes down.
+// links is a holder with a single link, which the first order takes down.
 type links struct {
 	tenant.Holder
 	made    tenant.Takedown
@@ -81,12 +81,12 @@ func TestATakedownIsAuditedOnce(t *testing.T) {
 		}
 	}
 	if n := strings.Count(log.String(), "action=takedown.create"); n != 1 {
-		t.Errorf("the log has %d audit lines, want one:\n%s", n, &log)
+		t.Errorf("the log has %d audit lines, want 1:\n%s", n, &log)
 	}
 }
 
-// The call that made the earlier takedown has not committed that it is in force, so the trail does
-// not say so either.
+// The call that ordered the earlier takedown has not committed that it is in force, so the
+// trail does not contain it either.
 func TestARepeatedOrderFinishesTheEarlierOne(t *testing.T) {
 	t.Parallel()
 	kept := shelf{takedowns: map[string]Takedown{
@@ -96,25 +96,26 @@ func TestARepeatedOrderFinishesTheEarlierOne(t *testing.T) {
 	s := NewService(kept, []Holder{{Kind: tenant.KindLink, Holder: holder}}, nil)
 	made, err := s.TakeDown(t.Context(), tenant.Order{ID: "tkd_2", Target: tenant.Target{ID: "lnk_1"}}, tenant.KindLink)
 	if err != nil || made.ID != "tkd_1" || made.Phase != InForce || len(kept.takedowns) != 1 || kept.takedowns["tkd_1"].Phase != InForce {
-		t.Errorf("TakeDown returned %+v, %v and left %+v; want only tkd_1, in force", made, err, kept.takedowns)
+		t.Errorf("TakeDown returned %+v and error %v and left %+v, want only tkd_1, in force", made, err, kept.takedowns)
 	}
 }
 
-// onLink is a takedown of the link that the fake holder has.
+// onLink returns a takedown of the link that the fake holder has.
 func onLink(id string, phase Phase) Takedown {
 	return Takedown{Takedown: tenant.Takedown{ID: id}, Target: tenant.Target{ID: "lnk_1"}, Kind: tenant.KindLink, Phase: phase}
 }
 
-// The earlier takedown is being lifted, or auth has no record of it, as after a restore. The order
-// must not rely on the first, and must be able to lift the second.
+// The earlier takedown is either being lifted, or unknown to auth, as after a restore. A new
+// order must not rely on a takedown that is being lifted, and must adopt an unknown one, so
+// that it can be lifted.
 func TestAnOrderLeavesOneTakedownInForce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		kept map[string]Takedown
 		want string
 	}{
-		"the earlier one is being lifted": {map[string]Takedown{"tkd_1": onLink("tkd_1", Lifting)}, "tkd_2"},
-		"only the holder has the earlier": {map[string]Takedown{}, "tkd_1"},
+		"earlier takedown is being lifted":           {map[string]Takedown{"tkd_1": onLink("tkd_1", Lifting)}, "tkd_2"},
+		"only the holder knows the earlier takedown": {map[string]Takedown{}, "tkd_1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -123,13 +124,14 @@ func TestAnOrderLeavesOneTakedownInForce(t *testing.T) {
 			s := NewService(kept, []Holder{{Kind: tenant.KindLink, Holder: holder}}, nil)
 			made, err := s.TakeDown(t.Context(), tenant.Order{ID: "tkd_2", Target: tenant.Target{ID: "lnk_1"}}, tenant.KindLink)
 			if err != nil || made.ID != c.want || holder.made.ID != c.want || len(kept.takedowns) != 1 || kept.takedowns[c.want].Phase != InForce {
-				t.Errorf("TakeDown returned %+v, %v, left %+v, and the holder has %q; want only %s, in force", made, err, kept.takedowns, holder.made.ID, c.want)
+				t.Errorf("TakeDown returned %+v and error %v and left %+v, and the holder has %q; want only %s, in force", made, err, kept.takedowns, holder.made.ID, c.want)
 			}
 		})
 	}
 }
 
-// The operator lifts a takedown while its order is at the holder. The order must not bring it back.
+// The operator lifts a takedown while the holder is processing its order. The order must not
+// bring the takedown back.
 func TestALiftDuringAnOrderCounts(t *testing.T) {
 	t.Parallel()
 	kept, holder := shelf{takedowns: map[string]Takedown{}}, &links{}
@@ -141,22 +143,22 @@ func TestALiftDuringAnOrderCounts(t *testing.T) {
 	}
 	_, err := s.TakeDown(t.Context(), tenant.Order{ID: "tkd_1", Target: tenant.Target{ID: "lnk_1"}}, tenant.KindLink)
 	if !errors.Is(err, ErrNoTakedown) || len(kept.takedowns) != 0 || holder.made.ID != "" {
-		t.Errorf("TakeDown returned %v, left %+v, and the holder has %q; want ErrNoTakedown and no takedown", err, kept.takedowns, holder.made.ID)
+		t.Errorf("TakeDown returned %v and left %+v, and the holder has %q; want ErrNoTakedown and no takedown", err, kept.takedowns, holder.made.ID)
 	}
 }
 
-// The holder has made the takedown, but its answer was lost.
+// The holder has applied the takedown, but its response was lost.
 func TestATakedownWithoutAnAnswerIsLifted(t *testing.T) {
 	t.Parallel()
 	kept := shelf{takedowns: map[string]Takedown{"tkd_1": onLink("tkd_1", Asked)}}
 	holder := &links{made: tenant.Takedown{ID: "tkd_1", Kind: tenant.KindLink, RecordID: "lnk_1"}}
 	s := NewService(kept, []Holder{{Kind: tenant.KindLink, Holder: holder}}, nil)
 	if err := s.Lift(t.Context(), "tkd_1"); err != nil || len(kept.takedowns) != 0 || holder.made.ID != "" {
-		t.Errorf("Lift returned %v, left %+v, and the holder has %q; want no takedown", err, kept.takedowns, holder.made.ID)
+		t.Errorf("Lift returned %v and left %+v, and the holder has %q; want nil and no takedown", err, kept.takedowns, holder.made.ID)
 	}
 }
 
-// stale is a shelf whose list is older than its takedowns.
+// stale is a shelf with a list that is older than its takedowns.
 type stale struct {
 	shelf
 	listed []Takedown
@@ -180,12 +182,12 @@ func TestRepeatTakesDownOnlyWhatIsStillAsked(t *testing.T) {
 		there map[string]Takedown
 		taken bool
 	}{
-		"asked long ago":         {map[string]Takedown{"tkd_1": of(Asked, time.Minute)}, true},
-		"asked just now":         {map[string]Takedown{"tkd_1": of(Asked, time.Second)}, false},
-		"asked by another clock": {map[string]Takedown{"tkd_1": of(Asked, -time.Hour)}, true},
-		"lifted after the list":  {map[string]Takedown{}, false},
-		"settled after the list": {map[string]Takedown{"tkd_1": of(InForce, time.Minute)}, false},
-		"being lifted by then":   {map[string]Takedown{"tkd_1": of(Lifting, time.Minute)}, false},
+		"asked long ago":                       {map[string]Takedown{"tkd_1": of(Asked, time.Minute)}, true},
+		"asked just now":                       {map[string]Takedown{"tkd_1": of(Asked, time.Second)}, false},
+		"asked in the future by another clock": {map[string]Takedown{"tkd_1": of(Asked, -time.Hour)}, true},
+		"lifted after it was listed":           {map[string]Takedown{}, false},
+		"settled after it was listed":          {map[string]Takedown{"tkd_1": of(InForce, time.Minute)}, false},
+		"being lifted since it was listed":     {map[string]Takedown{"tkd_1": of(Lifting, time.Minute)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -193,7 +195,7 @@ func TestRepeatTakesDownOnlyWhatIsStillAsked(t *testing.T) {
 			s := NewService(stale{shelf{takedowns: c.there}, []Takedown{of(Asked, time.Minute)}}, []Holder{{Kind: tenant.KindLink, Holder: holder}},
 				func() time.Time { return now })
 			if found, err := s.Repeat(t.Context()); err != nil || !found || (holder.made.ID != "") != c.taken {
-				t.Errorf("Repeat returned %v and error %v, and the link was taken down by %q; want that it was: %t", found, err, holder.made.ID, c.taken)
+				t.Errorf("Repeat returned %v and error %v, and the link is taken down by %q; want true, nil and taken down = %t", found, err, holder.made.ID, c.taken)
 			}
 		})
 	}

@@ -1,5 +1,5 @@
-// Package text has all texts of the console. Pages refer to a text by its key, so another
-// language is another file next to en.go.
+// Package text contains all texts of the console. Pages refer to a text by its key, so adding a
+// language means adding a file next to en.go.
 package text
 
 import (
@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Get returns the text for a key. An unknown key is a mistake in the page. Get then returns
-// the key, so a test finds the mistake.
+// Get returns the text for a key. For an unknown key, which is a mistake in the page, Get returns the
+// key itself, so a test finds the mistake.
 func Get(key string) string {
 	if s, ok := english[key]; ok {
 		return s
@@ -19,7 +19,7 @@ func Get(key string) string {
 // Has reports whether key has a text.
 func Has(key string) bool { _, ok := english[key]; return ok }
 
-// Number formats n with separators between thousands.
+// Number formats n with thousands separators.
 func Number(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {

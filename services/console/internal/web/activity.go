@@ -20,7 +20,7 @@ func (e event) Text() string {
 	if text.Has("event." + e.Type) {
 		return text.Get("event." + e.Type)
 	}
-	return e.Type // a type of a newer events service
+	return e.Type // an event type that a newer events service added
 }
 
 // Who returns the name of the actor.
@@ -66,7 +66,7 @@ func (e event) Page() string {
 	return ""
 }
 
-// activity shows the feed of events in the account.
+// activity shows the account's event feed.
 func activity(r *request) error {
 	q := r.filters("type", "object", "cursor")
 	if !events.Type(q.Get("type")).Known() {

@@ -26,7 +26,7 @@ func (r *request) do(method, path string, in, out any, opts ...client.Option) er
 	return nil
 }
 
-// listAll reads a whole list of the API, one page at a time.
+// listAll reads a whole list from the API, one page at a time.
 func listAll[T any](r *request, path string) (records []T, err error) {
 	for query := (url.Values{"limit": {"100"}}); ; {
 		var page struct {
@@ -50,15 +50,15 @@ func (r *request) read(path string, out any) (header http.Header, err error) {
 	return answer.Header, err
 }
 
-// refusal converts an error of the API to an *apierr.Error that a page can show. Every other
-// error becomes UNAVAILABLE.
+// refusal converts an error from the API to an *apierr.Error that a page can show. Every other error
+// becomes UNAVAILABLE.
 func refusal(call string, err error) error {
 	var e *client.APIError
 	var argument *client.ArgumentError
 	if errors.As(err, &argument) {
 		return apierr.New(apierr.NotFound, text.Get("error.nothing"))
 	}
-	// If the code does not match the status, the response came from a proxy in between.
+	// If the code does not match the status, the response came from an intermediate proxy.
 	if !errors.As(err, &e) || e.Status >= http.StatusInternalServerError || apierr.Code(e.Code).Status() != e.Status {
 		return apierr.Down(fmt.Errorf("%s: %w", call, err))
 	}
@@ -66,7 +66,7 @@ func refusal(call string, err error) error {
 		Code: apierr.Code(e.Code), Message: e.Message, RequiredPlan: e.RequiredPlan, CurrentPlan: e.CurrentPlan,
 		RequiredScope: e.RequiredScope, RequiredRole: e.RequiredRole, RetryAfter: e.RetryAfter,
 	}
-	for _, d := range e.Details { // without the bounds, because the message has them
+	for _, d := range e.Details { // omit the bounds, which the message already contains
 		out.Details = append(out.Details, apierr.Detail{Field: d.Field, Code: d.Code, Message: d.Message})
 	}
 	return out

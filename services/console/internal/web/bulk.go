@@ -14,13 +14,13 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// maxBulk is the maximum number of links on a page and in one call of the API.
+// maxBulk is the maximum number of links on a page and in one API call.
 const maxBulk = 100
 
 // changeLinks applies one action to all links selected in the list.
 func changeLinks(r *request) error {
 	ids := r.form["ids"]
-	if len(ids) == 1 && strings.Contains(ids[0], ",") { // from an undo
+	if len(ids) == 1 && strings.Contains(ids[0], ",") { // sent by an undo
 		ids = strings.Split(ids[0], ",")
 	}
 	// The form's value is untrusted, so safeNext checks the address.
@@ -78,8 +78,8 @@ func (r *request) bulk(ids []string, action string, set map[string]any) (failed 
 		return failed, err
 	}
 	var refused atomic.Int64
-	// If the session has ended or lacks a scope, every call fails. The person then sees that
-	// error instead of the number of unchanged links.
+	// If the session has ended or lacks a scope, every call fails. The person then sees that error,
+	// not the number of unchanged links.
 	var ended atomic.Pointer[error]
 	var wg sync.WaitGroup
 	// One click must not open a hundred connections.

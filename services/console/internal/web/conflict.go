@@ -18,23 +18,22 @@ const (
 // hiddenFields are excluded when a page shows the typed values again.
 var hiddenFields = []string{csrfField, revField, wasField}
 
-// shown returns the value of [wasField]: for each field, a short hash of the value that the
-// page shows.
+// shown returns the value of [wasField], which contains a short hash of each field's value on the
+// page.
 func shown(form map[string]string) string {
 	sums := map[string]string{}
 	for name, value := range form {
 		sum := sha256.Sum256([]byte(value))
 		sums[name] = hex.EncodeToString(sum[:6])
 	}
-	text, _ := json.Marshal(sums) // a map of strings always encodes
+	text, _ := json.Marshal(sums) // a map of strings can always be encoded
 	return string(text)
 }
 
-// edit stores the form of a record's page. The record may have changed since the page was
-// shown, for example because a video became ready. If none of the form's own fields has
-// changed, storing the form overwrites no other change, so edit sends the form again with the
-// new version. Otherwise, edit returns the API's 412. now reads the current values of the
-// page.
+// edit stores the form of a record's page. The record may have changed since the page was shown, for
+// example because a video became ready. If none of the form's own fields has changed since then,
+// storing the form overwrites nobody's change, so edit sends the form again with the new version.
+// Otherwise, edit returns the API's 412. now reads the current values of the page.
 func (r *request) edit(method, path string, in any, now func() (view, error)) error {
 	err := r.do(method, path, in, nil)
 	if apierr.CodeOf(err) != apierr.PreconditionFailed {

@@ -81,13 +81,12 @@ func TestAFormOverSomebodyElsesChangeShowsBothTexts(t *testing.T) {
 			d.store(`"2"`, map[string]string{tt.call: tt.after})
 			resp, page := d.post(tt.page, tt.page+tt.action, form)
 			if resp.StatusCode != http.StatusPreconditionFailed || !strings.Contains(page, "My title") || !strings.Contains(page, "<q>Their title</q>") {
-				t.Fatalf("got %d and a page with my text: %v, with their text: %v; want 412 and both", resp.StatusCode, strings.Contains(page, "My title"), strings.Contains(page, "<q>Their title</q>"))
+				t.Fatalf("got %d, my text on the page: %v, their text on the page: %v; want 412 and both texts", resp.StatusCode, strings.Contains(page, "My title"), strings.Contains(page, "<q>Their title</q>"))
 			}
 			checkPage(t, tt.page, resp, page)
-			// When the form is sent again from the page that shows both values, it replaces
-			// the stored value.
+			// Sending the form again from the page that shows both values replaces the stored value.
 			if resp, page := d.post(tt.page, tt.page+tt.action, with(d.opened(tt.page), tt.typed)); resp.StatusCode != http.StatusSeeOther {
-				t.Errorf("the form sent again got %d, want 303:\n%s", resp.StatusCode, page)
+				t.Errorf("sending the form again returned %d, want 303:\n%s", resp.StatusCode, page)
 			}
 		})
 	}
@@ -104,7 +103,7 @@ func TestAFormSaysThatSomebodyElseHasClearedAField(t *testing.T) {
 	}
 }
 
-// If a video becomes ready or a field of another form changes, there is no conflict.
+// There is no conflict if a video becomes ready or a field of another form changes.
 func TestAFormWhoseOwnFieldsNobodyChangedIsStored(t *testing.T) {
 	t.Parallel()
 	d := fullDesk(t)
@@ -112,7 +111,7 @@ func TestAFormWhoseOwnFieldsNobodyChangedIsStored(t *testing.T) {
 	form := with(d.opened("/app/videos/vid_1"), url.Values{"title": {"New"}, "description": {"x"}, "tags": {""}})
 	d.store(`"2"`, map[string]string{"GET /api/v1/videos/vid_1/access": strings.ReplaceAll(oneAccess, "www.example", "other.example")})
 	if resp, page := d.post("/app/videos/vid_1", "/app/videos/vid_1/edit", form); resp.StatusCode != http.StatusSeeOther {
-		t.Errorf("the form got %d, want 303:\n%s", resp.StatusCode, page)
+		t.Errorf("sending the form returned %d, want 303:\n%s", resp.StatusCode, page)
 	}
 }
 
@@ -125,7 +124,7 @@ func TestADeletionOverSomebodyElsesChangeAsksAgain(t *testing.T) {
 		form := d.opened(page)
 		d.store(`"2"`, nil)
 		if resp, _ := d.post(page, page+"/delete", form); resp.StatusCode != http.StatusPreconditionFailed {
-			t.Errorf("deletion on %s got %d, want 412 and the current page first", page, resp.StatusCode)
+			t.Errorf("the deletion on %s returned %d, want 412 after another change", page, resp.StatusCode)
 		}
 	}
 }

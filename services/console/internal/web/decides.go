@@ -15,9 +15,9 @@ const temporary = "302"
 
 var redirectTypes = []string{temporary, "301", "308"}
 
-// decisionsForm returns the values of the form's fields for the settings that decide the
-// result of a visit. All rules are one text in it. If somebody else has changed the rules,
-// the page shows that text. The fields of each rule are in [ruleForm].
+// decisionsForm returns the values of the form's fields for the settings that decide the result of a
+// visit. The rules are combined into a single text, which the page shows if somebody else has changed
+// them. The fields of each rule are in [ruleForm].
 func decisionsForm(l *client.Link) map[string]string {
 	form := map[string]string{
 		"startsAt": toMinute(l.StartsAt), "expiresAt": toMinute(l.ExpiresAt), "maxClicks": "", "expiredUrl": str(l.ExpiredURL),
@@ -54,9 +54,9 @@ func (v view) Deciding(section string) []field {
 	return nil
 }
 
-// decisions reads the fields of the form. It returns the changes and the errors in the
-// fields. stored is the link before the change, or an empty link if the form creates one.
-// decisions also sets the form's values to those that the page shows if the form is rejected.
+// decisions reads the fields of the form. It returns the changes and the errors by field. stored is
+// the link before the change, or an empty link if the form creates one. decisions also replaces the
+// form's values with those that the page shows if the form is rejected.
 func (r *request) decisions(stored *client.Link) (change map[string]any, bad []apierr.Detail) {
 	change = map[string]any{}
 	refuse := func(name, message string) {
@@ -112,7 +112,7 @@ func (r *request) decisions(stored *client.Link) (change map[string]any, bad []a
 	return change, bad
 }
 
-// given removes all default values of a new link from the change.
+// given removes from the change all values that a new link has by default.
 func given(change map[string]any) map[string]any {
 	for name, value := range change {
 		if at, ok := value.(*client.Time); ok && at == nil || value == nil || value == false || value == 302 {

@@ -109,7 +109,7 @@ func TestRulesAreRearrangedWithoutLosingWhatWasTyped(t *testing.T) {
 		var resp *http.Response
 		resp, page = d.post(linkAt, linkAt+"/edit", form)
 		if resp.StatusCode != http.StatusOK {
-			t.Fatalf("button %s got %d, want 200:\n%s", button, resp.StatusCode, page)
+			t.Fatalf("button %s returned %d, want 200:\n%s", button, resp.StatusCode, page)
 		}
 		checkPage(t, button, resp, page)
 	}
@@ -121,10 +121,10 @@ func TestRulesAreRearrangedWithoutLosingWhatWasTyped(t *testing.T) {
 	press("nonsense.9", nil)
 	form := filled(t, page, linkAt+"/edit")
 	if got := []string{form.Get("title"), form.Get("password"), form.Get("maxClicks"), form.Get("startsAt"), form.Get("forwardPath"), form.Get("rules.0.name"), form.Get("rules.1.when.percent"), form.Get("ruleCount")}; !slices.Equal(got, []string{"Typed", "geheim", "many", "2030-01-02T03:04", "true", "Mail", "half", "2"}) {
-		t.Fatalf("after the buttons the form has %q, want all typed values in the new order", got)
+		t.Fatalf("after the buttons, the form contains %q, want all typed values in the new order", got)
 	}
 	if d.said("GET "); slices.ContainsFunc(d.asked, func(q question) bool { return strings.HasPrefix(q.call, "PATCH") }) {
-		t.Error("a button for the rules sent a PATCH, want none before the form is saved")
+		t.Error("a rule button sent a PATCH, want none before the form is saved")
 	}
 	resp, page := d.post(linkAt, linkAt+"/edit", form)
 	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, `id="maxClicks-error">`+text.Get("decide.maxclicks.bad")) || !strings.Contains(page, `id="rules-1-when-percent-error">`+text.Get("rule.percent.bad")) {
@@ -132,7 +132,7 @@ func TestRulesAreRearrangedWithoutLosingWhatWasTyped(t *testing.T) {
 	}
 	form = with(filled(t, page, linkAt+"/edit"), url.Values{"maxClicks": {"1,000"}, "rules.1.when.percent": {"30 %"}, "passwordRemove": {"true"}})
 	if resp, page = d.post(linkAt, linkAt+"/edit", form); resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, text.Get("decide.password.both")) {
-		t.Fatalf("setting and removing a password got %d, want 400 with the reason", resp.StatusCode)
+		t.Fatalf("setting and removing a password returned %d, want 400 with the reason", resp.StatusCode)
 	}
 	form.Del("passwordRemove")
 	if resp, page = d.post(linkAt, linkAt+"/edit", form); resp.StatusCode != http.StatusSeeOther {
@@ -142,7 +142,7 @@ func TestRulesAreRearrangedWithoutLosingWhatWasTyped(t *testing.T) {
 	same(t, "rules", sent["rules"], `[{"name":"Mail","url":"https://mail.example/","when":{"device":["desktop","tablet"],"query":{"ref":"*","utm_source":"mail"},"until":1925089440000}},`+
 		`{"name":"iPhones","url":"https://apple.example/","when":{"country":["DE","AT"],"device":["phone"],"from":1800000098765,"percent":30,"system":["ios"]}}]`)
 	if sent["password"] != "geheim" || sent["maxClicks"] != 1000.0 || sent["forwardPath"] != true {
-		t.Errorf("sent %v, want the typed password, click limit and path setting", sent)
+		t.Errorf("the request is %v, want the typed password, click limit and path setting", sent)
 	}
 }
 
@@ -155,10 +155,9 @@ func TestAPasswordIsRemovedWhenAsked(t *testing.T) {
 	}
 	sent := d.sent("PATCH ")
 	if password, there := sent["password"]; !there || password != nil {
-		t.Errorf("sent password %v (present: %v), want null", password, there)
+		t.Errorf("the request has the password %v (present: %v), want null", password, there)
 	}
-	// Conditions on parameters do not change when the page shows them and the form sends them
-	// back.
+	// Showing conditions on parameters and sending them back must not change them.
 	same(t, "the second rule", sent["rules"].([]any)[1], `{"name":`+quoted(nasty)+`,"url":"https://de.example/","when":{"language":["fr"],"query":{"a b":"1+1=2%","c":"*"}}}`)
 }
 
@@ -184,7 +183,7 @@ func TestANewLinkWithRules(t *testing.T) {
 		`"rules":[{"name":"A","url":"https://a.example/","when":{"system":["linux"]}}],"url":"https://go.dev/"}`)
 }
 
-// The page shows each error of the API at its field.
+// The page shows each API error at the field that it concerns.
 func TestReasonsAreShownAtTheirFields(t *testing.T) {
 	t.Parallel()
 	d := decidingDesk(t)
@@ -208,7 +207,7 @@ func TestReasonsAreShownAtTheirFields(t *testing.T) {
 		}
 	}
 	if again := filled(t, page, linkAt+"/edit"); again.Has("forwardQuery") {
-		t.Error("the cleared checkbox is checked again, want it cleared")
+		t.Error("the checkbox that was cleared is checked on the page")
 	}
 }
 
@@ -216,8 +215,7 @@ func TestSomebodyElsesRulesAreShownBesideTheTypedOnes(t *testing.T) {
 	t.Parallel()
 	d := decidingDesk(t)
 	form := with(filled(t, d.page(linkAt), linkAt+"/edit"), url.Values{"rules.0.name": {"Mine"}, "redirectType": {"302"}})
-	// After a button for the rules, the person must not be able to overwrite a change that
-	// was not shown.
+	// Pressing a rule button must not let the person overwrite a change that the page has not shown.
 	d.store(`"2"`, map[string]string{"GET /api/v1/links/lnk_1": strings.NewReplacer(`"iPhones"`, `"Theirs"`, `"redirectType":302`, `"redirectType":301`, `"forwardQuery":true`, `"forwardQuery":false`).Replace(decidingLink)})
 	form.Set("ruleButton", "down.0")
 	_, page := d.post(linkAt, linkAt+"/edit", form)
@@ -229,7 +227,7 @@ func TestSomebodyElsesRulesAreShownBesideTheTypedOnes(t *testing.T) {
 		}
 	}
 	if resp, page := d.post(linkAt, linkAt+"/edit", filled(t, page, linkAt+"/edit")); resp.StatusCode != http.StatusSeeOther {
-		t.Errorf("the form sent again got %d, want 303:\n%s", resp.StatusCode, page)
+		t.Errorf("sending the form again returned %d, want 303:\n%s", resp.StatusCode, page)
 	}
 }
 
@@ -237,7 +235,7 @@ func TestAVisitIsTried(t *testing.T) {
 	t.Parallel()
 	d := decidingDesk(t)
 	if page := d.page(linkAt); strings.Contains(page, `role="status"`) {
-		t.Error("the page shows a result before the form was sent, want none")
+		t.Error("the page shows a result although the form was not sent")
 	}
 	d.store(`"1"`, map[string]string{"GET /api/v1/links/lnk_1/explain": `{"status":302,"location":"https://apple.example/","rule":"iPhones","why":"All conditions of the rule hold."}`})
 	page := d.page(linkAt + "?try=1&try-device=phone&try-country=DE&try-query=a%3D1%26b&try-at=2030-01-02T03:04&try-percent=0")
@@ -247,18 +245,18 @@ func TestAVisitIsTried(t *testing.T) {
 		}
 	}
 	if got := d.said("GET /api/v1/links/lnk_1/explain").call; got != "GET /api/v1/links/lnk_1/explain?at=1893553440000&country=DE&device=phone&percent=0&query=a%3D1%26b" {
-		t.Errorf("the API got %s, want the visit of the form", got)
+		t.Errorf("the API got %s, want the visit that the form describes", got)
 	}
 	d.answers["GET /api/v1/links/lnk_1/explain"] = answer{400, "", `{"error":{"code":"VALIDATION_ERROR","message":"x","details":[{"field":"country","code":"invalid_value","message":"use two letters"}]}}`}
 	if page := d.page(linkAt + "?try=1&try-country=ZZZ"); !strings.Contains(page, `id="try-country-error">Use two letters`) {
-		t.Error("the error is not shown at the field of the country, want it there")
+		t.Error("the error is not shown at the country field")
 	}
 	d.answers["GET /api/v1/links/lnk_1/explain"] = answer{503, "", ""}
 	if page := d.page(linkAt + "?try=1"); !strings.Contains(page, text.Get("try.away")) {
-		t.Error("the page does not say that the result is unavailable, want this text")
+		t.Error("the page does not say that the result is unavailable")
 	}
 	if page := d.page(linkAt + "?try=1&try-at=soon"); !strings.Contains(page, `id="try-at-error">`) {
-		t.Error("the page shows no error for an invalid time, want one")
+		t.Error("the page does not show an error for an invalid time")
 	}
 }
 
@@ -272,7 +270,7 @@ func TestStatusIsToldInWords(t *testing.T) {
 		if text.Has("link.status." + status) {
 			want = text.Get("link.status." + status)
 		} else if status != "from_tomorrow" {
-			t.Errorf("status %s has no text, want one", status)
+			t.Errorf("status %s has no text", status)
 		}
 		if page := d.page("/app/links"); !strings.Contains(page, `<span class="badge">`+want) {
 			t.Errorf("status %s: the list does not contain %q", status, want)

@@ -12,14 +12,14 @@ import (
 type field struct {
 	Name  string // the field's name, both in the form and in the API's errors
 	Key   string // the key of the label; the hint, if there is one, has the key Key+".hint"
-	Text  string // the label if it is a name, such as that of a column, and not a text of the console
+	Text  string // the label, if it is a name such as a column's and not a text of the console
 	Kind  string // text, url, number, password, time, lines, check, select or boxes
 	Value string
-	// Was is the stored time of a time field in ms, or "" if there is none. With it, the form
-	// keeps the seconds.
+	// Was is the stored value of a time field in ms, or "" if there is none. It preserves the
+	// seconds, which the field does not show.
 	Was     string
 	Choices []option // the choices of a select or boxes field
-	Max     int      // characters; 0 means any number
+	Max     int      // the maximum number of characters; 0 means no limit
 	Focus   bool     // whether the field has the focus when the page opens
 	Error   string
 	Theirs  *string // the value that somebody else has stored; see [view]
@@ -54,14 +54,14 @@ func (f field) Described() (ids string) {
 	return ids
 }
 
-// choose returns the field with the given values as its choices. The key of a choice's text
-// is prefix followed by the value.
+// choose returns the field with the given values as its choices. The text of a choice has the key
+// prefix+value.
 func (f field) choose(prefix string, values ...string) field {
 	f.Choices = options(prefix, values, f.Value)
 	return f
 }
 
-// With adds to the field the error in the view and the value that somebody else has stored.
+// With returns the field with its error from the view and the value that somebody else has stored.
 func (v view) With(f field) field {
 	f.Error, f.Theirs = v.Fields[f.Name], v.Theirs[f.Name]
 	if f.Theirs == nil || *f.Theirs == "" {
@@ -78,8 +78,8 @@ func (v view) With(f field) field {
 	return f
 }
 
-// Uses reports whether at least one of the fields is filled in, has an error or was changed
-// by somebody else. Pages open the sections of a form that are in use.
+// Uses reports whether at least one of the fields is filled in, has an error or was changed by
+// somebody else. Pages expand the sections of a form that are in use.
 func (v view) Uses(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		value := v.Form[name]

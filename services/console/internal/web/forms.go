@@ -38,8 +38,8 @@ func lines(field string) []string {
 	return out
 }
 
-// ruleField matches the field that an error about a rule names. It splits the name into the
-// name of the form's field and what follows it, such as the place in a list.
+// ruleField matches the field that an error about a rule names. It splits that name into the name of
+// the form's field and the rest, such as the index in a list.
 var ruleField = regexp.MustCompile(`^(rules\.\d+\.(?:name|url|when(?:\.[a-z]+)?))(?:\.(.*))?$`)
 
 // atField turns an error about one value of a list, such as "events.2", into an error about
@@ -71,8 +71,8 @@ func atField(err error) error {
 	return &whole
 }
 
-// minuteForm is the format of <input type="datetime-local">. If scripts are off, the time is
-// in UTC, and the page says so.
+// minuteForm is the format of <input type="datetime-local">. Without scripts, the time is in UTC, and
+// the page says so.
 const minuteForm = "2006-01-02T15:04"
 
 func toMinute(at *client.Time) string {
@@ -82,7 +82,7 @@ func toMinute(at *client.Time) string {
 	return at.Time().Format(minuteForm)
 }
 
-// minute reads a time field. The script (app.ts) shows it in the viewer's zone and adds the
+// minute reads a time field. The script (app.ts) shows it in the viewer's time zone and adds the
 // instant as <name>Ms. An unchanged time keeps its seconds.
 func (r *request) minute(name string, present *client.Time) (*client.Time, bool) {
 	return readMinute(strings.TrimSpace(r.form.Get(name)), r.form.Get(name+"Ms"), present)

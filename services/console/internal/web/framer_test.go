@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// In both containers, and however the browser splits its output, each part of a recording except
-// the last is a multiple of 256 KiB. Decoders skip the padding and find every frame, both in the
-// whole file and in the parts that remain when a tab dies.
+// In both containers, and however the browser splits its output, the size of every part of a
+// recording except the last is a multiple of 256 KiB. Decoders skip the padding and find every frame,
+// both in the whole file and in the parts that remain if the tab crashes.
 func TestFramerKeepsEveryFrame(t *testing.T) {
 	t.Parallel()
 	run := func(program string, args ...string) string {
@@ -45,10 +45,10 @@ func TestFramerKeepsEveryFrame(t *testing.T) {
 			run("ffmpeg", append(append([]string{"-nostdin", "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=25:d=4", "-f", "lavfi", "-i", "sine=d=4", "-g", "25", "-shortest"}, codecs...), original)...)
 			want := packets(original)
 			if len(want) < 250 {
-				t.Fatalf("%d frames", len(want))
+				t.Fatalf("the recording has %d frames, want at least 250", len(want))
 			}
 			for _, cut := range []struct{ size, every int }{{61, 1000}, {1024, 3}, {20_011, 1}, {1 << 22, 1}} {
-				name := fmt.Sprintf("pieces of %d, filled up after each %d", cut.size, cut.every)
+				name := fmt.Sprintf("pieces of %d bytes, padded after every %d pieces", cut.size, cut.every)
 				var sizes []int
 				if err := json.Unmarshal([]byte(run("node", "testdata/framer.mjs", "testdata/framer.js", original, uploaded, fmt.Sprint(cut.size), fmt.Sprint(cut.every))), &sizes); err != nil {
 					t.Fatal(err)
@@ -62,14 +62,14 @@ func TestFramerKeepsEveryFrame(t *testing.T) {
 					}
 				}
 				if got := packets(uploaded); strings.Join(got, "") != strings.Join(want, "") {
-					t.Errorf("%s: %d frames, want the %d of the original", name, len(got), len(want))
+					t.Errorf("%s: the upload has %d frames, want the %d of the original", name, len(got), len(want))
 				}
 				if err := os.Truncate(uploaded, int64(total)); err != nil {
 					t.Fatal(err)
 				}
 				// The last padding is at most 61,000 bytes before the end of about 350,000.
 				if got := packets(uploaded, "-map", "0:v"); len(got) < 70 {
-					t.Errorf("%s: without the last part, %d of 100 pictures remain, want at least 70", name, len(got))
+					t.Errorf("%s: without the last part, %d of 100 video frames remain, want at least 70", name, len(got))
 				}
 			}
 		})

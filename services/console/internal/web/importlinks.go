@@ -20,7 +20,7 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// The maximum numbers of rows of one import and of one API call.
+// The maximum number of rows in one import and in one API call.
 const (
 	maxImport = 500
 	bulkSize  = 100
@@ -33,10 +33,11 @@ type importRow struct {
 	ShortURL string // the short address, if the link was created
 	ID       string
 	Problem  string            // the reason, if it was not created
-	Field    string            // the column that the problem is about, if Problem does not begin with it
+	Field    string            // the column with the problem, if Problem does not begin with its name
 	Cells    map[string]string // see [linktable.Row]
-	// Lost names the request that had this row and got no answer. The link may have been created.
-	// The request must be repeated with all its rows: otherwise links might be created twice.
+	// Lost identifies the request that contained this row and got no response. The link may have been
+	// created. The request must be repeated with all its rows. Otherwise, links might be created
+	// twice.
 	Lost string
 }
 
@@ -54,8 +55,8 @@ func (r *request) importView() view {
 	}}
 }
 
-// importLinks creates the links of a table and shows the result of each row. The table is
-// pasted, uploaded, or the form with the rows that failed before.
+// importLinks creates the links of a table and shows the result of each row. The table is pasted or
+// uploaded, or comes from the form with the rows that failed in an earlier import.
 func importLinks(r *request) error {
 	fixed, mending := r.mended()
 	table, err := r.table(fixed, mending)
@@ -128,7 +129,7 @@ func (r *request) table(fixed []importRow, mending bool) (string, error) {
 func (r *request) makeAll(items []client.LinkCreate, rows []importRow, at []int, once string) error {
 	var to int
 	for from := 0; from < len(items); from = to {
-		// Repeat a request that got no response without any change.
+		// Repeat a request that got no response, without any change.
 		most := from + chunk(items[from:])
 		for to = from + 1; to < most && rows[at[to]].Lost == rows[at[from]].Lost; {
 			to++
@@ -153,10 +154,10 @@ func (r *request) makeAll(items []client.LinkCreate, rows []importRow, at []int,
 	return nil
 }
 
-// makeLinks creates links in one request, and returns the request's Idempotency-Key. The key
-// is derived from once, which is new for each table that a person sends, and from the links.
-// Nothing is therefore created twice if a browser sends a form again, or if a person sends the
-// rows of a request that got no response again.
+// makeLinks creates links in one request, and returns the request's Idempotency-Key. The key is
+// derived from once, which is new for each table that a person sends, and from the links. So nothing
+// is created twice if a browser sends a form again, or if a person resends the rows of a request that
+// got no response.
 func (r *request) makeLinks(items []client.LinkCreate, rows []importRow, at []int, once string) (key string, err error) {
 	body, err := json.Marshal(client.BulkCreate{URLs: items})
 	if err != nil {
@@ -189,7 +190,7 @@ func (r *request) makeLinks(items []client.LinkCreate, rows []importRow, at []in
 	return key, nil
 }
 
-// columnOf has the columns of errors that name no field.
+// columnOf contains the columns that errors without a field refer to.
 var columnOf = map[apierr.Code]string{apierr.SlugTaken: "slug", apierr.ExternalIDTaken: "externalId"}
 
 // readTable reads the rows of a table, as `linkreel links import` does.
@@ -226,7 +227,7 @@ func (r *request) placed(all []linktable.Row) (items []client.LinkCreate, at []i
 	ids := map[string]string{}
 	if slices.ContainsFunc(all, func(row linktable.Row) bool { return row.Host != "" }) {
 		domains, err := listAll[client.Domain](r, "/api/v1/domains")
-		// If the member or the plan may not use domains, the links go to the default host.
+		// If the member or the plan may not use domains, the links are created on the default host.
 		if err != nil && apierr.CodeOf(err).Status() != http.StatusForbidden {
 			return nil, nil, err
 		}

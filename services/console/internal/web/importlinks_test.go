@@ -46,23 +46,23 @@ func TestHostileTablesGetAnAnswer(t *testing.T) {
 		status int
 		says   string
 	}{
-		"UTF-16":              {wide("url\tslug\r\nhttps://a.example/\ta\r\n"), 200, "https://s.example/made"},
-		"UTF-16 in JSON":      {wide(`{"url":"https://a.example/"}`), 200, "https://s.example/made"},
-		"semicolons":          {"url;slug\nhttps://a.example/;a\n", 200, "https://s.example/made"},
-		"Latin-1":             {"url,title\nhttps://a.example/,Gr\xfc\xdfe\n", 200, "not valid UTF-8; save the file as UTF-8"},
-		"an open quote":       {"url,title\nhttps://a.example/,\"never\nhttps://b.example/,\n", 200, "a quotation mark is missing, so lines 2 to 3 were read as one row"},
-		"NUL":                 {"url,title\nhttps://a.example/\x00,\x00\n", 200, "https://s.example/made"},
-		"10,000 columns":      {strings.Repeat("column,", 10_000) + "\n", 400, "The table cannot be read: no column holds the destination: rename that column to url (found column, "},
-		"10,000 columns more": {strings.Repeat("column,", 10_000) + "url\n" + strings.Repeat(",", 10_000) + "https://a.example/\n", 200, "https://s.example/made"},
-		"a picture":           {"\x89PNG\r\n\x1a\n\x00\xff\xfe", 400, "The table cannot be read: no column holds the destination"},
-		"a deep object":       {strings.Repeat(`{"a":`, 50_000), 200, "not a JSON object"},
-		"nothing":             {"", 400, "Paste a table or choose a file."},
-		"blanks":              {" \r\n\t\ufeff\n", 400, ""},
-		"a large cell":        {"url,title\nhttps://a.example/," + strings.Repeat("x", 600<<10), 200, "the row is too large"},
+		"UTF-16":            {wide("url\tslug\r\nhttps://a.example/\ta\r\n"), 200, "https://s.example/made"},
+		"UTF-16 in JSON":    {wide(`{"url":"https://a.example/"}`), 200, "https://s.example/made"},
+		"semicolons":        {"url;slug\nhttps://a.example/;a\n", 200, "https://s.example/made"},
+		"Latin-1":           {"url,title\nhttps://a.example/,Gr\xfc\xdfe\n", 200, "not valid UTF-8; save the file as UTF-8"},
+		"an unclosed quote": {"url,title\nhttps://a.example/,\"never\nhttps://b.example/,\n", 200, "a quotation mark is missing, so lines 2 to 3 were read as one row"},
+		"NUL":               {"url,title\nhttps://a.example/\x00,\x00\n", 200, "https://s.example/made"},
+		"10,000 columns":    {strings.Repeat("column,", 10_000) + "\n", 400, "The table cannot be read: no column holds the destination: rename that column to url (found column, "},
+		"10,001 columns":    {strings.Repeat("column,", 10_000) + "url\n" + strings.Repeat(",", 10_000) + "https://a.example/\n", 200, "https://s.example/made"},
+		"an image":          {"\x89PNG\r\n\x1a\n\x00\xff\xfe", 400, "The table cannot be read: no column holds the destination"},
+		"deep nesting":      {strings.Repeat(`{"a":`, 50_000), 200, "not a JSON object"},
+		"nothing":           {"", 400, "Paste a table or choose a file."},
+		"blanks":            {" \r\n\t\ufeff\n", 400, ""},
+		"a large cell":      {"url,title\nhttps://a.example/," + strings.Repeat("x", 600<<10), 200, "the row is too large"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if status, page := d.importFile(name+".csv", c.table); status != c.status || !strings.Contains(page, c.says) {
-				t.Errorf("a file: %d, want %d and %q\n%.3000s", status, c.status, c.says, page)
+				t.Errorf("the uploaded file returned %d, want %d and %q\n%.3000s", status, c.status, c.says, page)
 			}
 			resp, page := d.post("/app/links/import", "/app/links/import", url.Values{"csv": {c.table}})
 			if resp.StatusCode/100 == 5 {

@@ -32,8 +32,7 @@ import (
 // nasty is a malicious text that a person may enter in any field.
 const nasty = `"><script>alert(1)</script>`
 
-// desk is the console with a signed-in person and an API that returns the responses of a
-// table.
+// desk is the console with a signed-in person and an API that returns the responses in a table.
 type desk struct {
 	t    *testing.T
 	base string
@@ -42,7 +41,7 @@ type desk struct {
 	answers map[string]answer // by "METHOD path"
 	asked   []question
 	etag    string   // the ETag of every record; a change must match it
-	next    []answer // responses to the next POSTs; they take precedence over the table
+	next    []answer // responses to the next POSTs, which take precedence over the table
 }
 
 type answer struct {
@@ -227,12 +226,12 @@ func checkPage(t *testing.T, path string, resp *http.Response, page string) {
 	}
 	for _, bad := range []string{"<script>", " style=", " onclick=", "ZgotmplZ", "%!", "&lt;nil&gt;", "[video", "[event", "[webhook", "[nav", "[domains"} {
 		if strings.Contains(page, bad) {
-			t.Errorf("page %s contains %q, want it absent:\n%s", path, bad, page)
+			t.Errorf("page %s contains %q:\n%s", path, bad, page)
 		}
 	}
 	for _, tag := range regexp.MustCompile(`<(?:button|input)\b[^>]*>`).FindAllString(page, -1) {
 		if !strings.Contains(tag, " type=") {
-			t.Errorf("page %s has an element without a type: %s", path, tag)
+			t.Errorf("page %s has an element that needs a type attribute: %s", path, tag)
 		}
 	}
 	ids := map[string]bool{}
@@ -340,7 +339,7 @@ func TestFormsWithoutTokenAreRefused(t *testing.T) {
 		"/app/webhooks/wh_1/test", "/app/webhooks/wh_1/roll", "/app/webhooks/wh_1/delete", "/app/webhooks/wh_1/deliveries/whd_1/retry", "/app/links/import",
 	} {
 		if resp, _ := d.send("POST", path, "application/x-www-form-urlencoded", strings.NewReader("title=x")); resp.StatusCode != 403 {
-			t.Errorf("POST %s without a token got %d, want 403", path, resp.StatusCode)
+			t.Errorf("POST %s without a token returned %d, want 403", path, resp.StatusCode)
 		}
 	}
 	var b bytes.Buffer
@@ -348,7 +347,7 @@ func TestFormsWithoutTokenAreRefused(t *testing.T) {
 	_ = m.WriteField("lang", "en")
 	_ = m.Close()
 	if resp, _ := d.send("POST", "/app/videos/vid_1/captions", m.FormDataContentType(), &b); resp.StatusCode != 403 {
-		t.Errorf("a form with files and without a token got %d, want 403", resp.StatusCode)
+		t.Errorf("a multipart form without a token returned %d, want 403", resp.StatusCode)
 	}
 	for _, q := range d.asked {
 		if !strings.HasPrefix(q.call, "GET ") {
@@ -389,7 +388,7 @@ func TestAVideoWithoutFilesLinksNone(t *testing.T) {
 	page := d.page("/app/videos/vid_1")
 	for _, bad := range []string{`src="/"`, `href="/"`, `poster=`, `src=""`, `href=""`, "storyboard", text.Get("video.download")} {
 		if strings.Contains(page, bad) {
-			t.Errorf("the page contains %s, want it absent:\n%s", bad, page)
+			t.Errorf("the page contains %s, want no link to a missing file:\n%s", bad, page)
 		}
 	}
 }
@@ -410,7 +409,7 @@ func TestVideoThatIsNotReadySaysWhy(t *testing.T) {
 			t.Errorf("status %s: the page does not contain %q or has a player:\n%s", status, want, page)
 		}
 		if resp, body := d.send("GET", "/app/videos/vid_1/status", "", nil); resp.StatusCode != 200 || !strings.Contains(body, `"status":"`+status+`"`) {
-			t.Errorf("the status request got %d %s, want 200 and the status of the video", resp.StatusCode, body)
+			t.Errorf("the status request returned %d %s, want 200 and the status of the video", resp.StatusCode, body)
 		}
 	}
 }
@@ -440,7 +439,7 @@ func TestAccessSendsWhatTheChosenPrivacyNeeds(t *testing.T) {
 			}
 			resp, _ := d.post("/app/videos/vid_1", "/app/videos/vid_1/access", form)
 			if resp.StatusCode != 303 || resp.Header.Get("Location") != "/app/videos/vid_1?done=access" {
-				t.Errorf("got %d to %s, want 303 to the page of the video", resp.StatusCode, resp.Header.Get("Location"))
+				t.Errorf("got %d with the location %s, want 303 and the page of the video", resp.StatusCode, resp.Header.Get("Location"))
 			}
 			if got := d.said("PUT ").body; got != tc.want {
 				t.Errorf("sent %s, want %s", got, tc.want)
@@ -455,7 +454,7 @@ func TestRefusedAccessShowsTheReasonsAndNotThePassword(t *testing.T) {
 	d.answers["PUT /api/v1/videos/vid_1/access"] = answer{400, "", noPrivacy}
 	resp, page := d.post("/app/videos/vid_1", "/app/videos/vid_1/access", url.Values{"privacy": {"password"}, "password": {"hunter2hunter2"}, "embedOrigins": {"https://ok.example\r\nnonsense"}})
 	if resp.StatusCode != 400 || strings.Contains(page, "hunter2") {
-		t.Errorf("got %d or a page with the password, want 400 without the password", resp.StatusCode)
+		t.Errorf("got %d, or the page contains the password; want 400 without the password", resp.StatusCode)
 	}
 	checkPage(t, "access", resp, page)
 	for _, want := range []string{
@@ -506,7 +505,7 @@ func TestCaptionsAreSentAsTheyAre(t *testing.T) {
 		resp, page := send(bad[0], bad[1])
 		checkPage(t, "captions", resp, page)
 		if resp.StatusCode != 400 || !strings.Contains(page, "-error") {
-			t.Errorf("language %q got %d, want 400 with an error", bad, resp.StatusCode)
+			t.Errorf("setting captions for the language %q returned %d, want 400 with an error", bad, resp.StatusCode)
 		}
 	}
 	d.answers["PUT /api/v1/videos/vid_1/captions/en"] = answer{400, "", `{"error":{"code":"VALIDATION_ERROR","message":"x","details":[{"field":"body","message":"The body is not a WebVTT file in UTF-8."}]}}`}
@@ -531,7 +530,7 @@ func TestThumbnailTakesClockTimes(t *testing.T) {
 	}
 	for _, typed := range []string{"", "x", "1:2:3:4", "-1", "1e9", "NaN"} {
 		if resp, _ := d.post("/app/videos/vid_1", "/app/videos/vid_1/thumbnail", url.Values{"time": {typed}}); resp.StatusCode != 400 {
-			t.Errorf("time %q got %d, want 400", typed, resp.StatusCode)
+			t.Errorf("setting the thumbnail to %q returned %d, want 400", typed, resp.StatusCode)
 		}
 	}
 }
@@ -589,7 +588,7 @@ func TestWebhookSecretsAreShownOnce(t *testing.T) {
 	resp, page := d.post("/app/webhooks", "/app/webhooks", url.Values{"url": {"https://hook.example/"}, "events": {"link.created", "video.ready"}, "description": {"d"}})
 	checkPage(t, "create", resp, page)
 	if resp.StatusCode != 200 || !strings.Contains(page, `<code class="mono">whsec_abc</code>`) || d.said("POST ").body != `{"description":"d","events":["link.created","video.ready"],"url":"https://hook.example/"}` {
-		t.Errorf("got %d and sent %s, want 200, the secret and the form's values:\n%s", resp.StatusCode, d.said("POST ").body, page)
+		t.Errorf("got %d and the request body %s, want 200, the secret and the form's values:\n%s", resp.StatusCode, d.said("POST ").body, page)
 	}
 	resp, page = d.post("/app/webhooks/wh_1", "/app/webhooks/wh_1/roll", url.Values{"overlap": {"3600"}})
 	checkPage(t, "roll", resp, page)
@@ -626,7 +625,7 @@ func TestANewSecretIsShownWhenItsPageCannotBeRead(t *testing.T) {
 			}
 			d.answers[c.ask] = answer{400, "", `{"error":{"code":"VALIDATION_ERROR","message":"x"}}`}
 			if resp, page := d.post("/app/domains", c.path, url.Values{}); resp.StatusCode < 500 || strings.Contains(page, text.Get("secret.title")) {
-				t.Errorf("after a failed create: got %d, want an error without a secret:\n%s", resp.StatusCode, page)
+				t.Errorf("after a failed create, got %d, want an error without a secret:\n%s", resp.StatusCode, page)
 			}
 		})
 	}
@@ -656,18 +655,19 @@ func TestAPausedWebhookOffersNothingToSend(t *testing.T) {
 	}
 }
 
-// The form does not show the password, so only the note can say that an older one is valid again.
+// The form does not show the password, so only the note can tell people that an older one is valid
+// again.
 func TestARestoredRuleSaysWhichPasswordIsValid(t *testing.T) {
 	t.Parallel()
 	d := fullDesk(t)
 	d.answers["GET /api/v1/videos/vid_1"] = answer{200, "", strings.TrimSuffix(oneVideo, "}") + `,"accessRestoredAt":1700000000000}`}
 	note, password := text.Get("video.access.restored"), text.Get("video.access.oldpassword")
 	if page := d.page("/app/videos/vid_1"); !strings.Contains(page, note) || strings.Contains(page, password) {
-		t.Errorf("the page of a video without a password: want only the note about the rule:\n%s", page)
+		t.Errorf("the page of a video without a password lacks the note about the rule or has the one about the password:\n%s", page)
 	}
 	d.answers["GET /api/v1/videos/vid_1/access"] = answer{200, "", `{"privacy":"password","allowDownload":true,"embedOrigins":[]}`}
 	if page := d.page("/app/videos/vid_1"); !strings.Contains(page, note) || !strings.Contains(page, password) {
-		t.Errorf("the page of a video with a password: want the notes about the rule and the password:\n%s", page)
+		t.Errorf("the page of a video with a password lacks the note about the rule or the password:\n%s", page)
 	}
 }
 
@@ -679,7 +679,7 @@ func TestWebhookChoices(t *testing.T) {
 	checkPage(t, "edit", resp, page)
 	for _, want := range []string{`id="url-error">Use https`, "Value 1: There is no event type", `value="typed"`, `name="events[]" value="video.ready" checked`} {
 		if resp.StatusCode != 400 || !strings.Contains(page, want) {
-			t.Errorf("%d without %s\n%s", resp.StatusCode, want, page)
+			t.Errorf("got %d, or the page lacks %s:\n%s", resp.StatusCode, want, page)
 		}
 	}
 	d.answers["PATCH /api/v1/webhooks/wh_1"] = answer{200, "", oneWebhook}
@@ -698,7 +698,7 @@ func TestWebhookChoices(t *testing.T) {
 	}
 	d.answers["POST /api/v1/webhooks/wh_1/deliveries/whd_1/retry"] = answer{202, "", `{}`}
 	if resp, _ = d.post("/app/webhooks/wh_1", "/app/webhooks/wh_1/deliveries/whd_1/retry", url.Values{}); resp.Header.Get("Location") != "/app/webhooks/wh_1?done=webhook.retry" {
-		t.Errorf("retrying a delivery returned %d to %s, want a redirect to the webhook", resp.StatusCode, resp.Header.Get("Location"))
+		t.Errorf("retrying a delivery returned %d with the location %s, want a redirect to the webhook", resp.StatusCode, resp.Header.Get("Location"))
 	}
 }
 
@@ -730,7 +730,7 @@ func TestImportShowsWhatBecameOfEachRow(t *testing.T) {
 	}
 	for _, want := range []string{`href="/app/links/lnk_1">https://s.example/a`, "The slug is taken."} {
 		if resp.StatusCode != 200 || !strings.Contains(page, want) {
-			t.Errorf("%d without %s\n%s", resp.StatusCode, want, page)
+			t.Errorf("got %d, or the page lacks %s:\n%s", resp.StatusCode, want, page)
 		}
 	}
 	d.post("/app/links/import", "/app/links/import", url.Values{"csv": {"https://a.example\tsale\tSummer, sale"}})
@@ -740,7 +740,7 @@ func TestImportShowsWhatBecameOfEachRow(t *testing.T) {
 	for _, bad := range []string{"", "  \n", "\"unclosed,x\nhttps://a.example", strings.Repeat("https://a.example\n", 501), "url,slug\n"} {
 		resp, page := d.post("/app/links/import", "/app/links/import", url.Values{"csv": {bad}})
 		if resp.StatusCode != 400 || !strings.Contains(page, `id="csv-error"`) {
-			t.Errorf("import of %.30q got %d, want 400 with an error", bad, resp.StatusCode)
+			t.Errorf("importing %.30q returned %d, want 400 with an error", bad, resp.StatusCode)
 		}
 	}
 	d.answers["POST /api/v1/links/bulk"] = answer{403, "", `{"error":{"code":"PLAN_REQUIRED","message":"This needs the business plan."}}`}
@@ -794,8 +794,7 @@ func mendingForm(page string) url.Values {
 	return form
 }
 
-// Rows that failed are corrected in a form or in a CSV file, and only those rows are sent
-// again.
+// People correct failed rows in a form or in a CSV file, and only those rows are sent again.
 func TestFailedRowsAreCorrectedAndSentAlone(t *testing.T) {
 	t.Parallel()
 	d := fullDesk(t)
@@ -822,7 +821,7 @@ func TestFailedRowsAreCorrectedAndSentAlone(t *testing.T) {
 	}
 	file := savedRows(t, page)
 	if !strings.HasPrefix(file, "url,slug,") || strings.Contains(file, "a.example") || !strings.Contains(file, "' =1,") {
-		t.Errorf("want a file with only the failed rows and escaped formulas, got:\n%s", file)
+		t.Errorf("the file has other rows or unescaped formulas, want only the failed rows and escaped formulas:\n%s", file)
 	}
 
 	// Without corrections, the form and the file send the failed rows unchanged, without the
@@ -848,10 +847,10 @@ func TestFailedRowsAreCorrectedAndSentAlone(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(d.said("POST ").body), &sent); err != nil || len(sent.URLs) != 2 || sent.URLs[0].Slug != "free" ||
 		sent.URLs[0].Title != " =1, \"x\"\nand "+nastyCell || sent.URLs[1].URL != "https://c.example" || sent.URLs[1].DomainID != "default" {
-		t.Errorf("%v: the request contains %+v, want the two corrected rows", err, sent)
+		t.Errorf("the request contains (error %v) %+v, want the two corrected rows", err, sent)
 	}
 	if savedRows(t, page) != "" || strings.Contains(page, "rowCount") {
-		t.Errorf("the page has a form for failed rows, want none, because no row failed:\n%s", page)
+		t.Errorf("the page has a form for failed rows, although no row failed:\n%s", page)
 	}
 
 	// If the whole request is rejected, the form keeps the typed values.
@@ -860,7 +859,7 @@ func TestFailedRowsAreCorrectedAndSentAlone(t *testing.T) {
 	checkPage(t, "import", resp, page)
 	if kept := mendingForm(page); resp.StatusCode != 403 || !strings.Contains(page, "The account is full.") || kept.Get("rows.0.slug") != "free" ||
 		kept.Get("rowCount") != "2" || kept.Get("once") != form.Get("once") {
-		t.Errorf("got %d and kept %v, want the error and the same rows and keys:\n%s", resp.StatusCode, kept, page)
+		t.Errorf("got %d, and the form has %v; want the error and the same rows and keys:\n%s", resp.StatusCode, kept, page)
 	}
 }
 
@@ -892,7 +891,8 @@ func TestAnImportIsRepeatedUnderItsKeys(t *testing.T) {
 	if len(sent) != 2 || sent[0].once == "" || sent[0].once == sent[1].once {
 		t.Fatalf("sent %d requests: %v; want two with different keys", len(sent), sent)
 	}
-	// The form can have only the hundred rows of the lost request. The file has all rows.
+	// The form can contain only the hundred rows of the lost request. The file contains all failed
+	// rows.
 	mending := mendingForm(page)
 	if got := strings.Count(savedRows(t, page), "\n") - 1; mending.Get("rowCount") != "100" || got != 132 || strings.Count(page, html.EscapeString(text.Get("import.lost"))) != 200 {
 		t.Errorf("the form has %s rows and the file %d, want 100 and 132:\n%.3000s", mending.Get("rowCount"), got, page)
@@ -902,18 +902,18 @@ func TestAnImportIsRepeatedUnderItsKeys(t *testing.T) {
 	d.next = []answer{{207, "", results(made, 100)}, {503, "", `{"error":{"code":"UNAVAILABLE","message":"Away."}}`}}
 	d.post("/app/links/import", "/app/links/import", form)
 	if again := d.all("POST /api/v1/links/bulk")[2:]; len(again) != 2 || again[0] != sent[0] || again[1] != sent[1] {
-		t.Errorf("the repeated form sent %v, want the same requests with the same keys: %v", again, sent)
+		t.Errorf("sending the form again sent %v, want the same requests with the same keys: %v", again, sent)
 	}
 	// Only the lost request is repeated.
 	d.post("/app/links/import", "/app/links/import", mending)
 	if third := d.all("POST /api/v1/links/bulk")[4:]; len(third) != 1 || third[0] != sent[1] {
 		t.Errorf("the form for failed rows sent %v, want only the lost request %v", third, sent[1])
 	}
-	// With a changed row, it is another request.
+	// A request with a changed row is a different request.
 	mending.Set("rows.5.title", "U")
 	d.post("/app/links/import", "/app/links/import", mending)
 	if fourth := d.all("POST /api/v1/links/bulk")[5:]; len(fourth) != 1 || fourth[0].once == sent[1].once {
-		t.Errorf("the changed request is %v, want another key than the first", fourth)
+		t.Errorf("the changed request is %v, want a different key from the first", fourth)
 	}
 }
 
@@ -928,14 +928,14 @@ func TestImportCreatesNothingIfTheDomainsCannotBeRead(t *testing.T) {
 	} {
 		d.answers["GET /api/v1/domains"] = refused
 		resp, page := d.post("/app/links/import", "/app/links/import", table)
-		// This must be the last request to the API: no link is sent after it.
+		// This must be the last request to the API, because no link may be sent after it.
 		if got := d.said("").call; resp.StatusCode != refused.status || got != "GET /api/v1/domains?limit=100" {
-			t.Errorf("got %d and the last request %q, want the error of the domains and no later request:\n%s", resp.StatusCode, got, page)
+			t.Errorf("got %d and the last request %q, want the error from the domains request and no later request:\n%s", resp.StatusCode, got, page)
 		}
 	}
 	d.answers["GET /api/v1/domains"] = answer{403, "", `{"error":{"code":"FORBIDDEN","message":"No scope."}}`}
 	if resp, page := d.post("/app/links/import", "/app/links/import", table); resp.StatusCode != 200 || !strings.Contains(page, "https://s.example/a") {
-		t.Errorf("without the scope for domains: got %d, want 200 and the created link:\n%s", resp.StatusCode, page)
+		t.Errorf("without the scope for domains, the import returned %d, want 200 and the created link:\n%s", resp.StatusCode, page)
 	}
 }
 
@@ -949,7 +949,7 @@ func TestHomeSaysWhatToDoWhereBrowsersAllowNoPasskeys(t *testing.T) {
 		}
 	}
 	if strings.Contains(page, "data-passkey") {
-		t.Error("the home page offers a passkey, want none, because browsers would reject it")
+		t.Error("the home page offers a passkey, which browsers would reject")
 	}
 }
 
@@ -962,7 +962,7 @@ func TestSettingsSayWhyTheDefaultDomainTakesNoLinks(t *testing.T) {
 		page := d.page("/app/settings")
 		for _, problem := range []string{"settings.domain.lapsed", "settings.domain.gone"} {
 			if got := strings.Contains(page, html.EscapeString(text.Get(problem))); got != (problem == want) {
-				t.Errorf("default domain %s: text %s shown: %v:\n%s", id, problem, got, page)
+				t.Errorf("default domain %s: the text %s is shown: %v, want the opposite:\n%s", id, problem, got, page)
 			}
 		}
 		if listed := strings.Contains(page, `<option value="dom_1"`); listed != (id == `"dom_1"`) {

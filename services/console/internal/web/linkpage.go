@@ -49,7 +49,7 @@ func drawDays(days []client.DayClicks) *chart {
 	for i, d := range c.Days {
 		height := 1000 * float64(d.Clicks) / float64(c.Top)
 		if d.Clicks > 0 {
-			height = max(height, 12) // a single click must be visible next to a million
+			height = max(height, 12) // keep a single click visible next to a million
 		}
 		c.Bars = append(c.Bars, bar{number(float64(i)*step + step*.12), number(1000 - height), number(step * .76), number(height)})
 	}
@@ -68,7 +68,7 @@ type breakdown struct {
 	Parts     []part
 }
 
-// breakdowns returns the breakdowns of the stats, each with its largest parts first.
+// breakdowns returns the breakdowns of the stats, each sorted by descending size.
 func breakdowns(s *client.LinkStats) (out []breakdown) {
 	add := func(id string, n int, at func(int) part) {
 		b := breakdown{ID: id, Title: text.Get("stats." + id)}
@@ -95,11 +95,11 @@ func breakdowns(s *client.LinkStats) (out []breakdown) {
 	return out
 }
 
-// spans are the chart lengths that the page offers, in days.
+// spans lists the chart lengths that the page offers, in days.
 var spans = []string{"7", "30", "90"}
 
-// oneLink reads the data for the page of a link. The page works without numbers and history,
-// so a failure to read them is not an error.
+// oneLink reads the data for the page of a link. The page works without statistics and history, so
+// failing to read them is not an error.
 func (r *request) oneLink() (view, error) {
 	span := r.Query("days")
 	if !slices.Contains(spans, span) {
@@ -195,8 +195,8 @@ func editLink(r *request) error {
 	}
 	store := func() error { return r.edit("PATCH", r.linkPath(), change, r.oneLink) }
 	if _, changed := change["password"]; changed {
-		// No field would show that somebody else has set a password, so any change of the
-		// record counts as a conflict.
+		// No field would show that somebody else has set a password, so any change to the record
+		// counts as a conflict.
 		store = func() error { return r.do("PATCH", r.linkPath(), change, nil) }
 	}
 	return linkPage.answer(r, store(), r.linkHome(), "saved")

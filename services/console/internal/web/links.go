@@ -26,7 +26,7 @@ func (l link) Name() string {
 	return strings.TrimPrefix(strings.TrimPrefix(l.DestinationURL, "https://"), "http://")
 }
 
-// StatusText returns the text about what visitors currently get.
+// StatusText returns a text that says what visitors currently get.
 func (l link) StatusText() string {
 	if key := "link.status." + l.Status; text.Has(key) {
 		return text.Get(key)
@@ -60,7 +60,7 @@ func (r *request) homeView() (view, error) {
 	}, nil
 }
 
-// createLink handles Shorten on the home page and on the list.
+// createLink handles the Shorten form of the home page and of the list of links.
 func createLink(r *request) error {
 	if r.form.Has(ruleButton) {
 		return homePage.rearranged(r, &client.Link{})

@@ -28,8 +28,8 @@ type mending struct {
 	Rows   []mendRow    // the rows that fit into the form
 }
 
-// mendRow is a row in the form. Main has the fields that the page shows at once. More has the
-// other fields that have a value.
+// mendRow is a row in the form. Main contains the fields that the page always shows. More contains
+// the other fields that have a value.
 type mendRow struct {
 	N          int // its index in the form
 	Line       int
@@ -91,7 +91,7 @@ func mendRowOf(n int, row importRow) mendRow {
 		if name == column {
 			f.Error, out.Problem = strings.TrimPrefix(row.Problem, name+": "), ""
 		}
-		missing := name == "password" && row.Cells["hasPassword"] != "" // an export has no passwords
+		missing := name == "password" && row.Cells["hasPassword"] != "" // exports do not contain passwords
 		switch {
 		case f.Error != "" || missing || slices.Contains([]string{"url", "slug", "title"}, name):
 			out.Main = append(out.Main, f)
@@ -107,9 +107,9 @@ func cellName(n int, column string) string { return "rows." + strconv.Itoa(n) + 
 
 // column returns the column of the row's error, or "" if the error has no column.
 func (row importRow) column() string {
-	name, _, _ := strings.Cut(row.Problem, ": ") // a problem that the API found
+	name, _, _ := strings.Cut(row.Problem, ": ") // the API found the problem
 	name, _, _ = strings.Cut(name, ".")
-	if word, _, _ := strings.Cut(row.Problem, " "); slices.Contains(linktable.Columns, word) { // a problem that linktable found
+	if word, _, _ := strings.Cut(row.Problem, " "); slices.Contains(linktable.Columns, word) { // linktable found the problem
 		name = word
 	}
 	switch {
@@ -121,7 +121,7 @@ func (row importRow) column() string {
 	return ""
 }
 
-// writeTable returns rows as a table. Parsing the table returns the same rows.
+// writeTable returns rows as a table. Parsing that table returns the same rows.
 func writeTable(rows []importRow) ([]byte, error) {
 	cells := make([]map[string]string, len(rows))
 	for i, row := range rows {
@@ -132,8 +132,8 @@ func writeTable(rows []importRow) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// mended returns the rows of the form for failed rows, without the rows that the person left
-// out. sent is false if the request has another form.
+// mended returns the rows of the form for failed rows, without the rows that the person left out.
+// sent is false if the request contains a different form.
 func (r *request) mended() (rows []importRow, sent bool) {
 	n, err := strconv.Atoi(r.form.Get("rowCount"))
 	if err != nil {
@@ -155,7 +155,7 @@ func (r *request) mended() (rows []importRow, sent bool) {
 	return rows, true
 }
 
-// Summary says how many of the failed rows the form has.
+// Summary returns a text that says how many of the failed rows the form contains.
 func (m *mending) Summary() string {
 	if len(m.Rows) == m.Failed {
 		return text.Get("mend.text")

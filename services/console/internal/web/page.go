@@ -6,11 +6,11 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// page is a page with forms. After each form, the page's data is read again.
+// page is a page with forms. After each form is handled, the page's data is read again.
 type page struct {
 	template string
 	view     func(r *request) (view, error)
-	// typed, if not nil, keeps the parts of a refused form that are not plain fields.
+	// typed, if not nil, keeps the parts of a rejected form that are not plain fields.
 	typed func(r *request, data map[string]any)
 }
 
@@ -22,8 +22,8 @@ func (p page) show(r *request) error {
 	return r.render(http.StatusOK, p.template, v)
 }
 
-// answer responds to a form of the page: with a notice if it worked, otherwise with the
-// page again.
+// answer responds to a form on the page. If the action succeeded, it shows a notice. Otherwise, it
+// shows the page again with the errors.
 func (p page) answer(r *request, err error, home, notice string) error {
 	switch {
 	case err == nil:
@@ -34,8 +34,8 @@ func (p page) answer(r *request, err error, home, notice string) error {
 	return p.again(r, err)
 }
 
-// again shows the page with the errors. The refused form keeps what was typed. The other
-// forms show the stored values.
+// again shows the page with the errors. The rejected form keeps the typed values. The other forms
+// show the stored values.
 func (p page) again(r *request, err error) error {
 	v, failed := p.view(r)
 	if failed != nil {
@@ -52,8 +52,8 @@ func (p page) again(r *request, err error) error {
 	return r.again(atField(err), p.template, v)
 }
 
-// secret shows a new secret on its page. No other page shows it, and it must not be lost.
-// So if the page cannot be read, the response shows the secret alone.
+// secret shows a new secret on its page. No other page shows it, and it must not be lost, so if the
+// page's data cannot be read, the response shows only the secret.
 func (p page) secret(r *request, err error, home, about, secret string, put func(data map[string]any)) error {
 	if err != nil {
 		return p.again(r, err)

@@ -56,7 +56,7 @@ func revokeKey(r *request) error {
 type memberRow struct {
 	client.Member
 
-	Theirs  string   // the role that somebody else has set
+	Theirs  string   // the role that somebody else has stored
 	Roles   []option // the roles that the person may assign to this member; may be empty
 	MayLink bool     // whether the person may create a sign-in link for the member
 	Me      bool
@@ -110,7 +110,7 @@ func makeSignInLink(r *request) error {
 	return r.makeLink("/api/v1/members/"+url.PathEscape(r.Params("id"))+"/sign-in-links", nil, "members.link.title", "members.link.made")
 }
 
-// makeLink shows the link only in the response to the form, as createKey does.
+// makeLink shows the link only in the response to the form, as createKey does with the key.
 func (r *request) makeLink(path string, body any, title, about string) error {
 	var made client.MemberSignInLink
 	err := r.do("POST", path, body, &made)
@@ -223,7 +223,7 @@ func (r *request) accountForm(v *view) error {
 	return nil
 }
 
-// AccountDomain returns the field with the domain of new links.
+// AccountDomain returns the field for the domain of new links.
 func (v view) AccountDomain() field {
 	domains, _ := v.Data.(map[string]any)["Domains"].([]option)
 	return v.With(field{Name: "defaultDomainId", Choices: domains})
@@ -273,7 +273,7 @@ func removePasskey(r *request) error {
 	return r.doneIf(err, "/app/settings", "removed")
 }
 
-// device asks the person whether a program may get a key.
+// device asks the person whether to give a program a key.
 func device(r *request) error {
 	code := r.Query("code")
 	if code == "" {

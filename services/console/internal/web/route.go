@@ -37,7 +37,7 @@ func NewAPI(addresses map[string]string) (*client.Client, error) {
 		return cmp.Or(-cmp.Compare(len(a.prefix), len(b.prefix)), cmp.Compare(a.prefix, b.prefix))
 	})
 	if len(rs.list) == 0 || rs.list[len(rs.list)-1].prefix != "/" {
-		return nil, fmt.Errorf("the API routes lack one for /")
+		return nil, fmt.Errorf("the API routes have no entry for /")
 	}
 	return client.New(client.Config{
 		BaseURL: rs.list[len(rs.list)-1].to.String(), WithoutKey: true, Timeout: callTime, Attempts: 1, UserAgent: "linkreel-console/1",

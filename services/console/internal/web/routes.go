@@ -16,7 +16,7 @@ type row struct {
 	icon  string
 	scope string // the navigation hides the page from people without this scope; the API checks it too
 	get   handler
-	posts map[string]handler // by the path of the form below the page; "" is the page itself
+	posts map[string]handler // by the path of the form relative to the page; "" is the page itself
 }
 
 // table returns every page for people who are signed in. To add a page, add a row, a handler,

@@ -30,7 +30,7 @@ var (
 	ruleSystems = []string{"windows", "macos", "linux", "ios", "android", "chromeos", "other"}
 )
 
-// typedRule is the values of a rule's fields by name, without the prefix "rules.0.".
+// typedRule maps the names of a rule's fields, without the prefix "rules.0.", to their values.
 type typedRule map[string][]string
 
 func (t typedRule) get(name string) string {
@@ -69,7 +69,7 @@ func (r *request) typedRules() []typedRule {
 	return out
 }
 
-// typedFrom returns the values of the fields for a stored rule.
+// typedFrom returns the field values of a stored rule.
 func typedFrom(rule *client.LinkRule) typedRule {
 	w := &rule.When
 	t := typedRule{
@@ -97,7 +97,7 @@ func (t typedRule) moment(name string) (*client.Time, bool) {
 	return readMinute(t.get(name), t.get(name+"Ms"), was)
 }
 
-// form returns the fields of the rule, which has the index i of n.
+// form returns the fields of the rule, which is at index i in a list of n rules.
 func (t typedRule) form(i, n int, focus bool) ruleForm {
 	at := fmt.Sprintf("rules.%d.", i)
 	plain := func(name, kind string, max int) field {
@@ -130,8 +130,8 @@ func (t typedRule) form(i, n int, focus bool) ruleForm {
 	}
 }
 
-// ruleForms returns the forms of all rules. The rule with the index focus has the focus when
-// the page opens. -1 means no rule.
+// ruleForms returns the forms of all rules. The rule at the index focus is focused when the page
+// opens. -1 means none.
 func ruleForms(rules []typedRule, focus int) []ruleForm {
 	out := make([]ruleForm, len(rules))
 	for i, t := range rules {
@@ -173,8 +173,8 @@ func (p page) rearranged(r *request, stored *client.Link) error {
 	return r.render(http.StatusOK, p.template, v)
 }
 
-// rearrange applies the button that was pressed. It returns the rules and the index of the
-// rule that gets the focus, or -1. An unknown button has no effect.
+// rearrange applies the button that was pressed. It returns the rules and the index of the rule to
+// focus, or -1. An unknown button has no effect.
 func rearrange(rules []typedRule, button string) ([]typedRule, int) {
 	what, place, _ := strings.Cut(button, ".")
 	i, err := strconv.Atoi(place)

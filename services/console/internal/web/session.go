@@ -42,7 +42,7 @@ func (p *Pages) cookieName(name string) string {
 
 func (r *request) cookie(name string) string { return r.Cookies(r.pages.cookieName(name)) }
 
-// setCookie sets a cookie that scripts cannot read. A life of 0 removes the cookie.
+// setCookie sets a cookie that scripts cannot read. A lifetime of 0 removes the cookie.
 func (r *request) setCookie(name, value string, life time.Duration) {
 	c := &http.Cookie{ //nolint:gosec // Secure wherever the base address is https; plain http is for local runs
 		Name: r.pages.cookieName(name), Value: value, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode,
@@ -84,8 +84,8 @@ func csrfOf(secret string) string {
 
 var errForm = apierr.New(apierr.Forbidden, text.Get("error.form"))
 
-// genuine rejects a POST that was not sent by one of our pages. It makes two checks, each of
-// which would be enough: the origin that the browser reports, and the form's token.
+// genuine rejects a POST that was not sent by one of our pages. It checks the origin that the browser
+// reports and the form's token. Either check would be enough.
 func (r *request) genuine() error {
 	switch site := r.Get("Sec-Fetch-Site"); {
 	case site == "same-origin":
@@ -164,7 +164,7 @@ func (r *request) file(field string) ([]byte, error) {
 	return content, nil
 }
 
-// handler is a page's code.
+// handler handles a request for a page.
 type handler func(r *request) error
 
 // posted reads the form of a POST and rejects a form that was not sent by one of our pages.
@@ -178,7 +178,7 @@ func (r *request) posted() error {
 	return r.genuine()
 }
 
-// open serves a page to everybody. It does not call auth to identify the person.
+// open serves a page to everybody, without calling auth to identify the person.
 func (p *Pages) open(h handler) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		secure(c)

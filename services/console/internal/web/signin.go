@@ -60,7 +60,7 @@ func (r *request) methods() (signin.Methods, error) {
 	return signin.Methods{}, err
 }
 
-// signInPage also shows one-time links. Opening a link has no effect: everybody who opens it,
+// signInPage also shows one-time links. Opening a link does not use it up. Everybody who opens it,
 // including a bot that creates previews, gets a page with a button.
 func signInPage(r *request) error {
 	if token := r.Query("link"); token != "" {
@@ -104,8 +104,8 @@ func (r *request) linkPage(token string) error {
 	return r.render(http.StatusOK, "link.html", v)
 }
 
-// usedLink shows a page about a link that no longer works if the error is NotFound. It
-// returns all other errors.
+// usedLink shows the page for a link that no longer works if err is NotFound. It returns any other
+// error.
 func (r *request) usedLink(err error) error {
 	if apierr.CodeOf(err) != apierr.NotFound {
 		return err
@@ -132,8 +132,8 @@ func useLink(r *request) error {
 	return r.done("/app", "")
 }
 
-// beginOIDC sends the browser to the identity provider. It uses a page and not a redirect,
-// because browsers apply form-action 'self' to the redirects after a form.
+// beginOIDC sends the browser to the identity provider. It uses a page instead of a redirect, because
+// browsers also apply form-action 'self' to redirects that follow a form submission.
 func beginOIDC(r *request) error {
 	return r.toProvider(signin.BeginOIDC{Link: r.form.Get("link"), Name: r.form.Get("name"), Next: safeNext(r.form.Get("next"))})
 }
@@ -144,7 +144,7 @@ func (r *request) toProvider(in signin.BeginOIDC) error {
 	if err := r.ask(signin.OpBeginOIDC, in, &begun); err != nil {
 		return err
 	}
-	// The cookie expires after 10 minutes, because auth rejects an older flow.
+	// The cookie expires after 10 minutes, because auth rejects older flows.
 	r.setCookie(flowCookie, begun.Flow, 10*time.Minute)
 	return r.render(http.StatusOK, "leave.html", view{Title: text.Get("leave.title"), Data: map[string]any{
 		"URL": begun.URL,
@@ -155,7 +155,7 @@ func (r *request) toProvider(in signin.BeginOIDC) error {
 
 func finishOIDC(r *request) error {
 	flow := r.cookie(flowCookie)
-	// Remove the cookie in any case: a flow accepts only one response.
+	// Always remove the cookie, because a flow accepts only one response.
 	r.setCookie(flowCookie, "", 0)
 	var s signin.Session
 	err := r.ask(signin.OpFinishOIDC, signin.FinishOIDC{
@@ -171,8 +171,8 @@ func finishOIDC(r *request) error {
 	return r.done(safeNext(s.Next), "")
 }
 
-// notSignedIn shows only the reason, so a person who is not a member gets no information
-// about the accounts.
+// notSignedIn shows only the reason, so a person who is not a member learns nothing about the
+// accounts.
 func (r *request) notSignedIn(err error) error {
 	var e *apierr.Error
 	if !errors.As(err, &e) || e.Code.Status() >= http.StatusInternalServerError {

@@ -12,8 +12,8 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// tried is the form "Try a visit" on a link's page. After the person has sent the form, it
-// also has the result of the visit. The form is a GET, because it changes nothing.
+// tried is the form "Try a visit" on a link's page. After the person has sent the form, tried also
+// contains the result of the visit. The form uses GET, because it changes nothing.
 type tried struct {
 	Fields []field
 	Open   bool
@@ -21,7 +21,7 @@ type tried struct {
 	Error  string // why there is no result
 }
 
-// Text returns the text about the result of the visit, by its HTTP status.
+// Text describes the result of the visit, according to its HTTP status.
 func (t *tried) Text() string {
 	if key := "try.status." + strconv.Itoa(t.Answer.Status); text.Has(key) {
 		return text.Get(key)
@@ -29,7 +29,7 @@ func (t *tried) Text() string {
 	return text.Get("try.status")
 }
 
-// tryVisit queries the API for the result of the visit in the page's URL.
+// tryVisit asks the API for the result of the visit that the page's URL describes.
 func (r *request) tryVisit(g *errgroup.Group) *tried {
 	plain := func(name, kind string, max int) field {
 		return field{Name: "try-" + name, Key: "try." + name, Kind: kind, Value: r.Query("try-" + name), Max: max}
@@ -79,8 +79,8 @@ func (r *request) tryVisit(g *errgroup.Group) *tried {
 	return t
 }
 
-// refused shows why there is no result. The rest of the page works without it, so only an
-// ended session makes the page fail.
+// refused shows why there is no result. The rest of the page works without a result, so only an ended
+// session makes the page fail.
 func (t *tried) refused(err error) error {
 	var e *apierr.Error
 	if errors.As(err, &e) && e.Code.Status() == http.StatusUnauthorized {

@@ -10,8 +10,7 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// upload shows the upload page. Its script sends files directly to storage and not through
-// the console.
+// upload shows the upload page. Its script sends files directly to storage, not through the console.
 func upload(r *request) error {
 	r.allowMedia()
 	return r.render(http.StatusOK, "upload.html", view{Title: text.Get("upload.title"), Data: map[string]any{

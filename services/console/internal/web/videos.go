@@ -33,7 +33,7 @@ func (v video) Name() string {
 func (v video) TagList() string { return strings.Join(v.Tags, ", ") }
 func (v video) Ready() bool     { return v.Status == "ready" }
 
-// Waiting reports whether the status will change without an action.
+// Waiting reports whether the status will change on its own.
 func (v video) Waiting() bool { return v.Status == "uploading" || v.Status == "processing" }
 
 // Length returns the duration as 1:15 or 1:01:15, or "" if it is not yet known.
@@ -51,8 +51,8 @@ func (v video) Length() string {
 // StatusText returns the text for the video's status.
 func (v video) StatusText() string { return text.Get("video.status." + v.Status) }
 
-// Poster, Playlist and File return URLs for this page. The API returns them with its own
-// host. The page uses the console's host, which its policy allows.
+// Poster, Playlist and File return URLs for this page. The API returns them with its own host. The
+// page uses the console's host instead, because its policy allows that host.
 func (v video) Poster() string   { return samePath(str(v.PosterURL)) }
 func (v video) Playlist() string { return samePath(str(v.PlaybackURL)) }
 func (v video) File() string     { return samePath(str(v.DownloadURL)) }
@@ -65,7 +65,7 @@ func (v video) CaptionFile(lang string) string {
 // Storyboard returns the URL of the storyboard's thumbnail track.
 func (v video) Storyboard() string { return v.beside("storyboard.vtt") }
 
-// beside returns the URL of a file in the playlist's folder, or "" if there is no playlist.
+// beside returns the URL of a file in the playlist's folder, or "" if the video has no playlist.
 func (v video) beside(name string) string {
 	list := v.Playlist()
 	if list == "" {
@@ -104,7 +104,7 @@ func options[S ~string](prefix string, values []S, selected ...string) []option 
 
 func videos(r *request) error {
 	q := r.filters("q", "tag", "status", "privacy", "cursor")
-	// With an unknown filter in the URL, the page shows all videos and no error.
+	// If the URL has an unknown filter, the page shows all videos instead of an error.
 	if !slices.Contains(statuses, q.Get("status")) {
 		q.Del("status")
 	}
@@ -130,8 +130,7 @@ func videos(r *request) error {
 func (r *request) videoPath() string { return "/api/v1/videos/" + url.PathEscape(r.Params("id")) }
 func (r *request) videoHome() string { return "/app/videos/" + url.PathEscape(r.Params("id")) }
 
-// oneVideo reads the data for the page of a video. Form has the stored values by the names of
-// the fields.
+// oneVideo reads the data for the page of a video. Form contains the stored values by field name.
 func (r *request) oneVideo() (view, error) {
 	var v video
 	header, err := r.read(r.videoPath(), &v)
@@ -211,8 +210,8 @@ func setAccess(r *request) error {
 	}
 	store := func() error { return r.edit("PUT", r.videoPath()+"/access", wanted, r.oneVideo) }
 	if !wanted.Password.IsZero() {
-		// No field would show that somebody else has set a password, so any change of the
-		// record counts as a conflict.
+		// No field would show that somebody else has set a password, so any change to the record
+		// counts as a conflict.
 		store = func() error { return r.do("PUT", r.videoPath()+"/access", wanted, nil) }
 	}
 	return r.onVideo(reword(store(), func(d *apierr.Detail) {
@@ -281,8 +280,8 @@ func addCaptions(r *request) error {
 	}), "captions")
 }
 
-// reword returns a copy of an error with each detail adapted to the page by change, for
-// example to the page's field names.
+// reword returns a copy of an error with each detail adapted to the page by change, for example to
+// use the page's field names.
 func reword(err error, change func(*apierr.Detail)) error {
 	var e *apierr.Error
 	if !errors.As(err, &e) {

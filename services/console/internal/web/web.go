@@ -1,4 +1,4 @@
-// Package web has the console's pages. It renders each page from the API's responses for the
+// Package web contains the console's pages. It renders each page from the API's responses for the
 // person's session. The only state is in the browser's cookies.
 //
 // Forms work without JavaScript. A rejected form is shown again with the typed values and the
@@ -37,7 +37,7 @@ type Auth interface {
 	Call(ctx context.Context, op string, in, out any) error
 }
 
-// Config has the dependencies of the pages.
+// Config contains the dependencies of the pages.
 type Config struct {
 	Base *url.URL       // without /app
 	API  *client.Client // each call has the person's session as its key
@@ -138,8 +138,8 @@ type request struct {
 	*fiber.Ctx
 	pages   *Pages
 	ctx     context.Context // the request's own context
-	session string          // the session's key; "" on pages for everybody
-	who     signin.Profile  // who is signed in; empty on pages for everybody
+	session string          // the session's key; "" on public pages
+	who     signin.Profile  // the signed-in person; empty on public pages
 	form    url.Values      // the fields of a POST
 	files   map[string][]*multipart.FileHeader
 }
@@ -149,18 +149,17 @@ type view struct {
 	Title  string
 	Path   string // the page's path, for the navigation
 	Nav    []navItem
-	Who    *signin.Profile // nil: nobody is signed in
+	Who    *signin.Profile // nil if nobody is signed in
 	CSRF   string
 	Notice string            // the action that has just succeeded
 	Undo   string            // the links for which the action can be undone
 	Error  string            // the message for the form as a whole
 	Fields map[string]string // errors by field
 	Form   map[string]string // the typed values
-	// Rev is the ETag of the page's record, which its forms send back. Was has hashes of the
-	// values that the forms showed. Both are "" on pages without a record that can be
-	// overwritten.
+	// Rev is the ETag of the page's record, which its forms send back. Was contains hashes of the
+	// values that the forms showed. Both are "" on pages without a record that can be overwritten.
 	Rev, Was string
-	// Theirs has the values that somebody else has stored, by field, if they differ from the
+	// Theirs contains the values that somebody else has stored, by field, if they differ from the
 	// typed values.
 	Theirs map[string]*string
 	Data   any
@@ -237,7 +236,7 @@ func (r *request) typedForm() map[string]string {
 	return form
 }
 
-// done responds to a successful form with a 303 to path. The page at path shows the notice.
+// done responds to a successful form with a 303 to path. The page at path then shows the notice.
 func (r *request) done(path, notice string) error {
 	if notice == "" {
 		return r.Redirect(path, fiber.StatusSeeOther)

@@ -32,7 +32,7 @@ func TestSafeNext(t *testing.T) {
 	}
 }
 
-// Every text used by a page exists.
+// Every text that a page uses must exist.
 func TestTextsAreThere(t *testing.T) {
 	t.Parallel()
 	used := map[string]bool{}
@@ -72,7 +72,7 @@ func TestTextsAreThere(t *testing.T) {
 func TestFormTokensAreTiedToTheirCookie(t *testing.T) {
 	t.Parallel()
 	if csrfOf("one") == csrfOf("two") || strings.Contains(csrfOf("one"), "one") {
-		t.Error("form tokens do not depend on the cookie or contain it, want different tokens without the cookie")
+		t.Error("form tokens are the same for different cookies or contain the cookie")
 	}
 }
 
@@ -96,7 +96,7 @@ func TestCookiesOfAnHTTPSBase(t *testing.T) {
 	}
 	if len(set) != 1 || !strings.HasPrefix(set[0], "__Host-linkreel_pre=") || !strings.Contains(set[0], "; Secure") || !strings.Contains(set[0], "HttpOnly") ||
 		!strings.Contains(set[0], "Path=/;") || strings.Contains(set[0], "Domain") {
-		t.Errorf("got cookies %q, want the prefix, Secure and Path=/ without a domain", set)
+		t.Errorf("got the cookies %q, want the prefix, Secure and Path=/, but no domain", set)
 	}
 }
 
@@ -105,7 +105,7 @@ type nobody struct{}
 
 func (nobody) Call(context.Context, string, any, any) error { return nil }
 
-// counting is a nobody that counts its calls.
+// counting is like nobody, but counts the calls.
 type counting struct {
 	mu    sync.Mutex
 	asked int
@@ -142,7 +142,7 @@ func TestTheSignInPageAsksAuthOnceAMinute(t *testing.T) {
 			open()
 		}
 		if auth.asked != minute+1 {
-			t.Errorf("until minute %d auth got %d calls, want one for each minute", minute+1, auth.asked)
+			t.Errorf("until minute %d, auth got %d calls, want one per minute", minute+1, auth.asked)
 		}
 		now = now.Add(waysLife)
 	}

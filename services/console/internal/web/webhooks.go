@@ -29,8 +29,8 @@ func (w webhook) State() string {
 	return text.Get("webhook.disabled")
 }
 
-// Sends reports whether messages are sent now. While they are not, the page offers neither a test
-// nor a retry, because it would tell people that the message is being sent.
+// Sends reports whether messages are sent now. Otherwise, the page offers neither a test nor a retry,
+// because its notice would wrongly say that the message is being sent.
 func (w webhook) Sends() bool { return w.Enabled && !w.Paused }
 
 // All reports whether the webhook receives every event.
@@ -38,7 +38,7 @@ func (w webhook) All() bool { return slices.Contains(w.Events, "*") }
 
 func (d delivery) StatusText() string { return text.Get("delivery." + d.Status) }
 
-// eventChoices returns all event types with their texts.
+// eventChoices returns all event types and the texts that describe them.
 func eventChoices(chosen ...string) []option { return options("event.", events.Types(), chosen...) }
 
 func (r *request) webhooksView() (view, error) {
@@ -68,7 +68,7 @@ func (r *request) webhookFields() map[string]any {
 	}
 }
 
-// createWebhook shows the secret only in the response to the form, as createKey does.
+// createWebhook shows the secret only in the response to the form, as createKey does with the key.
 func createWebhook(r *request) error {
 	var made client.WebhookCreated
 	err := r.do("POST", "/api/v1/webhooks", r.webhookFields(), &made)

@@ -15,7 +15,7 @@ import (
 type Options struct {
 	Feed     *feed.Service
 	Webhooks *webhook.Service
-	Policy   caller.Policy // the allowed addresses of webhooks
+	Policy   caller.Policy // which addresses webhooks may have
 	// Paused reports whether all webhooks are paused after a restore until the operator resumes
 	// them.
 	Paused func() bool
@@ -27,8 +27,8 @@ type api struct{ Options }
 func Routes(a *httpapi.API, opt Options) {
 	h := api{opt}
 	a.Handle(fiber.MethodGet, "/api/v1/events", httpapi.Access{Scope: identity.EventsRead}, h.listEvents)
-	// This find does nothing, because no error of this route takes precedence over a 400. Without a
-	// find, the handler would run, and it may hold the request.
+	// This find does nothing, because no error of this route takes precedence over a 400.
+	// Without a find, the handler would run instead, and it may keep the request waiting.
 	a.Finds(fiber.MethodGet, "/api/v1/events", func(*fiber.Ctx) error { return nil })
 
 	read := httpapi.Access{Scope: identity.WebhooksRead}

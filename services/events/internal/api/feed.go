@@ -16,14 +16,14 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 )
 
-// These are the maximum wait of a request in seconds and the maximum length of an object filter.
+// The maximum wait of a request in seconds, and the maximum length of an object filter.
 const (
 	maxWait   = 25
 	maxObject = 64
 )
 
-// listEvents reads the feed, newest first. With `after` or `wait`, it reads from a place in the
-// feed, oldest first.
+// listEvents reads the feed, newest first. With `after` or `wait`, it reads forwards from a
+// place in the feed, oldest first.
 func (h api) listEvents(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	account := identity.FromContext(ctx).AccountID
@@ -37,7 +37,7 @@ func (h api) listEvents(c *fiber.Ctx) error {
 		if q.After, q.From, err = h.Feed.Place(ctx, account, c.Query("after")); err != nil {
 			return err
 		}
-	case args.Has("wait"): // read only new events
+	case args.Has("wait"): // return only new events
 		if q.After, err = h.Feed.Head(ctx, account); err != nil {
 			return err
 		}
@@ -108,7 +108,7 @@ func toFeed(q feed.Query, page feed.Page) wire.EventPage {
 		out.Data[i] = toEvent(e)
 		last = e.Seq
 	}
-	// A caller that reads forwards always needs a cursor for its next request.
+	// A caller that reads forwards always gets a cursor for its next request.
 	if q.Forward || page.More {
 		cursor := feed.Cursor(q.AccountID, feed.Place{Seq: last, History: page.History})
 		out.NextCursor = &cursor

@@ -44,11 +44,12 @@ func (h *holder) Failing(ctx context.Context, after string, limit int) (tenant.F
 	return page, err
 }
 
-// exportPage is the number of events that an export reads and holds in memory at a time.
+// exportPage is the number of events that an export reads and keeps in memory at a time.
 const exportPage = 200
 
-// Export implements [tenant.Holder]. It writes the webhooks without their secrets, and the events,
-// oldest first. It omits deliveries, because they contain nothing that webhooks and events do not.
+// Export implements [tenant.Holder]. It writes the webhooks without their secrets, and the
+// events, oldest first. It omits deliveries, because they contain nothing beyond the webhooks
+// and events.
 func (h *holder) Export(ctx context.Context, accountID string, w io.Writer) error {
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)
@@ -65,8 +66,8 @@ func (h *holder) Export(ctx context.Context, accountID string, w io.Writer) erro
 			return err
 		}
 	}
-	// Export only events up to the head at the start. Otherwise a stream of new events could keep
-	// the export from ending.
+	// Export only events up to the head at the start. Otherwise, a stream of new events could
+	// keep the export from ever ending.
 	head, err := h.events.Head(ctx, accountID)
 	if err != nil {
 		return err

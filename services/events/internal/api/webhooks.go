@@ -55,7 +55,7 @@ func (h api) createWebhook(c *fiber.Ctx) error {
 	return h.Webhooks.Create(c.UserContext(), w)
 }
 
-// found looks up the path's webhook first, so 404 takes precedence over 400.
+// found looks up the webhook in the path first, so that 404 takes precedence over 400.
 func (h api) found(do func(*fiber.Ctx, *webhook.Webhook) error) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		w, err := h.Webhooks.Get(c.UserContext(), account(c), c.Params("id"))
@@ -223,7 +223,7 @@ func subscribed(fields *httpapi.Fields, names []string) []string {
 func instant(fields *httpapi.Fields, field string, value jsdate.Moment) time.Time {
 	ms, ok := fields.Instant(field, value)
 	t := time.UnixMilli(ms)
-	if ok && (t.Year() < 1 || t.Year() > 9999) { // Firestore supports no other years
+	if ok && (t.Year() < 1 || t.Year() > 9999) { // Firestore supports only these years
 		fields.Add(apierr.Detail{Field: field, Code: apierr.OutOfRange, Message: "Use a time in the years 1 to 9999."})
 	}
 	return t

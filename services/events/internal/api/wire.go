@@ -5,8 +5,8 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// Shown converts a webhook to its form in events. The API's form also contains whether webhooks are
-// paused.
+// Shown converts a webhook to its wire format in events. The format in the API also shows
+// whether webhooks are paused.
 func Shown(w *webhook.Webhook) any { return toWebhook(w) }
 
 func toWebhook(w *webhook.Webhook) wire.Webhook {
@@ -16,7 +16,7 @@ func toWebhook(w *webhook.Webhook) wire.Webhook {
 	}
 }
 
-// shown converts a webhook to its form in the API.
+// shown converts a webhook to its wire format in the API.
 func (h api) shown(w *webhook.Webhook) wire.Webhook {
 	out := toWebhook(w)
 	if h.Paused() {
@@ -37,7 +37,7 @@ func toDelivery(d *webhook.Delivery) wire.Delivery {
 	if d.Status == webhook.Pending {
 		next := d.NextTry
 		if next.IsZero() {
-			next = d.CreatedAt // its first attempt is running
+			next = d.CreatedAt // the first attempt is still running
 		}
 		b.NextTryAt = wire.Millis(next)
 	}

@@ -7,21 +7,21 @@ import (
 	"slices"
 )
 
-// Policy defines which calls are allowed in addition to those to public addresses over https.
+// Policy defines which calls are allowed besides https calls to public addresses.
 type Policy struct {
 	// AllowHTTP lets webhooks use plain http.
 	AllowHTTP bool
 	// AllowPrivate lets webhooks reach loopback and private networks: RFC 1918, RFC 6598 and unique
 	// local addresses. All other special addresses remain blocked.
 	AllowPrivate bool
-	// Own lists the ports of Linkreel's own listeners if Linkreel runs as one process on this
-	// machine. Webhooks can never reach these ports, because they include databases and the
-	// operator's API.
+	// Own lists the ports of Linkreel's own listeners if Linkreel runs as a single process on
+	// this machine. Webhooks can never reach these ports, because they include databases and
+	// the operator's API.
 	Own []uint16
 }
 
-// block is an entry of IANA's special-purpose address registries, or another block that contains no
-// receivers.
+// block is an entry in IANA's special-purpose address registries, or another block in which
+// there are no receivers.
 type block struct {
 	prefix  netip.Prefix
 	name    string
@@ -36,13 +36,12 @@ func private(prefix, name string) block {
 	return block{prefix: netip.MustParsePrefix(prefix), name: name, private: true}
 }
 
-// blocks contains IANA's complete IPv4 and IPv6 Special-Purpose Address Registries, plus multicast,
-// the former class E, and retired blocks. It includes the blocks that the registries call globally
-// reachable: they contain anycast addresses of protocols, and no receiver has such an address. Two
-// blocks are in no registry. Clouds use them for their own services inside every customer's
-// network. Check rejects all IPv6 addresses outside 2000::/3 anyway, so most IPv6 entries only
-// supply the reason for the error.
-// so most IPv6 entries only supply the reason for the error.
+// blocks contains IANA's complete IPv4 and IPv6 Special-Purpose Address Registries, plus
+// multicast, the former class E, and retired blocks. It includes the blocks that the registries
+// call globally reachable: they contain protocol anycast addresses, and no receiver has such an
+// address. Two blocks are in no registry: clouds use them for their own services inside every
+// customer's network. Check rejects all IPv6 addresses outside 2000::/3 anyway, so most IPv6
+// entries only supply the reason for the error.
 var blocks = []block{
 	special("0.0.0.0/8", "this network"),
 	private("10.0.0.0/8", "private"),
@@ -85,11 +84,11 @@ var blocks = []block{
 	special("ff00::/8", "multicast"),
 }
 
-// unicast is the range of all public IPv6 addresses. Check rejects addresses outside it, even if
-// they are in a new special block that blocks does not contain yet.
+// unicast is the range of all public IPv6 addresses. Check rejects every address outside it,
+// including new special blocks that are missing from blocks.
 var unicast = netip.MustParsePrefix("2000::/3")
 
-// BlockedError contains the reason why the caller does not call an address.
+// BlockedError is returned for an address that the caller must not call. Why is the reason.
 type BlockedError struct{ Addr, Why string }
 
 func (e *BlockedError) Error() string {
@@ -97,7 +96,8 @@ func (e *BlockedError) Error() string {
 }
 
 // Check rejects an address that no webhook may reach. It treats a mapped IPv4 address as IPv4,
-// because sockets do the same. It always rejects other IPv6 forms that contain an IPv4 address.
+// because sockets do the same. It always rejects other IPv6 forms with an embedded IPv4
+// address.
 func (p Policy) Check(addr netip.Addr) error {
 	if addr.Zone() != "" {
 		return &BlockedError{addr.String(), "it contains an interface name"}
@@ -118,8 +118,8 @@ func (p Policy) Check(addr netip.Addr) error {
 }
 
 // checkDial rejects a connection to an address that no webhook may reach, or to one of our own
-// listeners. [Policy.Parse] uses only [Policy.Check]. If creating a webhook failed for such a port,
-// the error would reveal our ports.
+// listeners. [Policy.Parse] uses only [Policy.Check], because an error when creating a webhook
+// would reveal our ports.
 func (p Policy) checkDial(to netip.AddrPort) error {
 	if err := p.Check(to.Addr()); err != nil {
 		return err
@@ -130,8 +130,8 @@ func (p Policy) checkDial(to netip.AddrPort) error {
 	return nil
 }
 
-// onThisMachine reports whether addr is an address of this machine. Interfaces can change, so it
-// lists them on each call. If listing fails, it treats every address as ours.
+// onThisMachine reports whether addr is an address of this machine. It lists the interfaces on
+// each call, because they can change. If listing fails, it treats every address as ours.
 func onThisMachine(addr netip.Addr) bool {
 	addr = addr.Unmap()
 	if addr.IsLoopback() || addr.IsUnspecified() {
@@ -148,7 +148,7 @@ func onThisMachine(addr netip.Addr) bool {
 	})
 }
 
-// CheckPort allows 80, 443 and all ports above 1023. It thereby rejects the ports of mail, DNS, SSH
+// CheckPort allows 80, 443 and all ports above 1023. This excludes the ports of mail, DNS, SSH
 // and similar services.
 func CheckPort(port uint16) error {
 	if port == 80 || port == 443 || port > 1023 {

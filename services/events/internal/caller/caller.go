@@ -1,10 +1,10 @@
 // Package caller sends messages to addresses that users choose. No other part of Linkreel calls such
 // addresses.
 //
-// It checks the address of each connection after name resolution, just before the socket connects.
-// A host name that resolves to a different address on a second lookup therefore gains an attacker
-// nothing. Our own listeners are always blocked, and calling one gives the same result as calling an
-// unused port.
+// It checks the address of each connection after name resolution, just before the socket
+// connects. A host name that resolves to a different address on a second lookup is therefore
+// useless to an attacker. Our own listeners are always blocked, and calling one gives the same
+// result as calling an unused port.
 //
 // It ignores proxy settings in the environment and does not follow redirects. It reads at most 64
 // KiB of a response and never decompresses it. It aborts a call after 15 seconds, whatever the
@@ -29,14 +29,14 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// Timeout bounds a call, from the lookup of the host name to the last byte of the response.
+// Timeout limits a call, from the lookup of the host name to the last byte of the response.
 const Timeout = 15 * time.Second
 
 const (
 	maxAnswer = 64 << 10
 	keptBytes = 1 << 10
-	// drainTime bounds how long the caller reads the body of a response. It can be short, because
-	// the status alone decides whether the call succeeded.
+	// drainTime limits how long the caller reads the body of a response. It can be short,
+	// because only the status decides whether the call succeeded.
 	drainTime = 2 * time.Second
 )
 
@@ -46,12 +46,12 @@ type Config struct {
 	// Resolver is the host:port of a DNS server. If it is empty, the caller uses the system's
 	// resolver.
 	Resolver string
-	// Proxy is the http:// address of a proxy that accepts CONNECT. The caller still resolves names
-	// and checks addresses itself.
+	// Proxy is the http:// address of a proxy that accepts CONNECT. Even with a proxy, the
+	// caller resolves names and checks addresses itself.
 	Proxy string
 	// Roots are the trusted root certificates. If Roots is nil, the caller uses those of the system.
 	Roots *x509.CertPool
-	// Timeout overrides the constant in tests.
+	// Timeout overrides the constant Timeout in tests.
 	Timeout time.Duration
 }
 
@@ -94,10 +94,11 @@ func New(cfg Config) (*Caller, error) {
 			DialContext:            c.dial,
 			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: cfg.Roots},
 			TLSHandshakeTimeout:    5 * time.Second,
-			DisableCompression:     true, // a small response cannot expand to gigabytes
+			DisableCompression:     true, // so that a small response cannot expand to gigabytes
 			MaxResponseHeaderBytes: 32 << 10,
-			// Do not set MaxConnsPerHost. With a limit, accounts that call the same host would wait
-			// for each other. A webhook has few concurrent calls, and an account has few webhooks.
+			// Do not set MaxConnsPerHost: with a limit, accounts that call the same host would
+			// wait for each other. No limit is needed, because a webhook has few concurrent
+			// calls and an account has few webhooks.
 			MaxIdleConns:        500,
 			MaxIdleConnsPerHost: 2,
 			IdleConnTimeout:     30 * time.Second,
@@ -126,7 +127,7 @@ func (c *Caller) send(ctx context.Context, target string, header map[string]stri
 		r.Error, r.Cause = "The address is not a valid URL.", webhook.CauseForbidden
 		return r
 	}
-	// AllowHTTP may have been turned off since the webhook was created.
+	// AllowHTTP may have been disabled since the webhook was created.
 	if req.URL.Scheme != "https" && (req.URL.Scheme != "http" || !c.cfg.AllowHTTP) {
 		r.Error, r.Cause = "The address must start with https://.", webhook.CauseForbidden
 		return r
@@ -163,15 +164,16 @@ func (c *Caller) read(ctx context.Context, body io.ReadCloser) string {
 	stop := time.AfterFunc(drainTime, func() { _ = body.Close() })
 	defer stop.Stop()
 	var kept bytes.Buffer
-	n, _ := io.Copy(&kept, io.LimitReader(body, keptBytes)) // after an error, keep the bytes that arrived
+	n, _ := io.Copy(&kept, io.LimitReader(body, keptBytes)) // if reading fails, keep the bytes that have arrived
 	if n == keptBytes && ctx.Err() == nil {
 		_, _ = io.CopyN(io.Discard, body, maxAnswer-keptBytes)
 	}
 	return printable(kept.Bytes())
 }
 
-// explain returns a sentence that tells the webhook's owner what went wrong, and the cause for the
-// operator. The sentence reveals no address in our network and no error text of a library.
+// explain returns a sentence that tells the webhook's owner what went wrong, and the cause for
+// the operator. The sentence reveals neither addresses in our network nor error texts of
+// libraries.
 func (p Policy) explain(err error) (sentence string, cause webhook.Cause) {
 	sentence, cause = p.sentence(err)
 	if proxied := (*proxyError)(nil); errors.As(err, &proxied) {
@@ -180,8 +182,8 @@ func (p Policy) explain(err error) (sentence string, cause webhook.Cause) {
 	return sentence, cause
 }
 
-// closedIdle is the text of an error of net/http, which does not export it: the receiver
-// closed the connection before it had received any of the request.
+// closedIdle is the text of an error that net/http does not export: the receiver closed the
+// connection before receiving any of the request.
 const closedIdle = "http: server closed idle connection"
 
 func (p Policy) sentence(err error) (string, webhook.Cause) {

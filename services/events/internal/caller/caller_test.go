@@ -19,8 +19,8 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// closed has addresses of every block of IANA's special-purpose registries, addresses that clouds
-// use for their own services, and other forms of such addresses.
+// closed lists addresses in every block of IANA's special-purpose registries, addresses that
+// clouds use for their own services, and other notations of such addresses.
 var closed = []string{
 	"0.0.0.0", "0.1.2.3", "0.255.255.255", "169.254.0.1", "169.254.169.254", "192.0.0.1", "192.0.0.8", "192.0.0.170", "192.0.2.1", "168.63.129.16", "192.31.196.1", "192.52.193.1",
 	"192.88.99.1", "192.175.48.1", "198.18.0.1", "198.19.255.255", "198.51.100.7", "203.0.113.9", "224.0.0.1", "239.255.255.255", "240.0.0.1", "255.255.255.255",
@@ -29,7 +29,7 @@ var closed = []string{
 	"5f00::1", "4000::1", "e000::1", "fe80::1", "fe80::1%eth0", "febf::1", "fec0::1", "ff02::1", "ff0e::1",
 }
 
-// privates has addresses that webhooks may call on installations that allow private addresses.
+// privates lists addresses that webhooks may call if the installation allows private addresses.
 var privates = []string{
 	"10.0.0.1", "10.255.255.255", "34.118.224.1", "34.118.239.255", "100.64.0.1", "100.127.255.255", "127.0.0.1", "127.255.255.254", "172.16.0.1", "172.31.255.255", "192.168.0.1", "192.168.255.255",
 	"::1", "fc00::1", "fdff::1", "::ffff:127.0.0.1", "::ffff:10.1.2.3", "::ffff:192.168.1.1",
@@ -63,13 +63,13 @@ func TestCheck(t *testing.T) {
 	for _, b := range blocks {
 		for _, addr := range []netip.Addr{b.prefix.Addr(), last(b.prefix)} {
 			if strict.Check(addr) == nil {
-				t.Errorf("Check(%s) of the block %s returned no error, want one", addr, b.prefix)
+				t.Errorf("Check(%s) in the block %s returned no error, want one", addr, b.prefix)
 			}
 		}
 	}
 	for port, ok := range map[uint16]bool{0: false, 22: false, 25: false, 53: false, 79: false, 80: true, 443: true, 445: false, 1023: false, 1024: true, 8080: true, 65535: true} {
 		if (CheckPort(port) == nil) != ok {
-			t.Errorf("CheckPort(%d) allowed the port: %v, want %v", port, !ok, ok)
+			t.Errorf("CheckPort(%d) allowed = %v, want %v", port, !ok, ok)
 		}
 	}
 }
@@ -115,7 +115,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// resolver starts a DNS server with answers that the test chooses.
+// resolver starts a DNS server that responds with the addresses that answer returns.
 func resolver(t *testing.T, answer func(name string, n int64) netip.Addr) string {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -154,8 +154,8 @@ func resolver(t *testing.T, answer func(name string, n int64) netip.Addr) string
 	return conn.LocalAddr().String()
 }
 
-// TestNames calls about 200 names of blocked addresses, and names with changing addresses. No call
-// may connect.
+// TestNames calls about 200 names that resolve to blocked addresses, and a name with changing
+// addresses. No call may connect.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	var reached atomic.Int64
@@ -202,7 +202,7 @@ func TestNames(t *testing.T) {
 		}
 	}
 
-	t.Run("a name that changes its address between two lookups", func(t *testing.T) {
+	t.Run("a name that resolves to different addresses", func(t *testing.T) {
 		flip := resolver(t, func(_ string, n int64) netip.Addr {
 			if n%2 == 0 {
 				return netip.MustParseAddr("192.0.2.1")
@@ -221,7 +221,7 @@ func TestNames(t *testing.T) {
 		}
 	})
 	if reached.Load() != 0 || connected.Load() != 0 {
-		t.Errorf("there were %d connections and %d requests, want 0", connected.Load(), reached.Load())
+		t.Errorf("got %d connections and %d requests, want 0 and 0", connected.Load(), reached.Load())
 	}
 	t.Run("a private address that the policy allows", func(t *testing.T) {
 		home := resolver(t, func(string, int64) netip.Addr { return netip.MustParseAddr("127.0.0.1") })
@@ -237,15 +237,15 @@ func TestNames(t *testing.T) {
 }
 
 // TestOurOwnListenersStayClosed calls one of our listeners with every form of this machine's
-// addresses, with the most open policy, and through a proxy. The results must be the same as those
-// of an unused port.
+// addresses, with the most permissive policy, and also through a proxy. The results must be the
+// same as for an unused port.
 func TestOurOwnListenersStayClosed(t *testing.T) {
 	t.Parallel()
 	var connected atomic.Int64
 	own, outside := httptest.NewUnstartedServer(http.NotFoundHandler()), httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(own.Close)
 	t.Cleanup(outside.Close)
-	everywhere, err := net.Listen("tcp", ":0") // on all addresses, so every form of the address has a listener
+	everywhere, err := net.Listen("tcp", ":0") // on all addresses, so that every host below reaches it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +277,7 @@ func TestOurOwnListenersStayClosed(t *testing.T) {
 	t.Cleanup(proxy.Close)
 	policy := Policy{AllowHTTP: true, AllowPrivate: true, Own: []uint16{1, ours}}
 	home := resolver(t, func(string, int64) netip.Addr { return netip.MustParseAddr("127.0.0.1") })
-	for name, cfg := range map[string]Config{"directly": {Policy: policy}, "by name": {Policy: policy, Resolver: home}, "by a proxy": {Policy: policy, Proxy: proxy.URL}} {
+	for name, cfg := range map[string]Config{"directly": {Policy: policy}, "by name": {Policy: policy, Resolver: home}, "through a proxy": {Policy: policy, Proxy: proxy.URL}} {
 		cfg.Timeout = 20 * time.Second
 		c, err := New(cfg)
 		if err != nil {
@@ -294,11 +294,11 @@ func TestOurOwnListenersStayClosed(t *testing.T) {
 				if r.Status != 0 || !strings.Contains(r.Error, "not public") {
 					t.Errorf("the call to our own %s://%s, %s, returned %+v, want an error about the address", scheme, host, name, r)
 				}
-				if name == "by a proxy" {
+				if name == "through a proxy" {
 					continue
 				}
 				if nobody := c.Send(t.Context(), fmt.Sprintf("%s://%s:%d/", scheme, host, closedPort), nil, []byte("{}")); nobody.Error != r.Error {
-					t.Errorf("%s://%s, %s: our port returned %q, but an unused one returned %q", scheme, host, name, r.Error, nobody.Error)
+					t.Errorf("%s://%s, %s: our port returned %q and an unused one %q, want the same error", scheme, host, name, r.Error, nobody.Error)
 				}
 			}
 		}
@@ -309,7 +309,7 @@ func TestOurOwnListenersStayClosed(t *testing.T) {
 		}
 	}
 	if n := connected.Load(); n != 0 {
-		t.Errorf("there were %d connections to our own listener, want 0", n)
+		t.Errorf("got %d connections to our own listener, want 0", n)
 	}
 	// Creating a webhook must succeed, because an error would reveal our ports.
 	if _, bad := policy.Parse(fmt.Sprintf("http://127.0.0.1:%d/", ours)); bad != nil {
@@ -317,7 +317,7 @@ func TestOurOwnListenersStayClosed(t *testing.T) {
 	}
 	// Webhooks may call the same port on another machine.
 	if err := policy.checkDial(netip.AddrPortFrom(netip.MustParseAddr("1.1.1.1"), ours)); err != nil {
-		t.Errorf("checkDial of the same port on another machine returned %v, want no error", err)
+		t.Errorf("checkDial to the same port on another machine returned %v, want no error", err)
 	}
 }
 
@@ -397,7 +397,7 @@ func TestRetryAfter(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for value, want := range map[string]time.Duration{
-		//nolint:gocritic // the blanks are the case
+		//nolint:gocritic // the blanks are what is tested
 		"": 0, "7": 7 * time.Second, " 120 ": 2 * time.Minute, "-5": 0, "soon": 0, "99999999999999999999": 0,
 		now.Add(time.Hour).Format(http.TimeFormat): time.Hour, now.Add(-time.Hour).Format(http.TimeFormat): 0,
 	} {
@@ -407,7 +407,8 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// Two accounts share a receiver's host. The calls of one account to it are slow.
+// Two accounts have receivers on the same host. The calls of one account must not wait for the
+// slow calls of the other.
 func TestSlowCallsToAHostHoldUpNoOthers(t *testing.T) {
 	t.Parallel()
 	released, begun := make(chan struct{}), make(chan struct{}, 64)
@@ -434,14 +435,14 @@ func TestSlowCallsToAHostHoldUpNoOthers(t *testing.T) {
 		select {
 		case <-begun:
 		case <-time.After(10 * time.Second):
-			t.Error("a slow call did not start within 10 s, because it waited for others")
+			t.Error("a slow call did not start within 10s, want all to run concurrently")
 		}
 		if t.Failed() {
 			break
 		}
 	}
 	if r := c.Send(t.Context(), srv.URL+"/fast", nil, nil); !r.OK() {
-		t.Errorf("a call next to slow ones returned %+v, want success", r)
+		t.Errorf("a fast call during the slow ones returned %+v, want success", r)
 	}
 	close(released)
 	wg.Wait()
@@ -489,7 +490,7 @@ func TestFailuresHaveACause(t *testing.T) {
 		target string
 		want   webhook.Cause
 	}{
-		"a response that is not 2xx":    {Config{Policy: open}, says403.URL, webhook.CauseStatus},
+		"a non-2xx response":            {Config{Policy: open}, says403.URL, webhook.CauseStatus},
 		"an untrusted certificate":      {Config{Policy: open}, selfSigned.URL, webhook.CauseTLS},
 		"an unknown name":               {Config{Policy: open, Resolver: names}, "http://bad.example:8080/", webhook.CauseDNS},
 		"an unreachable resolver":       {Config{Policy: open, Resolver: "127.0.0.1:1"}, "http://good.example:8080/", webhook.CauseDNS},
@@ -497,7 +498,7 @@ func TestFailuresHaveACause(t *testing.T) {
 		"a closed connection":           {Config{Policy: open}, "http://" + closes, webhook.CauseClosed},
 		"a hanging receiver":            {Config{Policy: open, Timeout: 100 * time.Millisecond}, "http://" + hangs, webhook.CauseTimeout},
 		"a private address":             {Config{Policy: Policy{AllowHTTP: true}}, says403.URL, webhook.CauseForbidden},
-		"http without permission":       {Config{Policy: Policy{AllowPrivate: true}}, says403.URL, webhook.CauseForbidden},
+		"http although not allowed":     {Config{Policy: Policy{AllowPrivate: true}}, says403.URL, webhook.CauseForbidden},
 		"an unreachable proxy":          {Config{Policy: open, Resolver: names, Proxy: "http://" + gone.Addr().String()}, "http://good.example:8080/", webhook.CauseProxy},
 		"a proxy that returns an error": {Config{Policy: open, Resolver: names, Proxy: says403.URL}, "http://good.example:8080/", webhook.CauseProxy},
 	} {
@@ -510,7 +511,7 @@ func TestFailuresHaveACause(t *testing.T) {
 			t.Cleanup(c.Close)
 			calls := 1
 			if tt.want == webhook.CauseClosed {
-				calls = 1000 // net/http has a different error if the connection closes before the request is written
+				calls = 1000 // net/http returns another error if the connection closes before the request is written, so try many times
 			}
 			for range calls {
 				if r := c.Send(t.Context(), tt.target, nil, nil); r.Cause != tt.want || r.OK() {

@@ -16,8 +16,8 @@ import (
 
 const connectTime = 5 * time.Second
 
-// dial connects to a receiver. ControlContext checks each address after the name resolution and
-// before the connection.
+// dial connects to a receiver. ControlContext checks each address after name resolution and
+// before connecting.
 func (c *Caller) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	host, portText, err := net.SplitHostPort(address)
 	if err != nil {
@@ -33,8 +33,9 @@ func (c *Caller) dial(ctx context.Context, network, address string) (net.Conn, e
 	if c.proxy != nil {
 		return c.tunnel(ctx, host, uint16(port))
 	}
-	// Check the address that is about to be dialled. A check of the name beforehand would need two
-	// lookups, and the owner of the name could return an address in our network in the second one.
+	// Check the address that is about to be dialled. Checking the name beforehand would require
+	// two lookups, and for the second one, the owner of the name could return an address in our
+	// network.
 	d := net.Dialer{Timeout: connectTime, Resolver: c.resolver}
 	d.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(address)
@@ -48,7 +49,7 @@ func (c *Caller) dial(ctx context.Context, network, address string) (net.Conn, e
 }
 
 // conceal replaces the error of a refused connection to this machine with the error for our own
-// ports. Otherwise a user who tries all ports could find out which ones are ours.
+// ports. Otherwise, a user who tries all ports could find out which ones are ours.
 func (p Policy) conceal(err error) error {
 	var failed *net.OpError
 	if len(p.Own) == 0 || !errors.Is(err, syscall.ECONNREFUSED) || !errors.As(err, &failed) || failed.Addr == nil {
@@ -81,13 +82,13 @@ func (c *Caller) tunnel(ctx context.Context, host string, port uint16) (net.Conn
 	return nil, last
 }
 
-// proxyError is a failure between the caller and the egress proxy.
+// proxyError is an error between the caller and the egress proxy.
 type proxyError struct{ error }
 
 func (e *proxyError) Error() string { return "egress proxy: " + e.error.Error() }
 func (e *proxyError) Unwrap() error { return e.error }
 
-// connect requests a connection to an address from the proxy.
+// connect asks the proxy to connect to an address.
 func (c *Caller) connect(ctx context.Context, target string) (_ net.Conn, err error) {
 	conn, err := (&net.Dialer{Timeout: connectTime}).DialContext(ctx, "tcp", c.proxy.Host)
 	if err != nil {
@@ -115,7 +116,7 @@ func (c *Caller) connect(ctx context.Context, target string) (_ net.Conn, err er
 		return nil, &proxyError{err}
 	}
 	defer res.Body.Close()
-	// Bytes after the proxy's response would come from the receiver, and this reader would consume
+	// Bytes that follow the proxy's response would be from the receiver, and r would swallow
 	// them. Receivers never send first, so a proxy that sends such bytes is faulty.
 	if res.StatusCode != http.StatusOK || r.Buffered() > 0 {
 		return nil, &proxyError{fmt.Errorf("it returned %d", res.StatusCode)}

@@ -18,9 +18,9 @@ import (
 // MaxURL is the maximum length of an address in bytes.
 const MaxURL = 2048
 
-// Parse checks the address of a receiver. It must use https, or http if the policy allows that. It
-// must have a host and an allowed port, and no user name. Parse checks an IP address. The caller
-// checks a host's name on every call.
+// Parse checks the address of a receiver. The address must use https, or http if the policy
+// allows it, and must have a host, an allowed port and no user name. If the host is an IP
+// address, Parse checks that too. A host name is checked later, on every call.
 func (p Policy) Parse(text string) (webhook.Address, *apierr.Detail) {
 	refuse := func(code apierr.DetailCode, message string) (webhook.Address, *apierr.Detail) {
 		return webhook.Address{}, &apierr.Detail{Code: code, Message: message}
@@ -39,8 +39,8 @@ func (p Policy) Parse(text string) (webhook.Address, *apierr.Detail) {
 	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) || r == utf8.RuneError }) {
 		return refuse(apierr.InvalidValue, "The address contains a control character.")
 	}
-	// Parse as the URL standard defines. It also recognises other forms of an IPv4 address (0x7f.1,
-	// 2130706433).
+	// Parse according to the URL standard, which also recognises other notations of IPv4
+	// addresses (0x7f.1, 2130706433).
 	u, err := whatwg.Parse(text)
 	if err != nil || u.Hostname() == "" {
 		return refuse(apierr.InvalidFormat, "This address is not valid according to the URL standard.")
@@ -62,7 +62,7 @@ func (p Policy) Parse(text string) (webhook.Address, *apierr.Detail) {
 }
 
 // retryAfter parses a Retry-After header, which contains seconds or a date. It returns 0 if the
-// header is missing.
+// header is missing or invalid.
 func retryAfter(value string, now time.Time) time.Duration {
 	value = strings.TrimSpace(value)
 	if n, err := strconv.ParseInt(value, 10, 32); err == nil {

@@ -14,15 +14,15 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// attempt makes one attempt of a delivery. ok reports whether the receiver works. If this attempt
-// reveals nothing about the receiver, attempt returns before, the ok of the previous attempt. next
-// is the time at which the delivery is due again.
+// attempt makes one attempt at a delivery. ok reports whether the receiver works. before is the
+// ok of the previous attempt, and is returned again if this attempt reveals nothing about the
+// receiver. next is when the delivery is due again.
 func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 	d := j.delivery
 	ctx, span := boot.Work(e.ctx, "webhook attempt")
 	defer span.End()
-	// If the delivery has been in memory for a long time, its lease may end before or during the
-	// call, and another replica would take the delivery. Claim it again.
+	// If the delivery has been in memory for a long time, claim it again: its lease might end
+	// before or during the call, and another replica would then take the delivery.
 	if now := e.opt.Now(); d.DueAt.Sub(now) < webhook.Lease/2 {
 		d.Claim(now)
 		if mine, err := e.store.Save(ctx, d); err != nil || !mine {
@@ -34,7 +34,7 @@ func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 		if err := e.store.Drop(ctx, d); err != nil {
 			slog.DebugContext(ctx, "cannot drop a delivery of a deleted webhook yet", "error", err)
 		}
-		return true, time.Time{} // false would mark the lane as failing, and failing lanes remain in memory
+		return true, time.Time{} // false would mark the lane as failing, and failing lanes are kept in memory
 	}
 	if err != nil {
 		// The delivery becomes due again when its lease ends.
@@ -54,7 +54,7 @@ func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 		return before, time.Time{}
 	}
 	now := e.opt.Now()
-	// read Tries before Note increments it
+	// Read Tries before Note increments it.
 	first := d.Tries == 0
 	d.Note(r, now)
 	attempted(r, first, j, now)
@@ -76,7 +76,7 @@ func (e *Engine) send(ctx context.Context, w *webhook.Webhook, j job) (r webhook
 	}
 	body, err := message(d.EventType, d.EventAt, d.Payload)
 	if err != nil {
-		// Every retry would fail with the same error.
+		// Do not retry, because every retry would fail with the same error.
 		slog.ErrorContext(ctx, "cannot create a message; its delivery has failed", "event", d.EventID, "error", err)
 		return webhook.Result{Attempt: webhook.Attempt{At: now, Error: "The message could not be created."}, Final: true}, true
 	}
@@ -97,8 +97,8 @@ func (e *Engine) send(ctx context.Context, w *webhook.Webhook, j job) (r webhook
 	return r, ctx.Err() == nil
 }
 
-// save stores a result. It retries for some time, because the receiver gets the message again if
-// the result is not stored.
+// save stores a result. It retries for a while, because the receiver will get the message again
+// if the result is not stored.
 func (e *Engine) save(ctx context.Context, d *webhook.Delivery) {
 	for wait := 100 * time.Millisecond; ; wait *= 2 {
 		mine, err := e.store.Save(ctx, d)
@@ -151,7 +151,7 @@ func (e *Engine) judge(ctx context.Context, w *webhook.Webhook, r webhook.Result
 
 func gone(err error) bool { return errors.Is(err, apierr.New(apierr.WebhookNotFound, "")) }
 
-// message returns a body in the format of Standard Webhooks. data is JSON and is inserted
+// message returns a body in the Standard Webhooks format. data is JSON and is inserted
 // unchanged.
 func message(t events.Type, at time.Time, data string) ([]byte, error) {
 	return json.Marshal(struct {

@@ -1,26 +1,27 @@
 // Package delivery delivers events to webhooks.
 //
 // Firestore is the source of truth. A pending delivery has a due time. A replica that takes the
-// delivery sets this time to the end of a lease. If the replica dies, its deliveries become due
-// again. If it is slow and another replica has changed the document, the slow replica drops its
-// result. Every event is therefore delivered at least once, and a message that is sent twice has
-// the same ID.
+// delivery sets this time to the end of its lease. If the replica dies, its deliveries become
+// due again. If it is merely slow and another replica has changed the document, it drops its
+// result. Every event is therefore delivered at least once, and a message that is sent twice
+// has the same ID.
 //
 // Redis only wakes replicas. The writer of an event publishes the account as a hint. One of the
-// replicas that receive the hint gives the events their places, and it claims most of their
-// deliveries in the same commit. Without Redis, a sweep every few seconds finds the same events.
+// replicas that receive the hint gives the events their places in the feed, and claims most of
+// their deliveries in the same commit. Without Redis, a sweep every few seconds finds the same
+// events.
 //
-// A first attempt writes nothing before it ends. Until all first attempts of an event have ended,
-// the feed lists the event as being at its first attempts, and the event remains in the outbox.
-// Each outcome creates the document of its delivery. The last outcome also removes the event from
-// the outbox. If a replica dies, another one finds the event in the outbox after the end of the
-// lease, and creates documents that are due immediately.
+// A first attempt writes nothing until it ends. Until all first attempts of an event have
+// ended, the feed lists the event as being in its first attempts, and the event remains in the
+// outbox. The outcome of each attempt creates the document of its delivery. The last outcome
+// also removes the event from the outbox. If a replica dies, another one finds the event in the
+// outbox after the lease has ended, and creates documents that are due immediately.
 //
-// Each webhook has its own lane in a replica. A lane runs a few attempts concurrently, or only one
-// after a failure. It holds a bounded number of deliveries in memory. The others remain in
-// Firestore. Failing lanes have separate slots, so hanging receivers never take slots from working
-// ones. Accounts take turns at the slots, and no account has more than a twentieth of them, so slow
-// receivers delay only their own account.
+// Each webhook has its own lane in a replica. A lane runs a few attempts concurrently, or only
+// one after a failure. It keeps a bounded number of deliveries in memory, and the others remain
+// in Firestore. Failing lanes have separate slots, so hanging receivers never take slots from
+// working ones. Accounts take turns using the slots, and no account has more than a twentieth
+// of them, so slow receivers delay only their own account.
 package delivery
 
 import (
@@ -45,27 +46,27 @@ import (
 
 // Store is the part of the store that the engine uses. It makes no decisions.
 type Store interface {
-	// Waiters lists accounts after the given one that have events without a place. oldest contains
-	// the time of each account's oldest such event. next is the account from which to continue, or
-	// "" at the end.
+	// Waiters lists accounts with events that have no place yet, starting after the given
+	// account. oldest contains the time of each account's oldest such event. next is the
+	// account after which to continue, or "" at the end.
 	Waiters(ctx context.Context, after string) (oldest map[string]time.Time, next string, err error)
-	// Expired lists accounts with expired events among their recent ones.
+	// Expired lists accounts with recent events that have expired.
 	Expired(ctx context.Context) (accounts []string, err error)
-	// Waiting lists an account's events in the outbox, in commit order. Most of them have no place.
-	// Up to sending of them have one. If more is true, the outbox may have more events after these,
-	// and at least one event of the list has no place.
+	// Waiting lists an account's events in the outbox, in commit order. Up to sending of them
+	// already have a place, and the others do not. If more is true, the outbox may contain
+	// further events, and at least one event in the list has no place.
 	Waiting(ctx context.Context, accountID string, sending int) (list []*feed.Event, more bool, err error)
 	Feed(ctx context.Context, accountID string) (*feed.Feed, error)
 	// Place writes places and deliveries in one commit. It returns feed.ErrMoved if the feed has
 	// changed since p.Before.
 	Place(ctx context.Context, p *feed.Placing, list []*webhook.Delivery) error
 
-	// Receiver reads a webhook. silent means that the account may not be sent messages now.
+	// Receiver reads a webhook. silent means that the account must not be sent messages now.
 	Receiver(ctx context.Context, accountID, id string) (w *webhook.Webhook, silent bool, err error)
 	Webhooks(ctx context.Context, accountID string) ([]*webhook.Webhook, error)
 	Update(ctx context.Context, accountID, id string, fn func(*webhook.Webhook) (events.Type, error)) (*webhook.Webhook, error)
-	// Signing decrypts the secrets that are in use at the time now. err contains the secrets that
-	// no key decrypts.
+	// Signing decrypts the secrets that are in use at now. err names the secrets that no key
+	// can decrypt.
 	Signing(w *webhook.Webhook, now time.Time) (texts []string, err error)
 	NoteHealth(ctx context.Context, id string, failingSince time.Time, cause webhook.Cause) error
 
@@ -75,9 +76,8 @@ type Store interface {
 	DueOf(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error)
 	DeferredOf(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error)
 	CountDeferred(ctx context.Context, webhookID string, most int) (int64, error)
-	// Save writes a delivery over the version that was read, or creates the document of an
-	// in-flight delivery. It returns false if another replica has changed, created or removed the
-	// document.
+	// Save stores a changed delivery, or creates the document of an in-flight delivery. It
+	// returns false if another replica has changed, created or removed the document.
 	Save(ctx context.Context, d *webhook.Delivery) (bool, error)
 	Drop(ctx context.Context, d *webhook.Delivery) error
 	// TakeOver creates documents for in-flight deliveries that have none.
@@ -94,23 +94,25 @@ type Store interface {
 // Caller calls a receiver.
 type Caller func(ctx context.Context, target string, header map[string]string, body []byte) webhook.Result
 
-// Options configures an [Engine]; zero fields have defaults.
+// Options configures an [Engine]. Zero fields mean the defaults.
 type Options struct {
 	Now func() time.Time
-	// Sweep is the interval at which the engine looks for events and deliveries with a lost
+	// Sweep is the interval at which the engine looks for events and deliveries that lost their
 	// wake-up. The default is 10 s.
 	Sweep time.Duration
-	// Lanes is the number of parts of the index of due deliveries. The default is 32.
+	// Lanes is the number of parts into which the index of due deliveries is divided. The
+	// default is 32.
 	Lanes int
 	// Patience is the age at which a sweep assumes that the wake-up of an event was lost. The
 	// default is 2 s.
 	Patience time.Duration
-	// Hold reports whether webhooks are paused, so that no message may be sent now. After a pause,
-	// since is the time at which the pause ended. Earlier failures do not count against a webhook.
-	// Call [Engine.Released] when a pause has ended. By default webhooks are never paused.
+	// Hold reports whether webhooks are paused. During a pause, no message may be sent. After a
+	// pause, since is the time at which it ended, and earlier failures do not count against a
+	// webhook. Call [Engine.Released] when a pause has ended. By default, webhooks are never
+	// paused.
 	Hold func() (held bool, since time.Time)
-	// Restore returns the ID of the last restore of the database, or "". If it fails, no event gets
-	// a place. By default there was no restore.
+	// Restore returns the ID of the last restore of the database, or "". If it fails, no event
+	// gets a place. By default, there has been no restore.
 	Restore func(ctx context.Context) (id string, err error)
 }
 
@@ -132,14 +134,16 @@ type Engine struct {
 	good    *pool
 	bad     *pool
 	stopped bool
-	late    []*webhook.Delivery // deferred after the stop
+	late    []*webhook.Delivery // deferred after the engine was stopped
 
 	released  chan struct{}
 	replaying chan struct{}
-	replayed  atomic.Bool // the last look for replays found some
-	// waiter is the account after which the next sweep looks for events without a place.
+	replayed  atomic.Bool // the last search for replays found some
+	// waiter is the account after which the next sweep starts to look for events without a
+	// place.
 	waiter string
-	// beyond has, for each due lane, the place up to which sweeps have read after a full page.
+	// beyond has, for each due lane, the place up to which sweeps have read beyond a full first
+	// page.
 	beyond [webhook.MaxLanes]paging.Place
 	// former is the unused lane that the last sweep also read; see dueLanes.
 	former int
@@ -147,7 +151,7 @@ type Engine struct {
 
 var _ webhook.Courier = (*Engine)(nil)
 
-// New returns an engine. The engine does nothing before Run.
+// New returns an engine. The engine does nothing until Run is called.
 func New(st Store, call Caller, rdb redis.UniversalClient, opt Options) *Engine {
 	if opt.Now == nil {
 		opt.Now = time.Now
@@ -168,20 +172,20 @@ func New(st Store, call Caller, rdb redis.UniversalClient, opt Options) *Engine 
 	return e
 }
 
-// Run works until ctx ends. It then waits for running attempts and hands back its remaining
-// deliveries.
+// Run delivers events until ctx ends. It then waits for running attempts and releases its
+// remaining deliveries.
 func (e *Engine) Run(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { e.hub.listen(gctx, func(accountID string) { e.woken(gctx, accountID) }); return nil })
 	g.Go(func() error { e.sweeps(gctx); return nil })
 	g.Go(func() error { e.replays(gctx); return nil })
-	_ = g.Wait() // none of these functions fails
+	_ = g.Wait() // none of these functions returns an error
 	e.drain()
 	return nil
 }
 
-// drain waits briefly for running attempts. It makes the remaining deliveries due immediately, so
-// another replica finds them.
+// drain waits briefly for running attempts. It makes the remaining deliveries due immediately,
+// so that another replica finds them.
 func (e *Engine) drain() {
 	e.mu.Lock()
 	e.stopped = true
@@ -208,7 +212,7 @@ func (e *Engine) drain() {
 	defer cancel()
 	now := e.opt.Now()
 	if _, err := e.saveAll(ctx, held, func(d *webhook.Delivery) { d.Release(now) }); err != nil {
-		slog.InfoContext(ctx, "cannot hand back deliveries; they become due again when their lease ends", "error", err)
+		slog.InfoContext(ctx, "cannot release deliveries; they become due again when their lease ends", "error", err)
 	}
 }
 
@@ -254,17 +258,18 @@ func (e *Engine) Settle(ctx context.Context, accountID string) {
 	}
 }
 
-// News returns a channel that is closed when the account's feed grows, and a function that stops
+// News returns a channel that is closed when the account's feed grows, and a function to stop
 // waiting.
 func (e *Engine) News(accountID string) (<-chan struct{}, func()) { return e.hub.news(accountID) }
 
-// sweeps finds events and deliveries with a lost wake-up.
+// sweeps regularly looks for events and deliveries that lost their wake-up.
 func (e *Engine) sweeps(ctx context.Context) {
 	for ctx.Err() == nil {
 		if e.hub.turns.Mine(ctx, "events-sweep", e.opt.Sweep*9/10) {
 			e.Sweep(ctx)
 		} else {
-			// Another replica sweeps and reports. The ages of an older sweep would grow forever.
+			// Another replica sweeps and reports the ages. Clear those of an earlier sweep of
+			// this replica, because they would grow forever.
 			waitingAge.of(time.Time{})
 			dueAge.of(time.Time{})
 		}
@@ -284,8 +289,8 @@ func (e *Engine) held() bool {
 	return held
 }
 
-// Released sends the pending messages after a pause, unless webhooks are still paused. Call it on
-// every replica, because any of them may be the one that sweeps.
+// Released sends the pending messages after a pause. It does nothing if webhooks are still
+// paused. Call it on every replica, because any of them may be the one that sweeps.
 func (e *Engine) Released() {
 	if e.held() {
 		return
@@ -301,38 +306,39 @@ func (e *Engine) Released() {
 	}
 }
 
-// Sweep looks once for events and deliveries with a lost wake-up. It looks less often for expired
-// events and for replays while there are none.
+// Sweep looks once for events and deliveries that lost their wake-up. It looks for expired
+// events and for replays less often while there are none.
 func (e *Engine) Sweep(ctx context.Context) {
 	if err := e.sweepFeeds(ctx); err != nil && ctx.Err() == nil {
-		slog.WarnContext(ctx, "cannot look for events without a place", "error", err)
+		slog.WarnContext(ctx, "cannot list events without a place; the next sweep retries", "error", err)
 	}
 	trim := dedup.Pace{What: "events-expired", Every: e.opt.Sweep, Idle: 60 * e.opt.Sweep}
 	if err := e.hub.turns.Round(ctx, trim, e.trim); err != nil && ctx.Err() == nil {
-		slog.WarnContext(ctx, "cannot look for expired events", "error", err)
+		slog.WarnContext(ctx, "cannot list expired events; the next sweep retries", "error", err)
 	}
 	var oldest time.Time
 	if !e.held() { // a pause is not a backlog and has its own metric
 		var err error
 		if oldest, err = e.sweepLanes(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "cannot look for due deliveries", "error", err)
+			slog.WarnContext(ctx, "cannot list due deliveries; the next sweep retries", "error", err)
 		}
 	}
 	dueAge.of(oldest)
 	replays := dedup.Pace{What: "events-replays", Every: e.opt.Sweep, Idle: 3 * e.opt.Sweep}
-	_ = e.hub.turns.Round(ctx, replays, func(context.Context) (found bool, err error) { // Round never fails here
+	_ = e.hub.turns.Round(ctx, replays, func(context.Context) (found bool, err error) { // Round never returns an error here
 		e.Replay()
 		return e.replayed.Load(), nil
 	})
 }
 
-// lanesAtOnce is the number of lanes that one query reads. Firestore compares with at most 30
+// lanesAtOnce is the number of lanes that one query reads. A Firestore filter allows at most 30
 // values.
 const lanesAtOnce = 30
 
 // sweepLanes takes due deliveries. It returns the time at which the oldest of them became due.
-// Usually only a few are due, and one page contains those of many lanes. If the page is full or
-// unreadable, sweepLanes reads each lane separately, so one lane does not hide the others.
+// Usually, only a few are due, and one page holds the due deliveries of many lanes. If the page
+// is full or unreadable, sweepLanes reads each lane separately, so that no lane hides the
+// others.
 func (e *Engine) sweepLanes(ctx context.Context) (oldest time.Time, err error) {
 	var mu sync.Mutex
 	seen := func(first time.Time) {
@@ -363,8 +369,7 @@ func (e *Engine) sweepLanes(ctx context.Context) (oldest time.Time, err error) {
 	return oldest, err
 }
 
-// oldestOf returns the time at which the first of some due deliveries became due, or zero if there
-// are none.
+// oldestOf returns when the first of the due deliveries became due, or zero if there are none.
 func oldestOf(due []*webhook.Delivery) time.Time {
 	if len(due) == 0 {
 		return time.Time{}
@@ -372,9 +377,9 @@ func oldestOf(due []*webhook.Delivery) time.Time {
 	return due[0].DueAt
 }
 
-// dueLanes returns the lanes that a sweep reads: all lanes in use and one of the other lanes. The
-// other lanes take turns. They may still contain deliveries from a time with a higher number of
-// lanes.
+// dueLanes returns the lanes that a sweep reads: all lanes in use, and one of the unused lanes
+// in turn. An unused lane may still contain deliveries from when the number of lanes was
+// higher.
 func (e *Engine) dueLanes() []int {
 	var lanes []int
 	for i := range e.opt.Lanes {
@@ -390,7 +395,7 @@ func (e *Engine) dueLanes() []int {
 }
 
 // maxWaiters is the number of pages of accounts that one sweep reads. The next sweep continues
-// there.
+// where it stopped.
 const maxWaiters = 50
 
 // sweepFeeds gives places to events that have waited too long.
@@ -404,7 +409,7 @@ func (e *Engine) sweepFeeds(ctx context.Context) error {
 		}
 		for accountID, since := range waiters {
 			if since.After(before) {
-				continue // a replica has just been woken for it
+				continue // a replica has only just been woken for this account
 			}
 			if oldest.IsZero() || since.Before(oldest) {
 				oldest = since
@@ -428,11 +433,12 @@ func (e *Engine) trim(ctx context.Context) (found bool, err error) {
 	return len(expired) > 0, err
 }
 
-// pagesBeyond is the number of pages that a sweep reads after a lane's first one.
+// pagesBeyond is the number of pages that a sweep reads after a lane's first page.
 const pagesBeyond = 4
 
-// sweepLane takes due deliveries of a lane: the oldest, and some pages after them. Each sweep
-// continues where the previous one stopped, so one webhook's backlog does not hide the others.
+// sweepLane takes due deliveries of a lane: the oldest, and some of the pages after them. Each
+// sweep continues with the pages where the previous one stopped, so that one webhook's backlog
+// does not hide the others.
 func (e *Engine) sweepLane(ctx context.Context, i int) (oldest time.Time, err error) {
 	var front paging.Place
 	first, behind, err := e.store.Due(ctx, []int{i}, front)
@@ -450,9 +456,9 @@ func (e *Engine) sweepLane(ctx context.Context, i int) (oldest time.Time, err er
 	return oldest, err
 }
 
-// take hands the deliveries that a sweep found to their lanes. It defers deliveries that exceed a
-// lane's size, so the next sweep does not find them. The lane loads them when it has room. If a
-// delivery was already deferred, take defers it for longer.
+// take hands the deliveries that a sweep found to their lanes. It defers deliveries that exceed
+// a lane's size, so that the next sweep does not find them again. The lane loads them when it
+// has room. If a delivery was already deferred, take defers it for longer.
 func (e *Engine) take(ctx context.Context, due []*webhook.Delivery) {
 	var tooMany []*webhook.Delivery
 	count := map[string]int{}
@@ -466,8 +472,9 @@ func (e *Engine) take(ctx context.Context, due []*webhook.Delivery) {
 	}
 	now := e.opt.Now()
 	if _, err := e.saveAll(ctx, tooMany, func(d *webhook.Delivery) {
-		// If the delivery was deferred and is due again, its lane has had no room since. The lane
-		// was woken above and also loads deferred deliveries, so the due time is only a fallback.
+		// If the delivery was deferred and is due again, its lane has had no room since then.
+		// The lane was woken above and also loads deferred deliveries, so the due time is only
+		// a fallback.
 		if d.Deferred {
 			d.PutOff(now.Add(silence))
 		} else {

@@ -30,7 +30,7 @@ import (
 // lanes is a store with one unreadable lane.
 type lanes struct {
 	Store
-	begun chan struct{} // the first lane that waited for a slot
+	begun chan struct{} // closed when the first lane beyond the initial eight is read
 
 	mu   sync.Mutex
 	read int
@@ -47,7 +47,7 @@ func (s *lanes) Due(ctx context.Context, of []int, _ paging.Place) (list []*webh
 	case i == 0:
 		return nil, next, errors.New("not today")
 	case i == 8:
-		close(s.begun) // it has the slot of lane 0, so that lane's error has been handled
+		close(s.begun) // lane 8 has taken over the slot of lane 0, so the error of lane 0 has been handled
 	case i < 8:
 		<-s.begun
 	}
@@ -64,7 +64,7 @@ func TestALaneThatCannotBeReadStopsNoOther(t *testing.T) {
 	t.Parallel()
 	s := &lanes{begun: make(chan struct{})}
 	New(s, nil, nil, Options{Lanes: 20}).Sweep(t.Context())
-	if s.read != 20 { // one of them is a former lane instead of lane 0
+	if s.read != 20 { // all lanes but lane 0, and one former lane
 		t.Errorf("the sweep read %d lanes, want 20", s.read)
 	}
 }
@@ -90,8 +90,8 @@ func TestASweepOfEmptyLanesReadsManyAtOnce(t *testing.T) {
 	}
 }
 
-// Sweeps must find deliveries in lanes of a previous, higher setting. Each sweep reads one such
-// lane.
+// Sweeps must find deliveries in lanes that were in use under an earlier, higher setting. Each
+// sweep reads one such lane.
 func TestSweepsLookIntoFormerLanes(t *testing.T) {
 	t.Parallel()
 	e := New(nil, nil, nil, Options{Lanes: 250})
@@ -103,7 +103,7 @@ func TestSweepsLookIntoFormerLanes(t *testing.T) {
 	}
 	for i := range webhook.MaxLanes {
 		if want := map[bool]int{true: 6, false: 1}[i < 250]; seen[i] != want {
-			t.Errorf("the sweeps read lane %d %d times, want %d", i, seen[i], want)
+			t.Errorf("lane %d was read %d times, want %d", i, seen[i], want)
 		}
 	}
 	if n := len(New(nil, nil, nil, Options{Lanes: webhook.MaxLanes}).dueLanes()); n != webhook.MaxLanes {
@@ -111,7 +111,7 @@ func TestSweepsLookIntoFormerLanes(t *testing.T) {
 	}
 }
 
-// departed is a store of first attempts of a dead replica.
+// departed is a store that slowly takes over the first attempts of a dead replica.
 type departed struct {
 	Store
 	taken atomic.Int64
@@ -190,7 +190,7 @@ func TestALongReplayHoldsUpNoOther(t *testing.T) {
 		stop()
 		<-ended
 		if len(s.order) < 4 || s.order[0] != "long" || s.order[1] != "short" || s.order[2] != "long" {
-			t.Errorf("the steps were %v, want a long, a short and a long one first", s.order)
+			t.Errorf("the steps were %v, want them to start with long, short, long", s.order)
 		}
 	})
 }
@@ -200,7 +200,7 @@ func nobody() redis.UniversalClient {
 	return redis.NewClient(&redis.Options{MaxRetries: -1, DialerRetries: 1, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}, Dialer: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("away") }})
 }
 
-// claims is a store in which the first claims fail.
+// claims is a store in which the first reads of due deliveries fail.
 type claims struct {
 	turns
 	failures int
@@ -227,12 +227,12 @@ func TestALaneThatCouldNotBeReadIsReadAgain(t *testing.T) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if s.asked != 4 || len(e.lanes) != 0 {
-			t.Errorf("the lane was read %d times, want 4; %d lanes remain, want 0", s.asked, len(e.lanes))
+			t.Errorf("the lane was read %d times and %d lanes remain, want 4 and 0", s.asked, len(e.lanes))
 		}
 	})
 }
 
-// changed is a store with a webhook that may have changed.
+// changed is a store with a webhook that may have changed since it was read.
 type changed struct {
 	Store
 	now webhook.Webhook
@@ -250,13 +250,13 @@ func TestALateAnswerDoesNotDisableWhatWasMended(t *testing.T) {
 		e := New(s, nil, nobody(), Options{})
 		e.judge(t.Context(), &webhook.Webhook{ID: "whk_a", Enabled: true, Rev: 1}, webhook.Result{Attempt: webhook.Attempt{Status: 410}}, time.Now())
 		if s.now.Enabled != enabled {
-			t.Errorf("after a 410 to revision 1, revision %d is enabled: %v, want the opposite", rev, s.now.Enabled)
+			t.Errorf("after a 410 for revision 1, revision %d has Enabled = %v, want the opposite", rev, s.now.Enabled)
 		}
 	}
 }
 
-// backlogs is a store of webhooks with backlogs, and a caller of their receivers. The names of slow
-// receivers begin with "slow".
+// backlogs is a store of webhooks with backlogs, and the caller of their receivers. Accounts
+// with slow receivers have names that begin with "slow".
 type backlogs struct {
 	Store
 	mu      sync.Mutex
@@ -317,7 +317,7 @@ func (s *backlogs) Send(_ context.Context, target string, _ map[string]string, _
 	return webhook.Result{Attempt: webhook.Attempt{Status: 200}}
 }
 
-// ended prevents new attempts and waits for the running ones.
+// ended prevents new attempts and waits for running ones.
 func ended(e *Engine) {
 	e.mu.Lock()
 	e.stopped = true
@@ -349,14 +349,14 @@ func TestReceiversThatAnswerSlowlyDelayNoOtherAccount(t *testing.T) {
 		defer s.mu.Unlock()
 		sent, ok := s.sent["quiet"]
 		if !ok || sent.Sub(begun) > 2*time.Second {
-			t.Errorf("the quiet account's message was sent after %v (%v), want within 2s", sent.Sub(begun), ok)
+			t.Errorf("the quiet account's message was sent after %v (sent: %v), want within 2s", sent.Sub(begun), ok)
 		}
 		total := 0
 		for _, n := range s.now {
 			total += n
 		}
 		if total < maxGood*9/10 {
-			t.Errorf("only %d attempts run, want at least nine tenths of the slots for a meaningful result", total)
+			t.Errorf("only %d attempts are running, want at least nine tenths of the slots in use", total)
 		}
 	})
 }
@@ -377,21 +377,21 @@ func TestAnAccountHasATwentiethOfTheAttempts(t *testing.T) {
 	})
 }
 
-// Each failing lane runs one attempt at a time.
+// A failing lane runs only one attempt at a time, so the test takes the slots directly.
 func TestAnAccountHasATwentiethOfTheFailingAttempts(t *testing.T) {
 	t.Parallel()
 	p := newPool(maxBad)
 	for range maxBad / accounts {
 		if !p.take("acc_a") {
-			t.Fatal("no slot is free")
+			t.Fatal("take returned false for a free slot, want true")
 		}
 	}
 	if p.take("acc_a") {
-		t.Error("take returned true for an account that has used up its share")
+		t.Error("take returned true for an account that has used up its share, want false")
 	}
 	p.wait(&lane{account: "acc_a", webhook: "whk_a"})
 	if l := p.next(); l != nil {
-		t.Errorf("the lane %s may start although its account has used up its share", l.webhook)
+		t.Errorf("next() = lane %s of an account that has used up its share, want nil", l.webhook)
 	}
 	p.wait(&lane{account: "acc_b", webhook: "whk_b"})
 	if l := p.next(); l == nil || l.webhook != "whk_b" {
@@ -403,8 +403,8 @@ func TestAnAccountHasATwentiethOfTheFailingAttempts(t *testing.T) {
 	}
 }
 
-// Many accounts have endless backlogs of events without a place. An account with one event must
-// wait for at most one commit of each of them.
+// Many accounts have endless backlogs of events without a place. An account with a single event
+// must wait for at most one commit of each of the others.
 func TestBacklogsOfEventsDelayNoOtherAccount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -429,14 +429,14 @@ func TestBacklogsOfEventsDelayNoOtherAccount(t *testing.T) {
 		begun := time.Now()
 		<-s.ask(t.Context(), "quiet")
 		if took := time.Since(begun); took > noisy/16*time.Second {
-			t.Errorf("the quiet account's event got its place after %v, want within %ds", took, noisy/16)
+			t.Errorf("the quiet account's event received its place after %v, want within %ds", took, noisy/16)
 		}
 		close(stop)
-		time.Sleep(time.Minute) // every round ends in this time
+		time.Sleep(time.Minute) // lets every round end
 	})
 }
 
-// This test is not parallel, because it replaces the process's logger.
+// This test replaces the process's default logger, so it must not run in parallel.
 func TestOneFailureOfEachCauseIsToldAMinute(t *testing.T) {
 	var out bytes.Buffer
 	before := slog.Default()

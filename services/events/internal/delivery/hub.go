@@ -17,18 +17,19 @@ import (
 // the replicas that hold requests.
 const settledChannel = "linkreel:events:settled"
 
-// hub carries hints between replicas. Any hint may be lost, so its receivers also poll from time to
-// time.
+// hub carries hints between replicas. Any hint may be lost, so the receivers also poll from
+// time to time.
 type hub struct {
 	redis redis.UniversalClient
-	turns *dedup.Seen // chooses the replica that acts on a hint
+	turns *dedup.Seen // decides which replica acts on a hint
 
 	mu      sync.Mutex
 	waiters map[string]map[chan struct{}]struct{} // by account
 }
 
 func newHub(rdb redis.UniversalClient) *hub {
-	// Use the system's clock and not the engine's, because Redis also uses the system's.
+	// Use the system clock instead of the engine's clock, because Redis uses the system clock
+	// too.
 	return &hub{redis: rdb, turns: dedup.New(rdb, time.Now), waiters: map[string]map[chan struct{}]struct{}{}}
 }
 
@@ -37,7 +38,7 @@ func (h *hub) listen(ctx context.Context, woken func(accountID string)) {
 	for ctx.Err() == nil {
 		// The client reconnects automatically and never gives up.
 		sub := h.redis.Subscribe(ctx, outbox.Channel, settledChannel)
-		stop := context.AfterFunc(ctx, func() { _ = sub.Close() }) // this ends the loop below
+		stop := context.AfterFunc(ctx, func() { _ = sub.Close() }) // ends the loop below
 		for m := range sub.Channel(redis.WithChannelSize(10_000)) {
 			if m.Channel == settledChannel {
 				h.grown(m.Payload)
@@ -51,7 +52,7 @@ func (h *hub) listen(ctx context.Context, woken func(accountID string)) {
 	}
 }
 
-// news returns a channel that is closed when the account's feed grows, and a function that stops
+// news returns a channel that is closed when the account's feed grows, and a function to stop
 // waiting.
 func (h *hub) news(accountID string) (<-chan struct{}, func()) {
 	c := make(chan struct{})
@@ -89,6 +90,6 @@ func (h *hub) announce(ctx context.Context, accountID string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	if err := h.redis.Publish(ctx, settledChannel, accountID).Err(); err != nil {
-		slog.DebugContext(ctx, "cannot tell other replicas about new events; their sweeps find them", "error", err)
+		slog.DebugContext(ctx, "cannot notify other replicas of new events; held requests notice them at their next poll", "error", err)
 	}
 }

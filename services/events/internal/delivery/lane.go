@@ -10,28 +10,28 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// These are the sizes of lanes and pools.
+// Sizes and times of lanes and pools.
 const (
 	// laneSize is the number of deliveries that a lane holds in memory, including running ones.
 	laneSize = 32
 	// refill is the number of waiting deliveries at which a lane loads more.
 	refill = 8
-	// abreast is the number of concurrent attempts of a lane while its receiver works.
+	// abreast is the number of concurrent attempts in a lane while its receiver works.
 	abreast = 4
-	// maxBad bounds a replica's running attempts in failing lanes, where the last attempt failed.
-	// maxGood bounds the attempts in all other lanes.
+	// maxBad limits the concurrent attempts of a replica in failing lanes, which are those
+	// where the last attempt failed. maxGood limits the attempts in all other lanes.
 	maxGood = 1_000
 	maxBad  = 500
-	// accounts limits one account to a twentieth of a pool.
+	// accounts limits each account to a twentieth of a pool.
 	accounts = 20
-	// silence is the time for which deliveries of a suspended account are deferred. When the
-	// suspension is lifted, [Engine.Resume] sends them immediately.
+	// silence is how long deliveries of a suspended account are deferred. When the suspension
+	// is lifted, [Engine.Resume] sends them immediately.
 	silence = 6 * time.Hour
 	// again is the pause before a lane retries a failed read of its deliveries.
 	again = 5 * time.Second
 )
 
-// lane is the work of one webhook in this replica. The engine's mutex guards it.
+// lane holds the work for one webhook in this replica. The engine's mutex guards it.
 type lane struct {
 	webhook string
 	account string
@@ -49,12 +49,12 @@ type lane struct {
 
 type job struct {
 	delivery *webhook.Delivery
-	fresh    bool // its event has just received its place
+	fresh    bool // the event has only just received its place
 }
 
 func (l *lane) held() int { return len(l.queue) + l.running + l.reserved }
 
-// lane finds or creates a webhook's lane. The caller holds the mutex.
+// lane returns a webhook's lane, and creates it if necessary. The caller holds the mutex.
 func (e *Engine) lane(accountID, webhookID string) *lane {
 	l := e.lanes[webhookID]
 	if l == nil {
@@ -67,8 +67,8 @@ func (e *Engine) lane(accountID, webhookID string) *lane {
 	return l
 }
 
-// reserve reserves room for a delivery that is about to be stored. If the lane has no room, reserve
-// sets more before the delivery is stored, so the lane looks for it later.
+// reserve reserves room for a delivery that is about to be stored. If the lane has no room,
+// reserve sets more before the delivery is stored, so that the lane looks for it later.
 func (e *Engine) reserve(webhookID string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -82,7 +82,7 @@ func (e *Engine) reserve(webhookID string) bool {
 	return true
 }
 
-// unreserve releases reservations after their commit failed.
+// unreserve releases the reservations for a failed commit.
 func (e *Engine) unreserve(list []*webhook.Delivery) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -94,7 +94,7 @@ func (e *Engine) unreserve(list []*webhook.Delivery) {
 	}
 }
 
-// accept takes a delivery that was just stored.
+// accept takes a delivery that has just been stored.
 func (e *Engine) accept(d *webhook.Delivery) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -120,7 +120,7 @@ func (e *Engine) Send(accountID, webhookID string) {
 	e.pump(l)
 }
 
-// pump starts as many attempts as the lane may start. The caller holds the mutex.
+// pump starts as many attempts as the lane may run. The caller holds the mutex.
 func (e *Engine) pump(l *lane) {
 	if e.stopped || e.held() {
 		return
@@ -144,14 +144,14 @@ func (e *Engine) pump(l *lane) {
 		e.busy.Add(1)
 		go e.run(l, p, j)
 	}
-	// A failing lane makes one attempt at a time, so it loads nothing while it has deliveries in
-	// memory.
+	// A failing lane makes one attempt at a time, so it loads no more while it has deliveries
+	// in memory.
 	if l.more && !l.loading && len(l.queue) <= refill && !(l.failing && len(l.queue) > 0) {
 		l.more, l.loading = false, true
 		e.busy.Add(1)
 		go e.load(l)
 	}
-	// Keep a failing lane, so its next delivery uses a slot for failing lanes.
+	// Keep a failing lane in memory, so that its next delivery uses a slot for failing lanes.
 	if l.held() == 0 && !l.more && !l.loading && !l.queued && l.timer == nil && !l.failing {
 		delete(e.lanes, l.webhook)
 	}
@@ -164,7 +164,7 @@ func (l *lane) limit() int {
 	return abreast
 }
 
-// release returns an account's slot and starts lanes that waited for a slot.
+// release returns an account's slot and starts lanes that are waiting for one.
 func (e *Engine) release(p *pool, account string) {
 	p.give(account)
 	for l := p.next(); l != nil; l = p.next() {
@@ -218,17 +218,17 @@ func (e *Engine) claim(accountID, webhookID string, n int) (taken []*webhook.Del
 		return nil, full || e.resumed(accountID, webhookID), err
 	}
 	found, more, err := e.waiting(ctx, webhookID, n)
-	// Another replica may claim the same deliveries. Each delivery is saved over the version that
-	// was read, so only one replica gets it.
+	// Another replica may claim the same deliveries. Each save succeeds only if the delivery
+	// has not changed since it was read, so only one replica gets it.
 	taken, failed := e.saveAll(ctx, found, func(d *webhook.Delivery) { d.Claim(now) })
 	if err = cmp.Or(err, failed); err != nil && len(taken) > 0 {
-		more, err = true, nil // the lane asks again for the deliveries that it could not claim
+		more, err = true, nil // the lane will look again for the deliveries that it could not claim
 	}
 	return taken, more, err
 }
 
-// waiting lists up to n of a webhook's deliveries, first due and then deferred ones. In this order,
-// retries do not accumulate behind new deliveries.
+// waiting lists up to n of a webhook's deliveries, due ones before deferred ones. This order
+// keeps retries from piling up behind new deliveries.
 func (e *Engine) waiting(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error) {
 	due, full, err := e.store.DueOf(ctx, webhookID, n)
 	if full || err != nil {
@@ -263,19 +263,19 @@ func (e *Engine) Resume(ctx context.Context, accountID string) (waited bool, err
 	return waited, err
 }
 
-// resumed reports whether a suspended account may receive messages again. Check it after deferring
-// deliveries. If the suspension was lifted just before, Resume looked for these deliveries too
-// early.
+// resumed reports whether a suspended account may receive messages again. Call it after
+// deferring deliveries: if the suspension was lifted just before, Resume looked for these
+// deliveries too early.
 func (e *Engine) resumed(accountID, webhookID string) bool {
 	_, silent, err := e.store.Receiver(e.ctx, accountID, webhookID)
 	return err == nil && !silent
 }
 
-// at makes a lane look for deliveries at the time due. A sweep would also find them, but some
+// at makes a lane look for deliveries at the time due. A sweep would also find them, but a few
 // seconds later.
 func (e *Engine) at(l *lane, due time.Time) {
-	// The sweep finds a delivery that is due this late. A timer would keep the lane in memory for
-	// hours.
+	// Leave a delivery that is due much later to the sweep. A timer would keep the lane in
+	// memory for hours.
 	if due.Sub(e.opt.Now()) > 10*time.Minute {
 		return
 	}
@@ -289,8 +289,8 @@ func (e *Engine) wake(l *lane, due time.Time) {
 	if e.stopped {
 		return
 	}
-	// Keep one timer per lane, for the earliest delivery. The sweep finds the others. With a timer
-	// for every delivery, the number of timers would be unbounded.
+	// Keep only one timer per lane, for the earliest delivery, and leave the others to the
+	// sweep. With a timer for every delivery, the number of timers would be unbounded.
 	if l.timer != nil {
 		if !due.Before(l.timerAt) {
 			return
@@ -316,7 +316,8 @@ func (e *Engine) run(l *lane, p *pool, j job) {
 	ok, next := e.attempt(j, before)
 	e.mu.Lock()
 	l.running--
-	// Set failing before returning the slot, so the next attempt uses a slot of the right pool.
+	// Set failing before returning the slot, so that the next attempt uses a slot of the right
+	// pool.
 	switch {
 	case ok && l.failing:
 		failing.Dec()

@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// These metrics show whether events are delivered.
+// Metrics of the deliveries.
 var (
 	attempts = metrics.NewCounter(prometheus.CounterOpts{
 		Name: "linkreel_webhooks_attempts_total",
@@ -87,7 +87,7 @@ func attempted(r webhook.Result, first bool, j job, now time.Time) {
 	outcome := outcomeDelivered
 	switch {
 	case r.Final:
-		return // no call was made
+		return // the receiver was not called
 	case r.Ours:
 		outcome = outcomeUnsigned
 	case r.Status == 0:
@@ -99,8 +99,8 @@ func attempted(r webhook.Result, first bool, j job, now time.Time) {
 	if r.OK() && !j.delivery.Repeated() {
 		delivered.Observe(max(0, now.Sub(j.delivery.EventAt).Seconds()))
 	}
-	// Omit deliveries that were deferred or taken over. Their time depends on the backlog or the
-	// outage, not on the speed of the delivery.
+	// Omit deliveries that were deferred or taken over. Their time depends on the backlog or
+	// the outage rather than on the speed of delivery.
 	if first && !r.Ours && j.fresh {
 		firsts.Observe(max(0, now.Sub(j.delivery.EventAt).Seconds()))
 	}
@@ -110,10 +110,10 @@ func attempted(r webhook.Result, first bool, j job, now time.Time) {
 // of attempts may fail with the same cause.
 type failures struct{ lograte.Limits[webhook.Cause] }
 
-// tell records a failed attempt. The line contains the host but not the address, because the path
-// or query may be a secret.
+// tell logs a failed attempt. The line contains only the host of the address, because the path
+// or query may contain a secret.
 func (f *failures) tell(ctx context.Context, w *webhook.Webhook, r webhook.Result, now time.Time) {
-	if r.OK() || r.Final || r.Ours { // a secret that cannot be decrypted has its own line
+	if r.OK() || r.Final || r.Ours { // sealed logs a secret that cannot be decrypted
 		return
 	}
 	if n := f.Due(r.Cause, now); n > 0 {
@@ -122,7 +122,7 @@ func (f *failures) tell(ctx context.Context, w *webhook.Webhook, r webhook.Resul
 	}
 }
 
-// sealed records a webhook with a secret that cannot be decrypted.
+// sealed logs a webhook with a secret that cannot be decrypted.
 func (f *failures) sealed(ctx context.Context, w *webhook.Webhook, err error, now time.Time) {
 	if n := f.Due(webhook.CauseUnsigned, now); n > 0 {
 		slog.ErrorContext(ctx, "cannot decrypt a webhook's secret", "webhook", w.ID, "account", w.AccountID, "attempts", n, "error", err)

@@ -11,15 +11,15 @@ type pool struct {
 
 	taken   map[string]int     // by account
 	waiting map[string][]*lane // by account
-	turns   []string           // the accounts with waiting lanes, the next one first
+	turns   []string           // the accounts with waiting lanes, in the order of their turns
 }
 
 func newPool(slots int) *pool {
 	return &pool{free: slots, share: slots / accounts, taken: map[string]int{}, waiting: map[string][]*lane{}}
 }
 
-// take takes a slot for an account. It fails if no slot is free or if the account has used up its
-// share.
+// take takes a slot for an account. It returns false if no slot is free or the account has used
+// up its share.
 func (p *pool) take(account string) bool {
 	if p.free == 0 || p.taken[account] >= p.share {
 		return false
@@ -45,8 +45,8 @@ func (p *pool) wait(l *lane) {
 	p.waiting[l.account] = append(p.waiting[l.account], l)
 }
 
-// next removes and returns the next lane, or nil if no lane may start an attempt. It skips accounts
-// that have used up their share. There are only a few of them at any time.
+// next removes and returns the next lane, or nil if no lane may start an attempt. It skips
+// accounts that have used up their share. At any time, there are only a few such accounts.
 func (p *pool) next() *lane {
 	if p.free == 0 {
 		return nil

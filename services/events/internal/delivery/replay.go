@@ -35,12 +35,12 @@ func (e *Engine) replays(ctx context.Context) {
 	}
 }
 
-// replayRound takes the replays that have waited longest and executes one step of each, so a long
-// replay does not delay the others. It reports whether there is more work.
+// replayRound takes the replays that have waited longest and executes one step of each, so that
+// a long replay does not delay the others. It reports whether there is more work.
 func (e *Engine) replayRound(ctx context.Context) bool {
 	list, err := e.store.Replays(ctx)
 	if err != nil && ctx.Err() == nil {
-		slog.WarnContext(ctx, "cannot look for replays", "error", err)
+		slog.WarnContext(ctx, "cannot list replays; the next sweep retries", "error", err)
 	}
 	e.replayed.Store(len(list) > 0 || err != nil)
 	for _, r := range list {
@@ -48,7 +48,7 @@ func (e *Engine) replayRound(ctx context.Context) bool {
 			continue
 		}
 		if failed := e.replay(ctx, r); failed != nil && ctx.Err() == nil {
-			// continue with the other replays
+			// Continue with the other replays.
 			slog.WarnContext(ctx, "a step of a replay failed; it is retried", "replay", r.ID, "error", failed)
 			err = errors.Join(err, e.store.RestReplay(ctx, r))
 		}

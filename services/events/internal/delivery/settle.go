@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// settler gives events their places. In this replica it makes one commit per account at a time, at
+// settler gives events their places in the feed. It makes one commit per account at a time, at
 // a rate that the account's feed document can sustain.
 type settler struct {
 	settle func(ctx context.Context, accountID string) (n int, more bool, err error)
@@ -26,11 +26,12 @@ type settler struct {
 	accounts map[string]*turn
 }
 
-// turn is an account that is being settled.
+// turn is the state of an account that is being settled.
 type turn struct {
 	running bool
-	// next is closed after the round that follows the running one. Callers during a round wait for
-	// the following round, because the running one may have read before their change.
+	// next is closed after the round that follows the running one. A caller that arrives during
+	// a round waits for the next one, because the running round may have read before the
+	// caller's change.
 	next chan struct{}
 	// pace limits commits. Firestore sustains about one write per second to a document, and more
 	// for a short time.
@@ -43,7 +44,7 @@ func newSettler(settle func(context.Context, string) (int, bool, error)) *settle
 	return &settler{settle: settle, slots: semaphore.NewWeighted(16), accounts: map[string]*turn{}}
 }
 
-// ask ensures that a round of the account starts after this call. It returns a channel that is
+// ask ensures that a round for the account starts after this call. It returns a channel that is
 // closed when this round ends. The round continues if the caller stops waiting.
 func (s *settler) ask(ctx context.Context, accountID string) <-chan struct{} {
 	s.mu.Lock()
@@ -64,10 +65,11 @@ func (s *settler) ask(ctx context.Context, accountID string) <-chan struct{} {
 	return ended
 }
 
-// run runs rounds until no caller is waiting for another one.
+// run executes rounds until no caller is waiting for another one.
 func (s *settler) run(ctx context.Context, accountID string, t *turn) {
 	for {
-		// Pause before taking the round, so callers during the pause share it.
+		// Pause before starting the round, so that callers who arrive during the pause share
+		// it.
 		outage.Pause(ctx, s.wait(t))
 		s.mu.Lock()
 		ended := t.next
@@ -84,9 +86,9 @@ func (s *settler) run(ctx context.Context, accountID string, t *turn) {
 	}
 }
 
-// round works until no event is waiting, and returns the number of its commits. It does not pause
-// during a backlog. Accounts take turns at the slots, one commit each, so an account with one event
-// does not wait for the backlogs of others.
+// round settles an account until no event is waiting, and returns the number of commits. It
+// does not pause during a backlog. Accounts take turns using the slots, for one commit each, so
+// that an account with a single event does not wait for the backlogs of others.
 func (s *settler) round(ctx context.Context, accountID string) (commits int) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -102,8 +104,8 @@ func (s *settler) round(ctx context.Context, accountID string) (commits int) {
 		if n > 0 {
 			commits++
 		}
-		// Count at most burst commits. Otherwise the account would pause for many seconds after a
-		// large backlog.
+		// Count at most burst commits. Otherwise, the account would pause for many seconds
+		// after a large backlog.
 		if err != nil || !more {
 			return min(commits, burst)
 		}
@@ -119,7 +121,7 @@ func (s *settler) wait(t *turn) time.Duration {
 	return time.Duration(max(0, -t.pace.Tokens()) * float64(time.Second))
 }
 
-// forget drops idle accounts that have all their tokens again.
+// forget drops idle accounts that have regained all their tokens.
 func (s *settler) forget() {
 	if len(s.accounts) < 10_000 {
 		return
@@ -131,8 +133,8 @@ func (s *settler) forget() {
 	}
 }
 
-// settle makes one commit. n is the number of events that got a place. After the engine has
-// stopped, settle does nothing, because this replica could not send the deliveries.
+// settle makes one commit. n is the number of events that received a place. Once the engine has
+// stopped, settle does nothing, because this replica could no longer send the deliveries.
 func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool, err error) {
 	e.mu.Lock()
 	stopped := e.stopped
@@ -147,7 +149,7 @@ func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(e.ctx, cancel)()
-	// Each ErrMoved means that the feed has changed since it was read. Read it again. If all
+	// ErrMoved means that the feed has changed since it was read, so read it again. If all
 	// attempts fail, the events remain in the outbox and the sweep finds them.
 	for range 8 {
 		if n, more, err = e.place(ctx, accountID); !errors.Is(err, feed.ErrMoved) {
@@ -160,14 +162,14 @@ func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool
 // place gives an account's waiting events their places, in commit order, and creates the
 // deliveries. It returns feed.ErrMoved if the caller must try again.
 //
-// For each object, the order of places is the order of commits. A later change of an object reads
-// the result of the earlier change, so the earlier event has already been committed. A read of
-// waiting events sees every event that was committed when the read started. It therefore never sees
-// the later event without the earlier one.
+// For each object, the order of places is the order of commits. A later change to an object
+// reads the result of the earlier change, so the earlier event has already been committed. A
+// read of the waiting events sees every event that was committed before the read started. It
+// therefore never sees the later event without the earlier one.
 func (e *Engine) place(ctx context.Context, accountID string) (n int, more bool, err error) {
-	// Read the feed before the waiting events. If the feed has not changed at the commit, none of
-	// these events has got a place. Read both outside the transaction, because otherwise every
-	// change of the account would abort it.
+	// Read the feed before the waiting events. If the feed is unchanged at the commit, none of
+	// these events has received a place in the meantime. Read both outside the transaction.
+	// Otherwise, every change to the account would abort it.
 	before, err := e.store.Feed(ctx, accountID)
 	if err != nil {
 		return 0, false, err
@@ -189,7 +191,7 @@ func (e *Engine) place(ctx context.Context, accountID string) (n int, more bool,
 	}
 	list := e.deliveries(p)
 	if err := e.store.Place(ctx, p, list); err != nil {
-		e.unreserve(list) // lanes have reserved room for deliveries that were not stored
+		e.unreserve(list) // release the room that lanes reserved for deliveries that were not stored
 		return 0, false, err
 	}
 	if len(p.Placed) > 0 {
@@ -201,8 +203,8 @@ func (e *Engine) place(ctx context.Context, accountID string) (n int, more bool,
 	return len(p.Placed), more || len(p.Placed) < len(waiting), nil
 }
 
-// deliveries creates the deliveries of newly placed events and reserves room in each webhook's
-// lane.
+// deliveries creates the deliveries of newly placed events, and reserves room for them in each
+// webhook's lane.
 func (e *Engine) deliveries(p *feed.Placing) (list []*webhook.Delivery) {
 	now, held := e.opt.Now(), e.held()
 	for _, ev := range p.Placed {
@@ -211,7 +213,7 @@ func (e *Engine) deliveries(p *feed.Placing) (list []*webhook.Delivery) {
 		for _, id := range p.After.Wanting(ev.Type) {
 			d := webhook.Send(id, id, ev, !held && e.reserve(id), now)
 			if held {
-				d.PutOff(now) // the first sweep after the pause then finds it, even if this replica has died
+				d.PutOff(now) // so that the first sweep after the pause finds it, even if this replica has died
 			}
 			list = append(list, d)
 			if !d.Deferred {
@@ -225,10 +227,11 @@ func (e *Engine) deliveries(p *feed.Placing) (list []*webhook.Delivery) {
 	return list
 }
 
-// takeOver creates documents for the first attempts of a dead replica, so they are retried.
+// takeOver creates documents for the first attempts of a dead replica, so that they are
+// retried.
 func (e *Engine) takeOver(ctx context.Context, lapsed []feed.Sending) {
 	var g errgroup.Group
-	g.SetLimit(8) // sequentially, a hundred of them would occupy the settler's slot for seconds
+	g.SetLimit(8) // one at a time, a hundred of them would occupy the settler's slot for seconds
 	for _, s := range lapsed {
 		g.Go(func() error {
 			var list []*webhook.Delivery
@@ -247,5 +250,5 @@ func (e *Engine) takeOver(ctx context.Context, lapsed []feed.Sending) {
 			return nil
 		})
 	}
-	_ = g.Wait() // none of these functions fails
+	_ = g.Wait() // none of these functions returns an error
 }

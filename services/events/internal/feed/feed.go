@@ -1,10 +1,10 @@
-// Package feed models an account's feed of events, an ordered log that gives each event a number,
-// its place. Callers read it newest first as a history, or oldest first from a place to get new
-// events.
+// Package feed models an account's feed of events, an ordered log that gives each event a
+// number, its place. Callers read it newest first as a history, or oldest first from a given
+// place to get new events.
 //
-// An event gets its number after its change was committed and after all lower numbers were given. A
-// caller that reads the events after a number therefore misses none, whatever the order in which
-// changes became visible.
+// An event gets its number only after its change has been committed and all lower numbers have
+// been assigned. A caller that reads the events after a number therefore misses none,
+// regardless of the order in which the changes became visible.
 package feed
 
 import (
@@ -32,7 +32,7 @@ type Event struct {
 	Seq       int64
 }
 
-// All subscribes to every type, including types of later versions.
+// All subscribes to every type, including types that later versions add.
 const All = "*"
 
 // Subscriber is a webhook's subscription to its account's feed.
@@ -46,38 +46,39 @@ func (s Subscriber) Wants(t events.Type) bool {
 	return s.Enabled && (slices.Contains(s.Events, All) || slices.Contains(s.Events, string(t)))
 }
 
-// Feed is the document that gives an account's events their places. Every account with events has
-// one. Older events are in pages, and a page never changes.
+// Feed is the document that gives an account's events their places. Every account with events
+// has a feed. Older events are in pages, which never change.
 type Feed struct {
 	AccountID string
 	// Head is the highest place. Recent contains the newest events, which are not in a page yet.
 	// The last of them has the place Head.
 	Head   int64
 	Recent []*Event
-	// Sending lists the events that have a place and are at their first attempts. Each of them
-	// remains in the outbox until the outcomes of all its first attempts are stored, so no event is
-	// lost if a replica dies.
+	// Sending lists the events that have a place and are in their first attempts. Each of them
+	// remains in the outbox until the outcomes of all its first attempts are stored, so that no
+	// event is lost if a replica dies.
 	Sending []Sending
 	// Subscribers contains all webhooks of the account by ID. It determines which webhooks get a
 	// newly placed event.
 	Subscribers map[string]Subscriber
-	// Restores lists the restores of the database after which the feed has grown, oldest first.
+	// Restores lists the database restores after which the feed has grown, oldest first.
 	Restores []Restore
-	// Version identifies the stored state. It is zero while nothing is stored. ReadAt is the time
-	// of the read by the database's clock. A replica with a wrong clock must not delete anything.
+	// Version identifies the stored state. It is zero if nothing is stored yet. ReadAt is the
+	// time of the read by the database's clock, because a replica with a wrong clock must not
+	// drop events.
 	Version, ReadAt time.Time
 }
 
-// Restore is a feed's record of a restore of the database. Head is the feed's highest place at the
-// restore. Before the restore, the feed may have given higher places to other events, which are
-// lost.
+// Restore is a feed's record of a restore of the database. Head is the feed's highest place at
+// the restore. Before the restore, the feed may have given higher places to other events, which
+// are now lost.
 type Restore struct {
 	ID   string
 	Head int64
 }
 
-// Since records that the last restore of the database has this ID. It does nothing if the ID is ""
-// or already recorded. Call it before [Feed.Place], which stores the record.
+// Since records the ID of the last restore of the database. It does nothing if the ID is "" or
+// already recorded. Call it before [Feed.Place], which stores the record.
 func (f *Feed) Since(id string) {
 	if id == "" || len(f.Restores) > 0 && f.Restores[len(f.Restores)-1].ID == id {
 		return
@@ -85,9 +86,10 @@ func (f *Feed) Since(id string) {
 	f.Restores = append(slices.Clip(f.Restores), Restore{id, f.Head})
 }
 
-// History identifies the events to which the feed's places refer. A restore begins a new history of
-// a feed. The places up to its [Restore.Head] refer to the same events as before, and higher places
-// do not. History is zero for a feed that was never restored. Cursors contain it.
+// History identifies the events to which the feed's places refer. A restore begins a new
+// history of a feed. Places up to its [Restore.Head] refer to the same events as before. Higher
+// places do not. History is zero for a feed that has never been restored. Cursors contain the
+// history.
 type History [4]byte
 
 func historyOf(restoreID string) (h History) {
@@ -104,8 +106,8 @@ func (f *Feed) History() (h History) {
 	return h
 }
 
-// Shared returns the highest place that refers to the same event in an earlier history and in the
-// current one. known is false if the feed does not know the earlier history. It may belong to
+// Shared returns the highest place that refers to the same event in h and in the current
+// history. known is false if the feed does not know h, for example because it belongs to
 // another restore of the same backup.
 func (f *Feed) Shared(h History) (place int64, known bool) {
 	place, known = f.Head, h == f.History()
@@ -116,8 +118,8 @@ func (f *Feed) Shared(h History) (place int64, known bool) {
 	return place, known
 }
 
-// Reached returns the error CURSOR_AHEAD for a place of a lost history. The error contains the
-// cursor from which a reader misses no current event.
+// Reached returns the error CURSOR_AHEAD for a place in a history that was lost. The error
+// contains the cursor from which a reader misses no current event.
 func (f *Feed) Reached(p Place) error {
 	shared, known := f.Shared(p.History)
 	switch {
@@ -129,8 +131,8 @@ func (f *Feed) Reached(p Place) error {
 	return nil
 }
 
-// Ahead returns the error for a cursor or event from a time that a restore has undone. restart is
-// the cursor from which to continue.
+// Ahead returns the error for a cursor or event that a restore has undone. restart is the
+// cursor from which to continue.
 func Ahead(restart string) error {
 	return &apierr.Error{
 		Code: apierr.CursorAhead, RestartAfter: restart,
@@ -139,23 +141,23 @@ func Ahead(restart string) error {
 	}
 }
 
-// Sending is an event at its first attempts.
+// Sending is an event in its first attempts.
 type Sending struct {
 	EventID  string
 	At       time.Time // the event's time
-	Since    time.Time // the time at which it got its place
+	Since    time.Time // the time at which the event received its place
 	Webhooks []string
 	// Event is set only in results of [Feed.Apart].
 	Event *Event
 }
 
-// MaxSending bounds the number of an account's events at their first attempts. Each placing reads
-// and rewrites all of them.
+// MaxSending limits how many of an account's events can be in their first attempts. Each
+// placing reads and rewrites all of them.
 const MaxSending = 100
 
-// Apart separates events without a place (fresh) from those at their first attempts. lapsed lists
-// the events with first attempts that started before the given time, because their replica has
-// died. more means that the outbox may have more events after those in waiting.
+// Apart separates events without a place (fresh) from those in their first attempts. lapsed
+// lists the events that began their first attempts before the given time, which means that
+// their replica has died. more means that the outbox may contain events after those in waiting.
 func (f *Feed) Apart(waiting []*Event, more bool, before time.Time) (fresh []*Event, lapsed []Sending) {
 	there := map[string]*Event{}
 	var last time.Time
@@ -172,8 +174,8 @@ func (f *Feed) Apart(waiting []*Event, more bool, before time.Time) (fresh []*Ev
 		if e != nil && s.Since.Before(before) {
 			lapsed = append(lapsed, Sending{s.EventID, s.At, s.Since, s.Webhooks, e})
 		}
-		// If an event were dropped here too early, it would get a second place. Drop only events
-		// that have certainly left the outbox: waiting lists all events of the outbox up to last.
+		// An event that is dropped too early would get a second place. Drop only events that
+		// have certainly left the outbox: waiting contains all events in the outbox up to last.
 		if e != nil || more && s.At.After(last) {
 			sending = append(sending, s)
 		}
@@ -190,15 +192,16 @@ type Placing struct {
 	Pages         [][]*Event // the events of each new page, oldest page first
 }
 
-// These are the limits of one commit. Firestore does not limit the number of writes, but it limits
-// their total size to 10 MiB, including deletions. Each document also makes a transaction slower.
+// Limits of one commit. Firestore does not limit the number of writes, but it limits their
+// total size to 10 MiB, including deletions. Each additional document also slows down a
+// transaction.
 const (
 	MaxPlaced = 200
 	maxWrites = 450
 	maxBytes  = 4 << 20
 )
 
-// Every placing rewrites the recent events, so their number must be small. If there are too many,
+// Every placing rewrites the recent events, so there must be only a few. If there are too many,
 // they become a page. A page is one document, and Firestore limits a document to 1 MiB.
 const (
 	maxRecent      = 50
@@ -207,14 +210,15 @@ const (
 	pageBytes      = 512 << 10
 )
 
-// Place gives the next places to the waiting events, in their order. It takes as many events as fit
-// into one commit together with their deliveries. It also drops expired events, so it may have
-// something to write even without waiting events. Otherwise it returns nil.
+// Place gives the next places to the waiting events, in their order. It takes as many events as
+// fit into one commit together with their deliveries. It also drops expired events, so there
+// may be something to write even without waiting events. If there is nothing to write, Place
+// returns nil.
 func (f *Feed) Place(waiting []*Event) *Placing {
 	p := &Placing{Before: f, Placed: f.fitting(waiting)}
 	after := *f
-	// Drop only from the front, because places must have no gaps. The order of places is almost the
-	// order of times, so an expired event in the middle is kept only slightly too long.
+	// Drop only from the front, because places must have no gaps. Places are almost in the
+	// order of time, so an expired event in the middle is kept only slightly too long.
 	for len(after.Recent) > 0 && !after.Recent[0].Kept(f.ReadAt) {
 		after.Recent = after.Recent[1:]
 	}
@@ -226,7 +230,8 @@ func (f *Feed) Place(waiting []*Event) *Placing {
 		e.Seq = after.Head
 	}
 	after.Recent = slices.Concat(after.Recent, p.Placed)
-	// Move all recent events, so a page is as full as possible and never written again.
+	// Move all recent events, so that pages are as full as possible and are never written
+	// again.
 	if len(after.Recent) > maxRecent || size(after.Recent) > maxRecentBytes {
 		p.Pages, after.Recent = pages(after.Recent), nil
 	}
@@ -234,7 +239,7 @@ func (f *Feed) Place(waiting []*Event) *Placing {
 	return p
 }
 
-// fitting returns the first waiting events, as many as fit into one commit.
+// fitting returns as many of the first waiting events as fit into one commit.
 func (f *Feed) fitting(waiting []*Event) []*Event {
 	writes, bytes := 1, 0
 	for i, e := range waiting {
@@ -248,9 +253,9 @@ func (f *Feed) fitting(waiting []*Event) []*Event {
 	return waiting
 }
 
-// Send records that some webhooks are making their first attempts of an event. It returns false if
-// there are no webhooks or if too many events are at their first attempts. The event's deliveries
-// then need documents immediately.
+// Send records that an event is in its first attempts for the given webhooks. It returns false
+// if there are no webhooks, or if too many events are already in their first attempts. In that
+// case, the event's deliveries need documents immediately.
 func (p *Placing) Send(e *Event, webhooks []string, now time.Time) bool {
 	if len(webhooks) == 0 || len(p.After.Sending) >= MaxSending {
 		return false
@@ -288,8 +293,8 @@ func size(list []*Event) (bytes int) {
 // size returns the approximate size of an event in a document, in bytes.
 func (e *Event) size() int { return len(e.Data) + 500 }
 
-// Kept reports whether the event has not expired. The database deletes expired events late, so
-// responses must omit them.
+// Kept reports whether the event is still within its retention period. The database deletes
+// expired events late, so responses must omit them.
 func (e *Event) Kept(now time.Time) bool { return e.At.Add(events.Kept).After(now) }
 
 // Wanting lists the webhooks that receive events of type t.
@@ -315,8 +320,8 @@ type Query struct {
 
 	Before  int64 // if Forward is false, only places below it; 0 means all
 	After   int64 // if Forward is true, only places above it
-	Forward bool  // read oldest first, not newest first
-	// From is the cursor of Before or After, if there was one. [Feed.Reached] checks it.
+	Forward bool  // read oldest first instead of newest first
+	// From is the cursor that Before or After came from, if any. [Feed.Reached] checks it.
 	From *Place
 }
 
@@ -335,18 +340,18 @@ type Page struct {
 	History History // the feed's history at the time of the read
 }
 
-// Place is a place in an account's feed, as a cursor contains it.
+// Place is a place in an account's feed, as encoded in a cursor.
 type Place struct {
 	Seq     int64
 	History History
 }
 
-// Cursor converts a place in an account's feed to a text for callers. Its checksum includes the
-// account, which detects a mistyped cursor and a cursor of another account. It need not be secret.
-// Callers who guess a cursor only read their own feed from another place.
+// Cursor converts a place in an account's feed to a string for callers. Its checksum includes
+// the account, which exposes mistyped cursors and cursors of other accounts. A cursor need not
+// be secret: callers who guess one only read their own feed from a different place.
 func Cursor(accountID string, p Place) string {
 	b := binary.BigEndian.AppendUint64(nil, uint64(p.Seq))
-	if p.History != (History{}) { // most feeds were never restored, so their cursors are short
+	if p.History != (History{}) { // most feeds have never been restored, so their cursors are short
 		b = append(b, p.History[:]...)
 	}
 	return base64.RawURLEncoding.EncodeToString(append(b, check(accountID, b)...))

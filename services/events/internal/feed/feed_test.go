@@ -13,7 +13,7 @@ import (
 
 var now = time.Date(2026, 9, 21, 12, 0, 0, 0, time.UTC)
 
-// A commit takes two hundred events, or fewer if each event has many deliveries.
+// A commit takes two hundred events, or fewer if each of them has many deliveries.
 func TestPlacesFollowTheOrderOfWhatWaits(t *testing.T) {
 	t.Parallel()
 	for webhooks, want := range map[int]int{0: 200, 1: 200, 20: 21} {
@@ -29,15 +29,16 @@ func TestPlacesFollowTheOrderOfWhatWaits(t *testing.T) {
 		}
 		p := f.Place(waiting)
 		if head := p.After.Head; len(p.Placed) != want || p.Placed[0].Seq != 8 || p.Placed[want-1].Seq != head || head != int64(7+want) || f.Head != 7 {
-			t.Errorf("with %d webhooks, Place gave %d places up to %d, want %d", webhooks, len(p.Placed), head, want)
+			t.Errorf("with %d webhooks, Place gave %d places up to %d, want %d places", webhooks, len(p.Placed), head, want)
 		}
 		if n := len(f.Wanting(events.LinkCreated)); n != webhooks {
-			t.Errorf("%d webhooks want the event, want %d", n, webhooks)
+			t.Errorf("Wanting returned %d webhooks, want %d", n, webhooks)
 		}
 	}
 }
 
-// A few events are in the feed's document. Many events become pages, and no page may be too long.
+// A few events are stored in the feed's document. Many events become pages, and no page may be
+// too long.
 func TestEventsBecomePages(t *testing.T) {
 	t.Parallel()
 	list := func(n, size int) (out []*feed.Event) {
@@ -52,7 +53,7 @@ func TestEventsBecomePages(t *testing.T) {
 		pages           []int
 	}{
 		"a few":                {list(10, 100), list(40, 100), 40, nil},
-		"one event more":       {list(50, 100), list(1, 100), 1, []int{51}},
+		"one event too many":   {list(50, 100), list(1, 100), 1, []int{51}},
 		"more than a page":     {list(50, 100), list(180, 100), 180, []int{200, 30}},
 		"long events":          {nil, list(20, 70_000), 20, []int{7, 7, 6}},
 		"more than one commit": {nil, list(200, 70_000), 29, []int{7, 7, 7, 7, 1}},
@@ -67,7 +68,7 @@ func TestEventsBecomePages(t *testing.T) {
 			left = len(c.recent) + c.placed
 		}
 		if len(p.Placed) != c.placed || !slices.Equal(pages, c.pages) || len(p.After.Recent) != left {
-			t.Errorf("%s: %d events placed, the pages %v and %d recent events; want %d, %v and %d", name, len(p.Placed), pages, len(p.After.Recent), c.placed, c.pages, left)
+			t.Errorf("%s: got %d placed events, pages of %v and %d recent events; want %d, %v and %d", name, len(p.Placed), pages, len(p.After.Recent), c.placed, c.pages, left)
 		}
 	}
 }
@@ -78,14 +79,14 @@ func TestWhatHasExpiredLeavesTheFeed(t *testing.T) {
 	young := &feed.Event{At: now.Add(-events.Kept + time.Second), Seq: 8}
 	p := (&feed.Feed{Head: 8, Recent: []*feed.Event{old, young}, ReadAt: now}).Place(nil)
 	if p == nil || len(p.After.Recent) != 1 || p.After.Recent[0] != young || p.After.Head != 8 || len(p.Placed) != 0 {
-		t.Fatalf("Place returned %+v, want only the young event, without a new place", p)
+		t.Fatalf("Place returned %+v, want only the young event and no new places", p)
 	}
 	if p := p.After.Place(nil); p != nil {
-		t.Errorf("Place returned %+v, want nil, because there is nothing to write", p)
+		t.Errorf("Place returned %+v with nothing to write, want nil", p)
 	}
 }
 
-// An event at its first attempts is still in the outbox and must keep its place.
+// An event in its first attempts is still in the outbox and must keep its place.
 func TestWhatIsAtItsFirstTriesGetsNoSecondPlace(t *testing.T) {
 	t.Parallel()
 	event := func(id string, after time.Duration) *feed.Event { return &feed.Event{ID: id, At: now.Add(after)} }
@@ -107,21 +108,21 @@ func TestWhatIsAtItsFirstTriesGetsNoSecondPlace(t *testing.T) {
 	for _, s := range f.Sending {
 		left = append(left, s.EventID)
 	}
-	// The outbox may have more events after those that were read.
+	// The outbox may contain more events after those that were read.
 	if want := []string{"evt_dead", "evt_tried", "evt_behind"}; !slices.Equal(left, want) {
-		t.Errorf("the events at their first attempts are %v, want %v", left, want)
+		t.Errorf("the events in their first attempts are %v, want %v", left, want)
 	}
 	p := f.Place(fresh)
 	if !p.Send(fresh[0], []string{"whk_1"}, now) || len(p.Leaving()) != 0 || len(p.After.Sending) != 4 || len(f.Sending) != 3 {
-		t.Errorf("the placing is %+v, want the fresh event at its first attempts", p)
+		t.Errorf("the placing is %+v, want the fresh event in its first attempts", p)
 	}
 	for range feed.MaxSending {
 		p.Send(event("evt_more", 4), []string{"whk_1"}, now)
 	}
 	if len(p.After.Sending) != feed.MaxSending {
-		t.Errorf("%d events are at their first attempts, want %d", len(p.After.Sending), feed.MaxSending)
+		t.Errorf("got %d events in their first attempts, want %d", len(p.After.Sending), feed.MaxSending)
 	}
 	if f.Apart(nil, false, now); len(f.Sending) != 0 {
-		t.Errorf("with an empty outbox, the events at their first attempts are %+v, want none", f.Sending)
+		t.Errorf("with an empty outbox, the events in their first attempts are %+v, want none", f.Sending)
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 // Store reads feeds.
 type Store interface {
-	// Page reads a page. It contains every event that has a place. It fails in the same cases as
+	// Page reads a page from all events that have a place. It fails in the same cases as
 	// [Feed.Reached].
 	Page(ctx context.Context, q Query) (Page, error)
 	// Feed reads the account's feed without its pages. The feed of an account without events is
@@ -26,44 +26,45 @@ type Store interface {
 
 // Settler gives waiting events their places.
 type Settler struct {
-	// Settle returns when every event that was committed before the call has a place. If it fails,
-	// the events get their places later.
+	// Settle returns once every event that was committed before the call has a place. If giving
+	// them places fails, they get them later.
 	Settle func(ctx context.Context, accountID string)
 	// News returns a channel that is closed when the account's feed grows after the call. Call
 	// forget to stop waiting.
 	News func(accountID string) (news <-chan struct{}, forget func())
 }
 
-// These limits of held requests in one replica bound their memory.
+// Limits on the held requests of one replica. They bound the memory that these requests use.
 const (
 	maxHeldOfAccount = 20
 	maxHeld          = 5_000
 )
 
-// recheck is the interval at which a held request reads the feed without a hint, because a hint may
-// not reach this replica.
+// recheck is the interval at which a held request reads the feed even without a hint, because
+// hints may fail to reach this replica.
 const recheck = 5 * time.Second
 
 // Service reads feeds for the API.
 type Service struct {
 	store   Store
 	settler Settler
-	// restored returns the ID of the last restore of the database while events that it lost could
-	// still be kept, and otherwise "".
+	// restored returns the ID of the last restore of the database as long as the events that it
+	// lost would not have expired yet, and "" otherwise.
 	restored func() string
 	stop     chan struct{}
 	once     sync.Once
 	held     *turns.Slots // one slot for each waiting request
 }
 
-// NewService returns a service. restored returns the ID of the last restore of the database while
-// events that it lost could still be kept, and otherwise "".
+// NewService returns a service. restored returns the ID of the last restore of the database as
+// long as the events that it lost would not have expired yet, and "" otherwise.
 func NewService(store Store, settler Settler, restored func() string) *Service {
 	return &Service{store: store, settler: settler, restored: restored, stop: make(chan struct{}), held: turns.NewSlots(maxHeldOfAccount, maxHeld)}
 }
 
-// Place returns the place to which a cursor refers. The cursor comes from an earlier response, or
-// it is the ID of an event, or "" for the start of the feed. from is for [Query.From].
+// Place returns the place to which a cursor refers. The cursor comes from an earlier response,
+// or it is the ID of an event, or "" for the start of the feed. from is the value for
+// [Query.From].
 func (s *Service) Place(ctx context.Context, accountID, cursor string) (seq int64, from *Place, err error) {
 	if cursor == "" {
 		return 0, nil, nil
@@ -74,7 +75,7 @@ func (s *Service) Place(ctx context.Context, accountID, cursor string) (seq int6
 	}
 	seq, err = s.store.PlaceOf(ctx, accountID, cursor)
 	if errors.Is(err, ErrCursor) {
-		// The caller may know the event from a delivery a moment ago.
+		// The caller may have only just received the event in a delivery.
 		s.settler.Settle(ctx, accountID)
 		seq, err = s.store.PlaceOf(ctx, accountID, cursor)
 	}
@@ -85,7 +86,7 @@ func (s *Service) Place(ctx context.Context, accountID, cursor string) (seq int6
 }
 
 // lost returns the error for the ID of an event that does not exist. Readers store the IDs of
-// events that they have just received. After a restore, the restore has probably lost this event.
+// events that they have received, so if there was a restore, it has probably lost this event.
 func (s *Service) lost(ctx context.Context, accountID string) error {
 	restore := s.restored()
 	if restore == "" {
@@ -112,17 +113,18 @@ func (s *Service) Head(ctx context.Context, accountID string) (int64, error) {
 	return f.Head, nil
 }
 
-// Read reads a page. The page contains all changes before the call.
+// Read reads a page that includes all changes committed before the call.
 func (s *Service) Read(ctx context.Context, q Query) (Page, error) {
 	s.settler.Settle(ctx, q.AccountID)
 	return s.store.Page(ctx, q)
 }
 
-// Page reads a page of the events that already have a place.
+// Page reads a page from the events that already have a place.
 func (s *Service) Page(ctx context.Context, q Query) (Page, error) { return s.store.Page(ctx, q) }
 
-// Wait is like Read, but it holds the request until the page has an event or the wait is over. When
-// the service stops, Wait returns early with an empty page, so the caller asks another replica.
+// Wait is like Read, but it holds the request until the page has an event or the wait is over.
+// When the service stops, Wait returns early with an empty page, so that the caller asks
+// another replica.
 func (s *Service) Wait(ctx context.Context, q Query, wait time.Duration) (Page, error) {
 	release, ok := s.held.Take(q.AccountID)
 	if !ok {
@@ -132,7 +134,7 @@ func (s *Service) Wait(ctx context.Context, q Query, wait time.Duration) (Page, 
 	defer release()
 	end := time.After(wait)
 	for {
-		// Subscribe before reading, so an event immediately after the read is not missed.
+		// Subscribe before reading, so that an event immediately after the read is not missed.
 		news, forget := s.settler.News(q.AccountID)
 		page, err := s.Read(ctx, q)
 		if err != nil || len(page.Events) > 0 {

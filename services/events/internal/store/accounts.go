@@ -16,8 +16,8 @@ func Standings(db *firestoredb.DB) keeper.Standings {
 	return keeper.Standings{DB: db, Collection: "eventAccounts"}
 }
 
-// setOf returns the set of everything stored about accounts except their feeds. It erases webhooks
-// first, so no more messages can be sent.
+// setOf returns the set of everything stored about accounts except their feeds. The set erases
+// webhooks first, so that no more messages can be sent.
 func (s *Store) setOf(db *record.DB) *record.Set {
 	traces := func(collection string) record.Traces { return record.Traces{DB: db, Collection: collection} }
 	old := traces(pages)
@@ -36,26 +36,27 @@ func (s *Store) setOf(db *record.DB) *record.Set {
 // Indexes completes the content of firestore.indexes.json; see [record.Set.Indexes].
 func (s *Store) Indexes(file []byte) []byte { return s.all.Indexes(file) }
 
-// erasePage is the number of documents that one commit removes. A commit that removes pages of the
-// feed removes only ofPages, because a page has up to 600 kB. An event or a delivery has up to
-// about 90 kB. Deleted data counts toward a commit's limit of 10 MiB.
+// erasePage is the number of documents that one commit removes. A commit that removes feed
+// pages removes only ofPages, because a page can be up to 600 kB. An event or a delivery can be
+// up to about 90 kB. Deleted data counts towards the 10 MiB limit of a commit.
 const (
 	erasePage = 100
 	ofPages   = 10
 )
 
-// EraseSome removes up to a page of an account's records, and reports whether there may be more.
+// EraseSome removes up to one page of an account's records, and reports whether there may be
+// more.
 func (s *Store) EraseSome(ctx context.Context, accountID string) (more bool, err error) {
-	// Delete the feed first. Otherwise a replica could create deliveries for the webhooks that it
-	// still lists.
+	// Delete the feed first. Otherwise, a replica could create deliveries for the webhooks that
+	// the feed still lists.
 	if err := s.db.DeleteAll(ctx, "erase feed", s.feedRef(accountID)); err != nil {
 		return true, err
 	}
 	if more, err = s.all.Erase(ctx, accountID, erasePage); more || err != nil {
 		return true, err
 	}
-	// Delete the feed again at the end. An event that was not erased yet may have got a place,
-	// which creates the feed again.
+	// Delete the feed again at the end. An event that had not been erased yet may have been
+	// given a place, which recreates the feed.
 	return false, s.db.DeleteAll(ctx, "erase feed", s.feedRef(accountID))
 }
 
@@ -64,11 +65,11 @@ func (s *Store) Remains(ctx context.Context, accountID string) (bool, error) {
 	if left, err := s.all.Remains(ctx, accountID); left || err != nil {
 		return true, err
 	}
-	return s.db.Exists(ctx, "look for a feed", s.feedRef(accountID))
+	return s.db.Exists(ctx, "look up feed", s.feedRef(accountID))
 }
 
-// Receiver reads a webhook of an account. silent means that the account may not be sent messages.
-// It reads both at the same point in time.
+// Receiver reads a webhook of an account. silent means that the account must not be sent
+// messages. Both are read at the same point in time.
 func (s *Store) Receiver(ctx context.Context, accountID, id string) (w *webhook.Webhook, silent bool, err error) {
 	if !identity.ValidID(id) {
 		return nil, false, webhook.NotFound()

@@ -17,8 +17,8 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// deliveryDoc is webhookDeliveries/{id}. Lane and DueAt are set while the delivery is pending.
-// Sweeps use them to find the delivery.
+// deliveryDoc is the document webhookDeliveries/{id}. Lane and DueAt are set while the delivery
+// is pending, so that sweeps find it.
 type deliveryDoc struct {
 	AccountID string       `firestore:"accountId"`
 	WebhookID string       `firestore:"webhookId"`
@@ -81,11 +81,11 @@ var readDelivery = firestoredb.Reader(func(snap firestoredb.Snap, doc *deliveryD
 	return d
 })
 
-// unreadableFor is the time for which an unreadable due record is deferred.
+// unreadableFor is how long an unreadable due record is deferred.
 const unreadableFor = time.Hour
 
-// readable returns the readable ones of these due deliveries. It defers the others, so they do not
-// hide later deliveries. It returns an error if that fails.
+// readable returns the deliveries that can be read. It defers the others, so that they do not
+// hide later deliveries, and returns an error if that fails.
 func (s *Store) readable(ctx context.Context, snaps []firestoredb.Snap) (out []*webhook.Delivery, err error) {
 	out, broken := firestoredb.Sift(snaps, readDelivery)
 	for _, b := range broken {
@@ -95,12 +95,12 @@ func (s *Store) readable(ctx context.Context, snaps []firestoredb.Snap) (out []*
 	return out, err
 }
 
-// later returns the update that makes a record due again after unreadableFor.
+// later returns an update that makes a record due again after unreadableFor.
 func (s *Store) later() firestore.Update {
 	return firestore.Update{Path: "dueAt", Value: s.now().Add(unreadableFor)}
 }
 
-// setAside changes an unreadable record so that no query finds it for now.
+// setAside applies updates that hide an unreadable record from queries for now.
 func (s *Store) setAside(ctx context.Context, snap *firestore.DocumentSnapshot, updates ...firestore.Update) error {
 	err := s.db.Update(ctx, "set aside an unreadable record", snap.Ref, updates, firestore.LastUpdateTime(snap.UpdateTime))
 	return firestoredb.IgnoreMoved(err)
@@ -131,7 +131,7 @@ func (s *Store) Flying(ctx context.Context, accountID, webhookID string) (list [
 	since := map[string]time.Time{}
 	var refs []firestoredb.Ref
 	for _, e := range f.Sending {
-		// The feed drops finished events only at its next change, so omit old ones. After two
+		// The feed drops finished events only at its next change, so skip old ones: after two
 		// leases, another replica has taken over.
 		if slices.Contains(e.Webhooks, webhookID) && s.now().Sub(e.Since) < 2*webhook.Lease {
 			since[e.EventID] = e.Since
@@ -174,8 +174,8 @@ func (s *Store) DueOf(ctx context.Context, webhookID string, n int) (list []*web
 		Where("dueAt", "<=", s.now()).OrderBy("dueAt", firestore.Asc))
 }
 
-// DeferredOf lists up to n of a webhook's deliveries that wait for room in its lane, oldest first.
-// full means that there may be more.
+// DeferredOf lists up to n of a webhook's deliveries that are waiting for room in its lane,
+// oldest first. full means that there may be more.
 func (s *Store) DeferredOf(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error) {
 	return s.waitingOf(ctx, n, s.deferredOf(webhookID))
 }
@@ -194,13 +194,14 @@ func (s *Store) waitingOf(ctx context.Context, n int, q firestore.Query) (list [
 	return list, len(snaps) == n, err
 }
 
-// CountDeferred counts a webhook's deliveries that wait for room in its lane. It counts up to most.
+// CountDeferred counts a webhook's deliveries that are waiting for room in its lane, up to the
+// limit most.
 func (s *Store) CountDeferred(ctx context.Context, webhookID string, most int) (int64, error) {
 	return s.db.Count(ctx, "count deferred deliveries", s.deferredOf(webhookID).Limit(most))
 }
 
-// Save writes a delivery over the version that was read. It returns false if the stored delivery
-// has been changed or removed since.
+// Save stores a changed delivery. It returns false if the stored delivery has been changed or
+// removed since it was read.
 func (s *Store) Save(ctx context.Context, d *webhook.Delivery) (bool, error) {
 	var err error
 	if d.Flight == nil {
@@ -214,8 +215,8 @@ func (s *Store) Save(ctx context.Context, d *webhook.Delivery) (bool, error) {
 	return err == nil, err
 }
 
-// land creates the document of a delivery after its first attempt. The event must still be in the
-// outbox. Otherwise another replica has taken over, or the account was erased.
+// land creates the document of a delivery after its first attempt. The event must still be in
+// the outbox. Otherwise, another replica has taken over, or the account has been erased.
 func (s *Store) land(ctx context.Context, d *webhook.Delivery, last bool) error {
 	var committed firestore.CommitResponse
 	write := func(_ context.Context, tx *firestore.Transaction) (err error) {
@@ -264,12 +265,12 @@ func (s *Store) TakeOver(ctx context.Context, eventID string, list []*webhook.De
 
 // saveOver updates a stored delivery.
 func (s *Store) saveOver(ctx context.Context, d *webhook.Delivery) error {
-	// Write only the fields that an attempt can change. The payload and the other fields never
-	// change.
+	// Write only the fields that an attempt can change. All other fields, such as the payload,
+	// never change.
 	doc := s.fromDelivery(d)
-	// Delete empty fields. An update would store them as zero values, although the tags omit them
-	// in a new document. Queries find waiting deliveries by these fields, so a finished delivery
-	// must not have them.
+	// Delete empty fields. Unlike the creation of a document, an update would store them as
+	// zero values. Queries find waiting deliveries by these fields, so a finished delivery must
+	// not have them.
 	orDelete := func(keep bool, v any) any {
 		if keep {
 			return v
@@ -303,12 +304,13 @@ func (s *Store) Drop(ctx context.Context, d *webhook.Delivery) error {
 	})
 }
 
-// dueLimit bounds a page of due deliveries.
+// dueLimit is the maximum number of due deliveries on a page.
 const dueLimit = 200
 
-// Due lists a page of the due deliveries of up to 30 lanes, oldest first. It starts after the place
-// behind, or at the oldest delivery if behind is zero. Pass next as behind to read the following
-// page. next is zero if there is none. Due may return deliveries together with an error.
+// Due lists a page of the due deliveries of up to 30 lanes, oldest first. It starts after the
+// place behind, or at the oldest delivery if behind is zero. Pass next as behind to read the
+// following page. next is zero if there are no more pages. Due may return deliveries together
+// with an error.
 func (s *Store) Due(ctx context.Context, lanes []int, behind paging.Place) (
 	list []*webhook.Delivery, next paging.Place, err error,
 ) {
@@ -348,7 +350,7 @@ func fromReplay(r *webhook.Replay) *replayDoc {
 	return &replayDoc{r.AccountID, r.WebhookID, r.From, r.To, r.Next, r.DueAt, r.DueAt.Add(events.Kept)}
 }
 
-// OpenReplays counts a webhook's unfinished replays. It counts up to most.
+// OpenReplays counts a webhook's unfinished replays, up to the limit most.
 func (s *Store) OpenReplays(ctx context.Context, webhookID string, most int) (int64, error) {
 	return s.db.Count(ctx, "count replays", s.db.Collection(replays).Where("webhookId", "==", webhookID).Limit(most))
 }
@@ -383,10 +385,10 @@ func (s *Store) Replays(ctx context.Context) ([]*webhook.Replay, error) {
 	return out, err
 }
 
-// Advance writes the deliveries that a step of a replay has created, and the replay's new state. If
-// next is nil, it deletes the replay. A delivery's ID is derived from the replay and the event, so
-// a repeated step creates it only once. If two replicas execute the same step, one of them changes
-// nothing.
+// Advance writes the deliveries that a step of a replay has created, and stores next as the
+// replay's new state. If next is nil, it deletes the replay. A delivery's ID is derived from
+// the replay and the event, so a repeated step creates it only once. If two replicas execute
+// the same step, one of them changes nothing.
 func (s *Store) Advance(ctx context.Context, r, next *webhook.Replay, list []*webhook.Delivery) error {
 	return s.records.Tx(ctx, "advance replay", func(tx *record.Tx) error {
 		var d replayDoc
@@ -406,7 +408,7 @@ func (s *Store) Advance(ctx context.Context, r, next *webhook.Replay, list []*we
 	})
 }
 
-// RestReplay postpones a replay for a short time.
+// RestReplay postpones a replay briefly.
 func (s *Store) RestReplay(ctx context.Context, r *webhook.Replay) error {
 	later := []firestore.Update{{Path: "dueAt", Value: s.now().Add(webhook.ReplayRest)}}
 	return firestoredb.IgnoreMoved(s.db.Update(ctx, "put off replay", s.replayRef(r.ID), later)) // the replay may have ended

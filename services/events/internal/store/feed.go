@@ -18,17 +18,17 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// feedDoc is feeds/{account}.
+// feedDoc is the document feeds/{account}.
 type feedDoc struct {
 	Head        int64                    `firestore:"head"`
 	Recent      []eventDoc               `firestore:"recent"`
 	Sending     []sendingDoc             `firestore:"sending"`
 	Subscribers map[string]subscriberDoc `firestore:"subscribers"`
-	// Restores is absent in the feeds of a database that was never restored.
+	// Restores is absent if the database has never been restored.
 	Restores []restoreDoc `firestore:"restores,omitempty"`
-	// TrimOn is the day on which the oldest event in Recent has expired. Sweeps use it to find
-	// inactive accounts. A day changes the index at most once per account and day. A time would
-	// change the index on almost every write.
+	// TrimOn is the first day on which the oldest event in Recent has expired. Sweeps use it to
+	// find inactive accounts. It is a day because a time would change the index on almost every
+	// write, and a day changes it at most once per account and day.
 	TrimOn string `firestore:"trimOn,omitempty"`
 }
 
@@ -49,8 +49,8 @@ type subscriberDoc struct {
 	Enabled bool     `firestore:"enabled"`
 }
 
-// pageDoc is feedPages/{account}~{first place}: some events of an account, with consecutive places
-// from First to Last.
+// pageDoc is the document feedPages/{account}~{first place}. It contains events of an account
+// with consecutive places from First to Last.
 type pageDoc struct {
 	AccountID string     `firestore:"accountId"`
 	First     int64      `firestore:"first"`
@@ -128,8 +128,8 @@ func waitingEvent(id string, d *outbox.Document) *feed.Event {
 func newPage(accountID string, list []*feed.Event) (id string, d *pageDoc) {
 	d = &pageDoc{AccountID: accountID, First: list[0].Seq, Last: list[len(list)-1].Seq, Events: eventDocs(list)}
 	for _, e := range list {
-		// The order of times can differ slightly from the order of places, so the last event may
-		// not be the newest.
+		// The order of times can differ slightly from the order of places, so the last event is
+		// not always the newest.
 		if e.At.After(d.Newest) {
 			d.Newest = e.At
 		}
@@ -145,11 +145,11 @@ func newPage(accountID string, list []*feed.Event) (id string, d *pageDoc) {
 // events, and each pair of object and type. Keys of different kinds are never equal.
 func objectAndType(object string, t events.Type) string { return object + " " + string(t) }
 
-// maxKeys is the number of values with which a Firestore query can compare.
+// maxKeys is the maximum number of values in a Firestore filter.
 const maxKeys = 30
 
-// keysOf returns the keys for a query. Only a page with at least one of these keys can contain a
-// part of the response. If there are no keys, every page can.
+// keysOf returns the keys for a query. Only pages with at least one of these keys can contain
+// matching events. Without keys, every page can.
 func keysOf(q feed.Query) (keys []string) {
 	byType := len(q.Types) > 0 && len(q.Types) <= maxKeys
 	switch {
@@ -184,15 +184,15 @@ func (s *Store) Feed(ctx context.Context, accountID string) (*feed.Feed, error) 
 	return f, err
 }
 
-// Place puts events into the feed and adds their deliveries. If the feed has changed since it was
-// read, Place returns feed.ErrMoved. A change of the feed's subscribers also counts, because a
-// webhook that was created before one of these events must get that event. Place removes all events
-// from the outbox that are not at their first attempts. The deliveries can then be saved without
-// reading them first.
+// Place puts events into the feed and adds their deliveries. If the feed has changed since it
+// was read, Place returns feed.ErrMoved. A change to the feed's subscribers counts too, because
+// a webhook that was created before one of these events must get that event. Place removes all
+// events from the outbox except those in their first attempts. It sets the version of each
+// delivery, so that the delivery can be saved without reading it first.
 func (s *Store) Place(ctx context.Context, p *feed.Placing, list []*webhook.Delivery) error {
 	var committed firestore.CommitResponse
-	// Use preconditions instead of reads. The commit then needs one call to the database, and no
-	// change of the account can abort it.
+	// Use preconditions instead of reads. The commit then needs only one call to the database,
+	// and no change to the account can abort it.
 	write := func(_ context.Context, tx *firestore.Transaction) error {
 		if err := s.putFeed(tx, p.After); err != nil {
 			return err
@@ -224,7 +224,7 @@ func (s *Store) Place(ctx context.Context, p *feed.Placing, list []*webhook.Deli
 		return fmt.Errorf("%w: %w", feed.ErrMoved, err)
 	}
 	if err != nil {
-		return err // a failed commit has no time
+		return err // a failed commit has no commit time
 	}
 	for _, d := range list {
 		d.Version = committed.CommitTime()
@@ -232,7 +232,8 @@ func (s *Store) Place(ctx context.Context, p *feed.Placing, list []*webhook.Deli
 	return nil
 }
 
-// putFeed writes a feed over the version from which it was created.
+// putFeed writes f. The commit fails if the stored feed has changed since f was created from
+// it.
 func (s *Store) putFeed(tx *firestore.Transaction, f *feed.Feed) error {
 	d := feedDoc{Head: f.Head, Recent: eventDocs(f.Recent)}
 	for _, e := range f.Sending {
@@ -258,11 +259,11 @@ func (s *Store) putFeed(tx *firestore.Transaction, f *feed.Feed) error {
 
 func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
-// Waiting reads an account's events in the outbox, in commit order. Most of them have no place. Up
-// to sending of them have one. It reads as many events as one commit takes, or all events of one
-// millisecond if these are more. If more is true, the outbox may have more events after these, and
-// at least one event of the list has no place. Waiting sets aside an unreadable event, because it
-// would block all later events.
+// Waiting reads an account's events in the outbox, in commit order. Up to sending of them
+// already have a place, and the others do not. Waiting reads as many events as one commit
+// takes, or all events of a single millisecond if there are more. If more is true, the outbox
+// may contain further events, and at least one event in the list has no place. Waiting sets
+// unreadable events aside, because they would block all later events.
 func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (list []*feed.Event, more bool, err error) {
 	limit := feed.MaxPlaced + sending
 	type dated struct {
@@ -271,7 +272,8 @@ func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (lis
 		order     int64
 	}
 	var found []dated
-	// Repeat the query after setting events aside, because it then finds others instead.
+	// After setting events aside, repeat the query, because it then finds others in their
+	// place.
 	for again := true; again; {
 		snaps, err := s.db.Query(ctx, "list waiting events", s.db.Collection(outbox.Collection).
 			Where("waiting", "==", accountID).OrderBy("at", firestore.Asc).Limit(limit))
@@ -291,8 +293,8 @@ func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (lis
 			found = append(found, dated{waitingEvent(snap.Ref.ID, &d), snap.CreateTime, d.Order})
 		}
 		if more = len(snaps) == limit; more && !again {
-			// The limit may have split the last millisecond, and its first changes may be among the
-			// unread ones.
+			// The limit may have cut off part of the last millisecond, and its earliest changes
+			// may be among the events that were not read.
 			last := found[len(found)-1].event.At
 			if whole := slices.IndexFunc(found, func(d dated) bool { return d.event.At.Equal(last) }); whole > sending {
 				found = found[:whole]
@@ -301,8 +303,9 @@ func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (lis
 			}
 		}
 	}
-	// Do not sort by "at", which the database truncates to the millisecond, because two changes of
-	// one record could swap. The commit time is exact, and order sorts the events of one commit.
+	// Do not sort by "at", which the database truncates to the millisecond, because two changes
+	// to one record could then be swapped. The commit time is exact, and order sorts the events
+	// of one commit.
 	slices.SortStableFunc(found, func(a, b dated) int {
 		return cmp.Or(a.committed.Compare(b.committed), cmp.Compare(a.order, b.order))
 	})
@@ -319,20 +322,20 @@ func (s *Store) withoutPlace(ctx context.Context, snap *firestore.DocumentSnapsh
 	return s.setAside(ctx, snap, firestore.Update{Path: "waiting", Value: firestore.Delete})
 }
 
-// sweepPage is the number of documents on a page of a sweep.
+// sweepPage is the number of documents that a sweep reads at a time.
 const sweepPage = 100
 
-// Waiters lists accounts after the given one that have events without a place. oldest contains the
-// time of each account's oldest such event. next is the account from which to continue, or "" at
-// the end. If one account fills a page, the next page starts after that account, so its backlog
-// does not hide others.
+// Waiters lists accounts with events that have no place yet, starting after the given account.
+// oldest contains the time of each account's oldest such event. next is the account after which
+// to continue, or "" at the end. If one account fills a page, the next page starts after that
+// account, so that its backlog does not hide others.
 func (s *Store) Waiters(ctx context.Context, after string) (oldest map[string]time.Time, next string, err error) {
 	snaps, err := s.db.Query(ctx, "list accounts with waiting events", s.db.Collection(outbox.Collection).
 		Where("waiting", ">", after).OrderBy("waiting", firestore.Asc).OrderBy("at", firestore.Asc).
 		Limit(sweepPage).Select("waiting", "at"))
 	oldest = map[string]time.Time{}
 	for _, snap := range snaps {
-		account, _ := snap.Data()["waiting"].(string) // the query compares this field with a string
+		account, _ := snap.Data()["waiting"].(string) // the query finds only strings in this field
 		if _, seen := oldest[account]; !seen {
 			oldest[account], _ = snap.Data()["at"].(time.Time)
 		}
@@ -343,7 +346,7 @@ func (s *Store) Waiters(ctx context.Context, after string) (oldest map[string]ti
 	return oldest, next, err
 }
 
-// Expired lists accounts with expired events among their recent ones.
+// Expired lists accounts with recent events that have expired.
 func (s *Store) Expired(ctx context.Context) (accounts []string, err error) {
 	return s.db.IDs(ctx, "list feeds to trim", s.db.Collection(feeds).
 		Where("trimOn", ">", "").Where("trimOn", "<=", day(s.now())).OrderBy("trimOn", firestore.Asc).Limit(sweepPage))
@@ -360,8 +363,8 @@ func (s *Store) PlaceOf(ctx context.Context, accountID, eventID string) (int64, 
 	return place, err
 }
 
-// PlaceAt returns the place before the account's first event at t or later. found is false if there
-// is no such event.
+// PlaceAt returns the place just before the account's first event at or after t. found is false
+// if there is no such event.
 func (s *Store) PlaceAt(ctx context.Context, accountID string, t time.Time) (place int64, found bool, err error) {
 	is := func(e *feed.Event) bool { return !e.At.Before(t) }
 	place, found, err = s.first(ctx, accountID, is, s.pagesOf(accountID).
@@ -374,7 +377,8 @@ func (s *Store) PlaceAt(ctx context.Context, accountID string, t time.Time) (pla
 func (s *Store) first(
 	ctx context.Context, accountID string, is func(*feed.Event) bool, q firestore.Query,
 ) (place int64, found bool, err error) {
-	// Read the feed before the pages, so an event that moves to a page in between is found.
+	// Read the feed before the pages, so that an event that moves to a page in between is not
+	// missed.
 	f, err := s.Feed(ctx, accountID)
 	if err != nil {
 		return 0, false, err
@@ -395,10 +399,11 @@ func (s *Store) pagesOf(accountID string) firestore.Query {
 	return s.db.Collection(pages).Where("accountId", "==", accountID)
 }
 
-// Page reads a page of a feed. The database deletes expired events late, so Page omits them.
+// Page reads a page of a feed. Page omits expired events, because the database deletes them
+// late.
 func (s *Store) Page(ctx context.Context, q feed.Query) (feed.Page, error) {
-	// Read the feed before the pages, so an event that moves to a page in between is found. If both
-	// contain an event, take it only once.
+	// Read the feed before the pages, so that an event that moves to a page in between is not
+	// missed. If both contain an event, take it only once.
 	f, err := s.Feed(ctx, q.AccountID)
 	if err != nil {
 		return feed.Page{}, err
@@ -434,11 +439,11 @@ func (s *Store) Page(ctx context.Context, q feed.Query) (feed.Page, error) {
 	return out, err
 }
 
-// pagesAtATime is the number of pages that one query of a reader reads.
+// pagesAtATime is the number of pages that one query reads.
 const pagesAtATime = 4
 
-// pages calls take for each event of the pages that may match q, in the order of the response,
-// until take returns false.
+// pages calls take for each event of the pages that may match q, in response order, until take
+// returns false.
 func (s *Store) pages(ctx context.Context, q feed.Query, take func(*feed.Event) bool) error {
 	find := s.pagesOf(q.AccountID)
 	if keys := keysOf(q); len(keys) > 0 {
@@ -447,8 +452,8 @@ func (s *Store) pages(ctx context.Context, q feed.Query, take func(*feed.Event) 
 	after, before := q.After, q.Before
 	for more := true; more; {
 		// When reading forwards, order pages by their last place. When reading backwards, order
-		// them by their first place. The query then starts with the page of the caller's place, so
-		// no separate query is needed to find it.
+		// them by their first place. The query then starts with the page that contains the
+		// caller's place, so no separate query is needed to find it.
 		next := find.OrderBy("first", firestore.Desc)
 		switch {
 		case q.Forward:
@@ -470,11 +475,11 @@ func (s *Store) pages(ctx context.Context, q feed.Query, take func(*feed.Event) 
 					return nil
 				}
 			}
-			if !list[len(list)-1].Kept(s.now()) { // with Forward this is the page's newest event, and otherwise its oldest
+			if !list[len(list)-1].Kept(s.now()) { // with Forward, this is the page's newest event; otherwise, its oldest
 				if !q.Forward {
 					return nil
 				}
-				// Expired pages of many days may precede the valid ones. Skip them.
+				// Many days of expired pages may precede the valid ones. Skip them.
 				place, found, err := s.PlaceAt(ctx, q.AccountID, s.now().Add(-events.Kept))
 				if err != nil || !found {
 					return err

@@ -1,8 +1,8 @@
-// Package store keeps feeds, webhooks and deliveries in Firestore and makes no
-// decisions:
+// Package store stores feeds, webhooks and deliveries in Firestore. It makes no decisions. Its
+// collections are:
 //
-//	events/{evt_…}            events that wait for their place, or for the outcome of their first
-//	                          tries; every service writes them (libs/events/outbox)
+//	events/{evt_…}            events that wait for their place, or for the outcomes of their first
+//	                          attempts; every service writes them (libs/events/outbox)
 //	feeds/{account}           the highest place, the newest events, and who subscribes to what
 //	feedPages/{account}~{…}   older events, up to 200 in a document that never changes
 //	webhooks/{whk_…}          subscriptions, with sealed secrets
@@ -10,9 +10,10 @@
 //	webhookReplays/{whr_…}    requests to send a time range of events again
 //	eventAccounts/{account}   accounts that are suspended or being erased
 //
-// The commit that gives an event its place also creates its deliveries. For webhooks that are tried
-// immediately, it only records the first attempts in the feed and leaves the event in the outbox.
-// An event with a place therefore reaches every subscriber, whichever process dies next.
+// The commit that gives an event its place also creates its deliveries. For webhooks that are
+// called immediately, the commit only records the first attempts in the feed and leaves the
+// event in the outbox. An event with a place therefore reaches every subscriber, even if any
+// process dies.
 package store
 
 import (
@@ -33,7 +34,7 @@ const (
 	replays    = "webhookReplays"
 )
 
-// Store is safe for concurrent use.
+// Store stores the records of this service. It is safe for concurrent use.
 type Store struct {
 	db    *firestoredb.DB
 	seal  *seal.Keys
@@ -47,8 +48,8 @@ type Store struct {
 
 var _ webhook.Store = (*Store)(nil)
 
-// New returns a store. shown converts a webhook to its form in events and in the API. lanes is the
-// number of parts of the index of due deliveries.
+// New returns a store. shown converts a webhook to its wire format in events. lanes is the
+// number of parts into which the index of due deliveries is divided.
 func New(
 	db *firestoredb.DB, keys *seal.Keys, outbox *outbox.Outbox, now func() time.Time, shown func(*webhook.Webhook) any, lanes int,
 ) *Store {

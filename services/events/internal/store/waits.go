@@ -10,9 +10,9 @@ import (
 	"github.com/linkreel/linkreel/libs/waiting"
 )
 
-// Waits counts the waiting work: events without a place in their feed, deliveries that are due for
-// an attempt, and deliveries that wait for a retry, for the end of an attempt, or for room in their
-// webhook's lane.
+// Waits counts the waiting work: events without a place in their feed, deliveries that are due
+// for an attempt, and deliveries that are waiting for a retry, for the end of an attempt, or
+// for room in their webhook's lane.
 func (s *Store) Waits() []waiting.Look {
 	due := func() []firestore.Query { return s.inLanes("<=") }
 	later := func() []firestore.Query { return s.inLanes(">") }
@@ -26,7 +26,7 @@ func (s *Store) Waits() []waiting.Look {
 	}
 }
 
-// waiterPages bounds the part of a backlog that is read to find the age of its oldest event.
+// waiterPages limits how much of a backlog is read to find the age of its oldest event.
 const waiterPages = 50
 
 func (s *Store) oldestWaiter(ctx context.Context) (oldest time.Time, err error) {
@@ -48,10 +48,10 @@ func (s *Store) oldestWaiter(ctx context.Context) (oldest time.Time, err error) 
 	return oldest, nil
 }
 
-// inLanes returns queries for the pending deliveries of all lanes, which compare their due time
-// with now.
+// inLanes returns queries for the pending deliveries of all lanes. compare is the operator that
+// compares their due time with now.
 func (s *Store) inLanes(compare string) (queries []firestore.Query) {
-	const most = 30 // Firestore accepts at most this number of values in one condition
+	const most = 30 // a Firestore filter allows at most this many values
 	for first := 0; first < s.lanes; first += most {
 		var lanes []int
 		for lane := first; lane < min(first+most, s.lanes); lane++ {

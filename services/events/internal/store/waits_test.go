@@ -34,11 +34,11 @@ func TestWaitsTellsWhatEventsAndDeliveriesWaitFor(t *testing.T) {
 				got += " for " + now.Sub(d.Oldest).Round(time.Second).String()
 			}
 			if err != nil || got != depths[l.For] {
-				t.Errorf("%s: the work that waits for %s is %s, %v; want %s", when, l.For, got, err, depths[l.For])
+				t.Errorf("%s: work waiting for %s = %s (error %v), want %s", when, l.For, got, err, depths[l.For])
 			}
 		}
 	}
-	want("nothing", map[string]string{"place": "0", "attempt": "0", "retry": "0"})
+	want("no work", map[string]string{"place": "0", "attempt": "0", "retry": "0"})
 	for account := range 3 {
 		err := db.Tx(t.Context(), "change", func(ctx context.Context, tx *gcp.Transaction) error {
 			return out.Put(ctx, tx, libevents.Event{AccountID: fmt.Sprint("acc_", account), Type: libevents.LinkCreated, Object: "lnk_1", Data: 1})
@@ -48,7 +48,7 @@ func TestWaitsTellsWhatEventsAndDeliveriesWaitFor(t *testing.T) {
 		}
 		now = now.Add(time.Minute)
 	}
-	for n := range 100 { // in all lanes
+	for n := range 100 { // spread over all lanes
 		d := &webhook.Delivery{ID: fmt.Sprint("whd_", n), WebhookID: fmt.Sprint("whk_", n), CreatedAt: now, Status: webhook.Pending}
 		switch {
 		case n < 40:

@@ -36,7 +36,7 @@ type webhookDoc struct {
 	KeyIDs       []string  `firestore:"keyIds"`
 	FailingSince time.Time `firestore:"failingSince,omitzero"`
 	Cause        string    `firestore:"cause,omitempty"`
-	// Failing marks the webhooks that the operator may list. It is absent from all others.
+	// Failing marks the webhooks that the operator can list. It is absent from all others.
 	Failing bool `firestore:"failing,omitempty"`
 }
 
@@ -65,8 +65,8 @@ func (s *Store) fromWebhook(w *webhook.Webhook) *webhookDoc {
 	return d
 }
 
-// sealed returns the secret in its stored form. It seals the secret with the first key. If no key
-// decrypts the secret, it returns the old form.
+// sealed returns the secret in its stored form, sealed with the first key. If no key can
+// decrypt the secret, it returns the old form unchanged.
 func (s *Store) sealed(id string, secret webhook.Secret) []byte {
 	if secret.Text != "" {
 		return s.seal.Seal(id, []byte(secret.Text))
@@ -86,8 +86,9 @@ func (s *Store) open(id string, secret webhook.Secret) (string, error) {
 	return string(text), nil
 }
 
-// Signing decrypts the secrets that are in use at the time now. It omits secrets that no key
-// decrypts, and err contains them. A receiver needs only one signature that it can verify.
+// Signing decrypts the secrets that are in use at now. It omits secrets that no key can
+// decrypt, and err names them. This is enough, because a receiver needs only one signature that
+// it can verify.
 func (s *Store) Signing(w *webhook.Webhook, now time.Time) (texts []string, err error) {
 	for _, secret := range w.Signing(now) {
 		text, e := s.open(w.ID, secret)
@@ -112,7 +113,8 @@ var readWebhook = firestoredb.Reader(func(snap firestoredb.Snap, d *webhookDoc) 
 	return w
 })
 
-// webhooksOf stores webhooks. Each change also updates the webhook's subscription in the feed.
+// webhooksOf returns the store of webhooks. Each change also updates the webhook's subscription
+// in the feed.
 func (s *Store) webhooksOf(db *record.DB, shown func(*webhook.Webhook) any) *record.Kept[webhook.Webhook] {
 	return record.Keep(db, record.Kind[webhook.Webhook]{
 		Collection: webhooks, Object: "webhook", Of: func(w *webhook.Webhook) (id, account string) { return w.ID, w.AccountID },
@@ -125,7 +127,7 @@ func (s *Store) webhooksOf(db *record.DB, shown func(*webhook.Webhook) any) *rec
 			} else {
 				wants = subscriberDoc{w.Events, w.Enabled}
 			}
-			// Merge only this entry, so the account's other webhooks are kept.
+			// Merge only this entry, so that the account's other webhooks are kept.
 			tx.Set(s.feedRef(w.AccountID), map[string]any{"subscribers": map[string]any{w.ID: wants}},
 				firestore.Merge([]string{"subscribers", w.ID}))
 		},
@@ -145,8 +147,8 @@ func (s *Store) Webhooks(ctx context.Context, accountID string) ([]*webhook.Webh
 // Create implements [webhook.Store].
 func (s *Store) Create(ctx context.Context, w *webhook.Webhook) error {
 	return s.records.Tx(ctx, "create webhook", func(tx *record.Tx) error {
-		// Every create reads and writes the feed, so two creates cannot both take the last free
-		// place.
+		// Every creation reads and writes the feed, so two concurrent creations cannot both
+		// take the last free place.
 		var d feedDoc
 		if _, err := tx.Load(s.feedRef(w.AccountID), &d); err != nil {
 			return err
@@ -170,9 +172,9 @@ func (s *Store) Delete(ctx context.Context, accountID, id string, check func(rev
 	return s.hooks.Delete(ctx, accountID, id, func(w *webhook.Webhook) error { return check(w.Rev) })
 }
 
-// NoteHealth stores when a webhook started to fail, and why it fails now. The zero time means that
-// it works. The API for accounts returns neither value, so NoteHealth writes no event and does not
-// change the revision.
+// NoteHealth stores when a webhook started to fail, and the current cause. The zero time means
+// that the webhook works. The accounts' API returns neither value, so NoteHealth writes no
+// event and does not change the revision.
 func (s *Store) NoteHealth(ctx context.Context, id string, failingSince time.Time, cause webhook.Cause) error {
 	health := []firestore.Update{
 		{Path: "failingSince", Value: failingSince}, {Path: "cause", Value: string(cause)}, {Path: "failing", Value: true},
@@ -185,8 +187,8 @@ func (s *Store) NoteHealth(ctx context.Context, id string, failingSince time.Tim
 	return s.db.Update(ctx, "note health of webhook", s.webhookRef(id), health)
 }
 
-// Failing lists enabled webhooks of all accounts with a failed last attempt, by ID. It starts after
-// the webhook with the ID after. next is "" at the end.
+// Failing lists the enabled webhooks with a failed last attempt, across all accounts and
+// ordered by ID. It starts after the webhook with the ID after. next is "" at the end.
 func (s *Store) Failing(ctx context.Context, after string, limit int) (page []*webhook.Webhook, next string, err error) {
 	q := s.db.Collection(webhooks).Where("failing", "==", true).OrderBy(firestore.DocumentID, firestore.Asc).Limit(limit + 1)
 	if after != "" {
@@ -200,14 +202,14 @@ func (s *Store) Failing(ctx context.Context, after string, limit int) (page []*w
 	return page, next, err
 }
 
-// CountPending counts a webhook's undelivered deliveries. It counts up to most.
+// CountPending counts a webhook's pending deliveries, up to the limit most.
 func (s *Store) CountPending(ctx context.Context, webhookID string, most int) (int64, error) {
 	return s.db.Count(ctx, "count pending deliveries", s.db.Collection(deliveries).Where("webhookId", "==", webhookID).
 		Where("dueAt", ">", time.Time{}).OrderBy("dueAt", firestore.Asc).Limit(most))
 }
 
-// Rotation returns the work that seals webhooks' secrets again with the first key. It writes no
-// events.
+// Rotation returns the work of sealing all webhooks' secrets again with the first key. It
+// writes no events.
 func (s *Store) Rotation() *seal.Rotation {
 	return &seal.Rotation{
 		Keys: s.seal, What: "webhooks' secrets (LINKREEL_WEBHOOK_SECRET_KEY)", List: s.sealedBy, Reseal: s.reseal, Unopened: s.unopened,
@@ -232,7 +234,7 @@ func (s *Store) sealedBy(ctx context.Context, keyIDs []string, after string) ([]
 	return s.db.IDs(ctx, "list webhooks of older keys", q)
 }
 
-// unopened counts the webhooks with secrets that no key decrypts.
+// unopened counts the webhooks with secrets that no key can decrypt.
 func (s *Store) unopened(ctx context.Context) (int64, error) {
 	known, err := s.db.Count(ctx, "count webhooks of the keys", s.withKeys(s.seal.IDs()))
 	if err != nil {
@@ -247,7 +249,7 @@ func (s *Store) withKeys(keyIDs []string) firestore.Query {
 }
 
 // reseal seals a webhook's secrets with the first key. It does not change a secret that no key
-// decrypts. In that case it returns an error after sealing the others.
+// can decrypt. In that case, it still seals the others, and then returns an error.
 func (s *Store) reseal(ctx context.Context, id string) (stuck error) {
 	err := s.records.Tx(ctx, "seal webhook's secrets again", func(tx *record.Tx) error {
 		stored, err := s.hooks.In(tx).GetAll(id)

@@ -12,9 +12,9 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 )
 
-// Status is the state of a delivery. This table lists all changes of a delivery, with the method of
-// [Delivery] for each. Package delivery decides when to call the methods, and the store keeps the
-// result:
+// Status is the state of a delivery. This table lists all transitions of a delivery, with the
+// method of [Delivery] for each. Package delivery decides when to call the methods, and the
+// store saves the result:
 //
 //	before     what happens                           method   after      due       deferred
 //	-          its event gets a place, a lane has room  Send     pending    in Lease (*)
@@ -31,16 +31,16 @@ import (
 //	any        the owner retries it                   Again    pending    now
 //	any        its webhook is gone                             dropped
 //
-// (*) The delivery has no document yet, only a [Flight]. The feed refers to its event, which
-// remains in the outbox until the next state is stored. After Lease, a replica that finds the event
-// in the outbox creates the document, and the delivery is due immediately.
+// (*) The delivery has only a [Flight] and no document yet. The feed refers to its event, which
+// remains in the outbox until the next state is stored. After Lease, a replica that still finds
+// the event in the outbox creates the document, and the delivery is due immediately.
 //
 // "Due" is the time from which any replica may take the delivery. If the replica that has claimed a
 // delivery dies, the delivery becomes due at the end of its lease. Deferred deliveries do not slow
 // down sweeps, because their webhook's lane loads them when it has room.
 type Status string
 
-// These are the states.
+// The states of a delivery.
 const (
 	Pending   Status = "pending"
 	Delivered Status = "delivered"
@@ -60,8 +60,8 @@ type Delivery struct {
 	Tries     int       // attempts since the creation or the owner's last retry
 	NextTry   time.Time // the time of a pending delivery's next attempt; zero until its first attempt ends
 
-	// Payload is the event's data as JSON, and EventAt is its time. They are copies, so an attempt
-	// need not read the feed.
+	// Payload is the event's data as JSON, and EventAt is its time. They are copies, so that an
+	// attempt need not read the feed.
 	Payload string
 	EventAt time.Time
 
@@ -71,8 +71,8 @@ type Delivery struct {
 	// Deferred is set while the delivery's lane is full. When the lane has room, it loads the
 	// delivery.
 	Deferred bool
-	// Version identifies the stored state from which this value was read. A change is written only
-	// if that state is still stored.
+	// Version identifies the stored state from which this value was read. A change is written
+	// only if the stored state is still the same.
 	Version time.Time
 	// Flight is set during the first attempt. Nothing about this attempt is stored until it ends.
 	Flight *Flight
@@ -87,7 +87,7 @@ type Flight struct {
 	left int // attempts with an outcome that is not stored yet
 }
 
-// Fly puts deliveries of one event into a flight.
+// Fly puts the deliveries of one event into a flight.
 func Fly(list []*Delivery) {
 	f := &Flight{left: len(list)}
 	for _, d := range list {
@@ -110,9 +110,10 @@ func (d *Delivery) Land(commit func(last bool) error) error {
 	return err
 }
 
-// Send creates the delivery of an event to a webhook. source is the ID of the webhook, or of the
-// replay that causes the delivery. Calling Send again with the same source and event returns a
-// delivery with the same ID. inHand means that a lane of this replica has the delivery.
+// Send creates the delivery of an event to a webhook. source is the ID of the webhook, or of
+// the replay that caused the delivery. Calling Send again with the same source and event
+// returns a delivery with the same ID. inHand means that a lane of this replica already holds
+// the delivery.
 func Send(source, webhookID string, e *feed.Event, inHand bool, now time.Time) *Delivery {
 	d := &Delivery{
 		ID: deliveryID(source, e.ID), AccountID: e.AccountID, WebhookID: webhookID,
@@ -126,10 +127,11 @@ func Send(source, webhookID string, e *feed.Event, inHand bool, now time.Time) *
 	return d
 }
 
-// deliveryID returns the ID of the delivery of an event that source causes.
+// deliveryID returns the ID of the delivery that source causes for an event.
 func deliveryID(source, eventID string) string { return identity.IDFrom("whd", source+"/"+eventID) }
 
-// Repeated reports whether a replay caused the delivery, so its event may be old.
+// Repeated reports whether the delivery was caused by a replay. The event of such a delivery
+// may be old.
 func (d *Delivery) Repeated() bool { return d.ID != deliveryID(d.WebhookID, d.EventID) }
 
 // Claim reserves the delivery. No other replica takes it before Lease has passed.
@@ -138,10 +140,10 @@ func (d *Delivery) Claim(now time.Time) { d.DueAt, d.Deferred = now.Add(Lease), 
 // PutOff makes the delivery wait until its lane has room, or until t.
 func (d *Delivery) PutOff(t time.Time) { d.DueAt, d.Deferred = t, true }
 
-// Release hands the delivery back, so any replica may take it.
+// Release gives up the claim, so that any replica may take the delivery.
 func (d *Delivery) Release(now time.Time) { d.DueAt, d.Deferred = now, false }
 
-// Again restarts the delivery's attempts, whatever its status is.
+// Again restarts the delivery's attempts, regardless of its status.
 func (d *Delivery) Again(now time.Time) {
 	d.Release(now)
 	d.Status, d.Tries, d.NextTry = Pending, 0, now
@@ -152,7 +154,7 @@ func (d *Delivery) Again(now time.Time) {
 // range of rising values.
 const MaxLanes = 256
 
-// LaneOf returns the lane of a webhook's deliveries, if there are this many lanes.
+// LaneOf returns the lane of a webhook's deliveries out of the given number of lanes.
 func LaneOf(webhookID string, lanes int) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(webhookID)) // never fails
@@ -171,12 +173,12 @@ type Attempt struct {
 // MaxAttempts is the number of attempts that a delivery stores.
 const MaxAttempts = 20
 
-// Lease is the duration of a claim. It is longer than the longest attempt with its reads and
-// writes.
+// Lease is the duration of a claim. It is longer than the longest attempt, including its reads
+// and writes.
 const Lease = 45 * time.Second
 
-// Defer is the time after which a deferred delivery becomes due without its lane, in case a crash
-// has lost the lane.
+// Defer is the time after which a deferred delivery becomes due even if its lane has not loaded
+// it, in case a crash has lost the lane.
 const Defer = 10 * time.Minute
 
 // Schedule contains the pause after each failed attempt. If the tenth attempt also fails, the
@@ -186,26 +188,26 @@ var Schedule = []time.Duration{
 	10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
 }
 
-// FailingFor is the time after which a webhook is disabled if it only fails.
+// FailingFor is the time after which a webhook is disabled if every attempt fails.
 const FailingFor = 5 * 24 * time.Hour
 
-// maxRetryAfter bounds the pause that a receiver may request.
+// maxRetryAfter limits the pause that a receiver may request.
 const maxRetryAfter = 24 * time.Hour
 
 // Cause is the reason for a failed attempt, for the operator. The owner gets the attempt's Error.
 type Cause string
 
-// These are the causes.
+// The causes of failed attempts.
 const (
 	CauseDNS       Cause = "dns"       // the host name does not resolve to an address, or could not be looked up
 	CauseRefused   Cause = "refused"   // the connection was refused
 	CauseTLS       Cause = "tls"       // the certificate is not valid, or the handshake failed
 	CauseTimeout   Cause = "timeout"   // no response in time
-	CauseForbidden Cause = "forbidden" // the check of addresses does not allow the call
+	CauseForbidden Cause = "forbidden" // the address check does not allow the call
 	CauseProxy     Cause = "proxy"     // the egress proxy did not connect
 	CauseClosed    Cause = "closed"    // the connection was closed before a response
 	CauseOther     Cause = "other"     // any other failure without a response
-	CauseStatus    Cause = "status"    // a response that is not 2xx
+	CauseStatus    Cause = "status"    // a non-2xx response
 	CauseUnsigned  Cause = "unsigned"  // not sent, because no secret can be decrypted
 )
 
@@ -227,18 +229,18 @@ type Result struct {
 	Ours bool
 }
 
-// Unsigned returns the result of an attempt without a signed message, because no key decrypts any
-// of the webhook's secrets. To fix this, the owner can roll the secret, or the operator can restore
-// the key that was removed.
+// Unsigned returns the result of an attempt without a signed message, because no key decrypts
+// any of the webhook's secrets. The owner can fix this by rolling the secret, or the operator
+// by restoring the removed key.
 func Unsigned(now time.Time) Result {
 	return Result{Attempt: Attempt{At: now, Error: "Nothing was sent: we cannot decrypt this webhook's secret to sign the message. " +
 		"Roll the secret, or ask the operator of this installation for help."}, Cause: CauseUnsigned, Ours: true}
 }
 
-// OK reports whether the receiver has accepted the message.
+// OK reports whether the receiver accepted the message.
 func (r Result) OK() bool { return r.Error == "" && r.Status >= 200 && r.Status < 300 }
 
-// Gone reports whether the receiver wants no more messages.
+// Gone reports whether the receiver asked for no more messages.
 func (r Result) Gone() bool { return r.Status == 410 }
 
 // Note adds the result of an attempt and decides the next state.
@@ -252,7 +254,8 @@ func (d *Delivery) Note(r Result, now time.Time) {
 	switch {
 	case r.OK():
 		d.Status, d.DueAt, d.NextTry = Delivered, time.Time{}, time.Time{}
-	// Schedule contains the pauses between attempts, so the number of attempts is one higher.
+	// Schedule contains the pauses between attempts, so there is one more attempt than there
+	// are pauses.
 	case r.Final, r.Gone(), d.Tries > len(Schedule):
 		d.Status, d.DueAt, d.NextTry = Failed, time.Time{}, time.Time{}
 	default:
@@ -261,9 +264,9 @@ func (d *Delivery) Note(r Result, now time.Time) {
 	}
 }
 
-// pause returns the scheduled pause plus or minus up to a tenth, so deliveries that failed together
-// are not retried together. If the receiver requested a longer pause, it returns that pause, up to
-// maxRetryAfter.
+// pause returns the scheduled pause plus or minus up to a tenth, so that deliveries that failed
+// together are not all retried together. If the receiver requested a longer pause, it returns
+// that pause, up to maxRetryAfter.
 func pause(tries int, asked time.Duration) time.Duration {
 	usual := Schedule[tries-1]
 	usual += time.Duration((rand.Float64()*2 - 1) * 0.1 * float64(usual))
@@ -273,7 +276,7 @@ func pause(tries int, asked time.Duration) time.Duration {
 // Health is the consequence of a result for its webhook.
 type Health int
 
-// These values say what to do with a webhook after a result.
+// The possible consequences of a result.
 const (
 	Unchanged   Health = iota
 	Recovered          // record that the webhook works again
@@ -282,8 +285,8 @@ const (
 	GiveUp             // disable the webhook
 )
 
-// Judge decides what a result means for the webhook. Failures before since do not count. Before
-// since, messages were paused, so the receiver had no chance to recover.
+// Judge decides what a result means for the webhook. Failures before since do not count,
+// because messages were paused until then and the receiver had no chance to recover.
 func (w *Webhook) Judge(r Result, now, since time.Time) (Health, Reason) {
 	switch {
 	case r.OK():

@@ -7,7 +7,7 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// No message is sent during a pause, so a failure before its end does not count toward the five
+// No messages are sent during a pause, so failures before its end do not count towards the five
 // days.
 func TestFailuresBeforeTheEndOfAPauseDoNotCount(t *testing.T) {
 	t.Parallel()

@@ -14,8 +14,8 @@ type Replay struct {
 	WebhookID string
 	From, To  time.Time
 
-	// Next is the place in the account's feed after which the next step reads. It is 0 before the
-	// first step.
+	// Next is the place in the account's feed after which the next step starts to read. It is 0
+	// before the first step.
 	Next  int64
 	DueAt time.Time
 }
@@ -33,15 +33,15 @@ const (
 	maxReplays = 10
 )
 
-// Step creates the deliveries for the page after r.Next. next is the replay's new state, or nil if
-// the replay has ended. An unfinished replay is due again now, after the replays that have waited
-// longer.
+// Step creates the deliveries for page, which follows r.Next. next is the replay's new state,
+// or nil if the replay has ended. An unfinished replay is due again now, but only after the
+// replays that have been waiting longer.
 func (r *Replay) Step(w *Webhook, page feed.Page, now time.Time) (list []*Delivery, next *Replay) {
 	after := *r
 	after.DueAt = now
 	for _, e := range page.Events {
 		// Places follow the order of commits, and times follow the order of requests. The two
-		// orders can differ slightly, so look a little beyond the end.
+		// orders can differ slightly, so read a little beyond the end.
 		if e.At.After(r.To.Add(time.Minute)) {
 			return list, nil
 		}

@@ -25,30 +25,30 @@ type Store interface {
 	// Create adds a webhook and writes its event. It returns QUOTA_EXCEEDED if the account has
 	// MaxPerAccount webhooks.
 	Create(ctx context.Context, w *Webhook) error
-	// Update changes a webhook and writes its event in one commit. fn returns the type of the
-	// event, or "" to write nothing. fn may run several times.
+	// Update changes a webhook and writes its event in the same commit. fn returns the type of
+	// the event, or "" to write nothing. fn may run several times.
 	Update(ctx context.Context, accountID, id string, fn func(*Webhook) (events.Type, error)) (*Webhook, error)
 	// Delete removes a webhook and writes its event. Waiting deliveries are dropped when their
 	// attempt is due.
 	Delete(ctx context.Context, accountID, id string, check func(rev int64) error) error
 
-	// Failing lists enabled webhooks of all accounts with a failed last attempt, by ID, starting
-	// after the ID after. next is "" at the end.
+	// Failing lists the enabled webhooks with a failed last attempt, across all accounts and
+	// ordered by ID, starting after the ID after. next is "" at the end.
 	Failing(ctx context.Context, after string, limit int) (page []*Webhook, next string, err error)
-	// CountPending counts a webhook's undelivered deliveries. It counts up to most.
+	// CountPending counts a webhook's pending deliveries, up to the limit most.
 	CountPending(ctx context.Context, webhookID string, most int) (int64, error)
 
 	// Deliveries lists a webhook's deliveries, newest first.
 	Deliveries(ctx context.Context, webhookID string, p paging.Page) (page []*Delivery, more bool, err error)
 	Delivery(ctx context.Context, webhookID, id string) (*Delivery, error)
-	// Flying lists a webhook's deliveries that are at their first attempt. Deliveries and Delivery
-	// do not find them. Flying may include deliveries that were stored only a moment ago.
+	// Flying lists a webhook's deliveries that are in their first attempt. Deliveries and
+	// Delivery do not find them. Flying may include deliveries that have only just been stored.
 	Flying(ctx context.Context, accountID, webhookID string) ([]*Delivery, error)
 	// AddDelivery stores a new delivery.
 	AddDelivery(ctx context.Context, d *Delivery) error
-	// PutDelivery stores a delivery and overwrites an existing one.
+	// PutDelivery stores a delivery, and overwrites it if it already exists.
 	PutDelivery(ctx context.Context, d *Delivery) error
-	// OpenReplays counts a webhook's unfinished replays. It counts up to most.
+	// OpenReplays counts a webhook's unfinished replays, up to the limit most.
 	OpenReplays(ctx context.Context, webhookID string, most int) (int64, error)
 	// AddReplay stores a requested replay.
 	AddReplay(ctx context.Context, r *Replay) error
@@ -58,7 +58,7 @@ type Store interface {
 type Courier interface {
 	// Send makes the webhook's lane look for due deliveries soon.
 	Send(accountID, webhookID string)
-	// Replay continues the work on replays soon.
+	// Replay makes the courier continue its work on replays soon.
 	Replay()
 }
 
@@ -70,8 +70,8 @@ type Service struct {
 	shown   func(*Webhook) any
 }
 
-// NewService returns a service. shown converts a webhook to its form in the API, without its
-// secret.
+// NewService returns a service. shown converts a webhook to its wire format in the API, without
+// its secret.
 func NewService(store Store, courier Courier, now func() time.Time, shown func(*Webhook) any) *Service {
 	return &Service{store: store, courier: courier, now: now, shown: shown}
 }
@@ -100,14 +100,14 @@ func (s *Service) New(accountID string, d Draft) (*Webhook, error) {
 // Create stores a new webhook.
 func (s *Service) Create(ctx context.Context, w *Webhook) error { return s.store.Create(ctx, w) }
 
-// Failing is a failing webhook and the number of deliveries that wait for it.
+// Failing is a failing webhook with the number of its pending deliveries.
 type Failing struct {
 	*Webhook
 	Pending int64
 }
 
-// Failing lists enabled webhooks of all accounts with a failed last attempt, for the operator; see
-// [Store].
+// Failing lists the enabled webhooks with a failed last attempt, across all accounts, for the
+// operator. See [Store].
 func (s *Service) Failing(ctx context.Context, after string, limit int) (page []Failing, next string, err error) {
 	found, next, err := s.store.Failing(ctx, after, limit)
 	if err != nil {
@@ -136,8 +136,8 @@ func (s *Service) List(ctx context.Context, accountID string) ([]*Webhook, error
 	return s.store.Webhooks(ctx, accountID)
 }
 
-// Change edits a webhook. It first calls check with the webhook's revision, and check may reject
-// the change.
+// Change edits a webhook. It first calls check with the webhook's revision. If check returns an
+// error, nothing is changed.
 func (s *Service) Change(ctx context.Context, accountID, id string, check func(rev int64) error, c Change) (*Webhook, error) {
 	return s.store.Update(ctx, accountID, id, func(w *Webhook) (events.Type, error) {
 		if err := check(w.Rev); err != nil {
@@ -150,14 +150,15 @@ func (s *Service) Change(ctx context.Context, accountID, id string, check func(r
 	})
 }
 
-// Delete removes a webhook. Running attempts end normally, and no more messages are sent to it.
+// Delete removes a webhook. Running attempts end normally, but no further messages are sent to
+// the receiver.
 func (s *Service) Delete(ctx context.Context, accountID, id string, check func(rev int64) error) error {
 	return s.store.Delete(ctx, accountID, id, check)
 }
 
-// Roll gives a webhook a new secret. The old secret also signs until overlap has passed. If a
-// request is retried because its response was lost, it may roll the secret again. No caller has
-// seen the first new secret.
+// Roll gives a webhook a new secret. The old secret also keeps signing until overlap has
+// passed. If a request is retried because its response was lost, it may safely roll the secret
+// again, because no caller has seen the first new secret.
 func (s *Service) Roll(ctx context.Context, accountID, id string, overlap time.Duration) (*Webhook, error) {
 	secret, err := NewSecret()
 	if err != nil {
@@ -203,8 +204,8 @@ func (s *Service) enabled(ctx context.Context, accountID, id string) (*Webhook, 
 // Deliveries lists a page of a webhook's deliveries, newest first, and reports whether there are
 // more.
 func (s *Service) Deliveries(ctx context.Context, w *Webhook, p paging.Page) (page []*Delivery, more bool, err error) {
-	// Read the flying deliveries before the stored ones. If a first attempt ends in between, its
-	// delivery is found twice. In the other order, it could be missed.
+	// Read the flying deliveries before the stored ones. If a first attempt ends in between,
+	// its delivery is found twice. In the reverse order, it could be missed.
 	flying, err := s.store.Flying(ctx, w.AccountID, w.ID)
 	if err != nil {
 		return nil, false, err
@@ -215,7 +216,7 @@ func (s *Service) Deliveries(ctx context.Context, w *Webhook, p paging.Page) (pa
 	}
 	all := page
 	for _, d := range flying {
-		below := more && paging.Newest(d.Place(), page[len(page)-1].Place()) > 0 // it belongs to a later page
+		below := more && paging.Newest(d.Place(), page[len(page)-1].Place()) > 0 // the delivery belongs to a later page
 		if !below && !slices.ContainsFunc(page, func(o *Delivery) bool { return o.ID == d.ID }) {
 			all = append(all, d)
 		}
@@ -241,7 +242,8 @@ func (s *Service) Delivery(ctx context.Context, accountID, id, deliveryID string
 	return w, d, err
 }
 
-// Retry sends a delivery again now. If the attempt fails, more attempts follow by the schedule.
+// Retry sends a delivery again immediately. If the attempt fails, more attempts follow
+// according to the schedule.
 func (s *Service) Retry(ctx context.Context, accountID, id, deliveryID string) (*Delivery, error) {
 	w, d, err := s.Delivery(ctx, accountID, id, deliveryID) // 404 takes precedence over 409
 	if err != nil {
@@ -259,8 +261,8 @@ func (s *Service) Retry(ctx context.Context, accountID, id, deliveryID string) (
 	return d, nil
 }
 
-// Replay sends the events between the times from and to again, including both times. It sends the
-// events to which the webhook currently subscribes. Events are kept for 30 days. Replay returns
+// Replay sends the events between from and to again, including both times. It sends only events
+// that the webhook is currently subscribed to. Events are kept for 30 days. Replay returns
 // RATE_LIMITED while the webhook has maxReplays unfinished replays.
 func (s *Service) Replay(ctx context.Context, accountID, id string, from, to time.Time, o identity.Origin) (*Replay, error) {
 	if _, err := s.enabled(ctx, accountID, id); err != nil {

@@ -1,6 +1,6 @@
 // Package webhook contains the rules for webhooks: subscriptions, addresses, signatures, the
-// schedule of retries, and the conditions for disabling a webhook. It does not depend on HTTP or on
-// the storage of webhooks.
+// schedule of retries, and the conditions for disabling a webhook. It depends on neither HTTP
+// nor the storage of webhooks.
 //
 // Messages follow Standard Webhooks (standardwebhooks.com). They are delivered at least once, and
 // their order is not guaranteed.
@@ -20,7 +20,7 @@ import (
 // MaxPerAccount is the maximum number of webhooks of an account.
 const MaxPerAccount = 20
 
-// All subscribes to every type, including types of later versions.
+// All subscribes to every type, including types that later versions add.
 const All = feed.All
 
 // Webhook is a subscription.
@@ -32,7 +32,7 @@ type Webhook struct {
 	Events      []string // names of types, or All
 	Description string
 	Enabled     bool
-	// DisabledReason is the reason why the webhook was disabled automatically.
+	// DisabledReason is why the webhook was disabled automatically.
 	DisabledReason Reason
 	CreatedAt      time.Time
 	UpdatedAt      time.Time
@@ -43,28 +43,28 @@ type Webhook struct {
 	// FailingSince is the time of the first failure since the last success. It is zero after a
 	// success.
 	FailingSince time.Time
-	// Cause is the reason for the last attempt's failure, or "" after a success.
+	// Cause is why the last attempt failed, or "" after a success.
 	Cause Cause
 }
 
 // Place returns the webhook's place in its account's list.
 func (w *Webhook) Place() paging.Place { return paging.Place{At: w.CreatedAt, ID: w.ID} }
 
-// Secret signs messages until it expires. Text is set only to sign a message or to return the
-// secret, so all other operations work even if no key decrypts the secret.
+// Secret signs messages until it expires. Text is set only when signing a message or returning
+// the secret, so that all other operations work even if no key can decrypt the secret.
 type Secret struct {
 	Text   string    // whsec_…; "" while it is sealed
 	Sealed []byte    // the encrypted secret in its stored form
 	Until  time.Time // zero for the current secret
 }
 
-// Reason is the reason why a webhook was disabled.
+// Reason is why a webhook was disabled.
 type Reason string
 
-// These are the reasons.
+// The reasons for disabling a webhook.
 const (
 	ReasonGone    Reason = "gone"    // the receiver returned 410
-	ReasonFailing Reason = "failing" // only failures for five days
+	ReasonFailing Reason = "failing" // every attempt failed for five days
 )
 
 // Host returns the receiver's host and port, without the rest of its address.
@@ -81,7 +81,7 @@ func (w *Webhook) Wants(t events.Type) bool {
 	return feed.Subscriber{Events: w.Events, Enabled: true}.Wants(t)
 }
 
-// Change is an edit. It does not change the fields that are nil.
+// Change is an edit. Nil fields are not changed.
 type Change struct {
 	URL         *Address
 	Events      []string
@@ -92,7 +92,7 @@ type Change struct {
 // Address is a checked URL.
 type Address struct{ Given, Target string }
 
-// Apply makes the edit and reports whether it changed anything that the API returns.
+// Apply applies the edit, and reports whether it changed anything that the API returns.
 func (w *Webhook) Apply(c Change, now time.Time) bool {
 	before := *w
 	if c.URL != nil {
@@ -108,7 +108,7 @@ func (w *Webhook) Apply(c Change, now time.Time) bool {
 		w.Enabled = *c.Enabled
 	}
 	if w.Enabled && !before.Enabled {
-		// The owner has fixed the webhook, so the five days start again.
+		// The owner has presumably fixed the webhook, so restart the five days.
 		w.DisabledReason, w.FailingSince, w.Cause = "", time.Time{}, ""
 	}
 	if w.URL == before.URL && w.Description == before.Description && w.Enabled == before.Enabled && slices.Equal(w.Events, before.Events) {
@@ -123,7 +123,8 @@ func (w *Webhook) touch(now time.Time) {
 	w.Rev++
 }
 
-// Roll puts a new secret before the current one, which also signs until overlap has passed.
+// Roll puts a new secret before the current one, which also keeps signing until overlap has
+// passed.
 func (w *Webhook) Roll(secret string, overlap time.Duration, now time.Time) {
 	kept := []Secret{{Text: secret}}
 	for _, s := range w.Secrets {
@@ -134,13 +135,13 @@ func (w *Webhook) Roll(secret string, overlap time.Duration, now time.Time) {
 			kept = append(kept, s)
 		}
 	}
-	// Keep only a few of the newest secrets, however often the secret is rolled during the overlap.
-	// A receiver checks every signature in a message.
+	// Keep only a few of the newest secrets, no matter how often the secret is rolled during
+	// the overlap, because a receiver checks every signature in a message.
 	w.Secrets = kept[:min(len(kept), 3)]
 	w.touch(now)
 }
 
-// Signing lists the secrets that are in use at the time now.
+// Signing lists the secrets that are in use at now.
 func (w *Webhook) Signing(now time.Time) []Secret {
 	var out []Secret
 	for _, s := range w.Secrets {
@@ -172,7 +173,7 @@ func Disabled() error {
 	return apierr.New(apierr.WebhookDisabled, "This webhook is disabled. Enable it first: PATCH it with {\"enabled\": true}.")
 }
 
-// GiveUp disables a webhook automatically, with the reason.
+// GiveUp disables the webhook for the given reason.
 func (w *Webhook) GiveUp(why Reason, now time.Time) {
 	w.Enabled, w.DisabledReason = false, why
 	w.touch(now)

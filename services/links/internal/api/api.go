@@ -1,6 +1,6 @@
 // Package api contains the HTTP routes for links and domains. It decodes requests, calls
-// [link.Service] and [customdomain.Service], and writes responses. It makes no decisions about
-// links or domains.
+// [link.Service] and [customdomain.Service], and writes responses. All decisions about links and
+// domains are made in those services.
 package api
 
 import (
@@ -22,14 +22,14 @@ import (
 type Options struct {
 	// ShortBaseURL is the base address of links on the default host.
 	ShortBaseURL string
-	// Own are the hosts to which no link may redirect.
+	// Own lists the hosts to which no link may redirect.
 	Own link.Hosts
 	// DomainTarget is the name or address that custom host names must point to. If it is empty,
 	// they must point to the short host.
 	DomainTarget string
-	// Pages are the pages of the default short host, or nil if it has none.
+	// Pages contains the pages of the default short host, or is nil if there are none.
 	Pages *link.Pages
-	// Passwords hashes the passwords of links.
+	// Passwords hashes link passwords.
 	Passwords *password.Hasher
 	// Countries is set if this installation can determine a visitor's country.
 	Countries bool
@@ -54,7 +54,7 @@ func Public(a *httpapi.API, links *link.Service, domains *customdomain.Service, 
 	a.Handle(fiber.MethodPatch, "/api/v1/links/bulk", many, h.bulkUpdate)
 	a.Handle(fiber.MethodPost, "/api/v1/links/bulk-delete", many, h.bulkDelete)
 	a.Handle(fiber.MethodGet, "/api/v1/tags", httpapi.Access{}, h.listTags)
-	a.Handle(fiber.MethodGet, "/api/v1/links/available", read, h.available) // before :id, which would match it
+	a.Handle(fiber.MethodGet, "/api/v1/links/available", read, h.available) // before :id, which would also match
 	a.Handle(fiber.MethodGet, "/api/v1/links/:id", read, h.get)
 	a.Handle(fiber.MethodPatch, "/api/v1/links/:id", write, h.update)
 	a.Handle(fiber.MethodDelete, "/api/v1/links/:id", write, h.remove)
@@ -83,9 +83,9 @@ type public struct {
 	opt     Options
 }
 
-// Internal adds the routes that are reachable only within the cluster. auth reports its decisions
-// about accounts on these routes, with the internal token. An ingress asks whether it may order a
-// certificate for a host name.
+// Internal adds the routes that are reachable only within the cluster. Auth uses them, with the
+// internal token, to report its decisions about accounts. An ingress uses them to ask whether it
+// may order a certificate for a host name.
 func Internal(a *httpapi.API, domains *customdomain.Service, token string, h tenant.Holder) {
 	wire.Routes(a, token, h)
 	a.Public(fiber.MethodGet, "/internal/v1/domains/ask", func(c *fiber.Ctx) error {

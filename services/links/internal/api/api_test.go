@@ -23,7 +23,7 @@ func FuzzParseCursor(f *testing.F) {
 	})
 }
 
-// FuzzMoment checks that every JSON value results in an error or in a date that JavaScript can
+// FuzzMoment checks that every JSON value yields either an error or a date that JavaScript can
 // represent.
 func FuzzMoment(f *testing.F) {
 	for _, s := range []string{`"2026-11-20"`, `1.9e12`, `1e999`, `-0`, `""`, `"Nov 20"`, `8640000000000000.5`} {

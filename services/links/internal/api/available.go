@@ -13,11 +13,11 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// maxTakenSlugs is the number of taken slugs that an account can find in a minute. Without a limit,
-// one key could list every slug of the installation.
+// maxTakenSlugs is how many taken slugs an account can find per minute. Without a limit, one key
+// could be used to list every slug in the installation.
 const maxTakenSlugs = 30
 
-// available reports whether a create could take a slug now. It checks only the slug.
+// available reports whether a create could use a slug now. It checks nothing but the slug.
 func (h public) available(c *fiber.Ctx) error {
 	if c.Query("slug") == "" {
 		return apierr.Invalid(apierr.Detail{Field: "slug", Code: apierr.Required, Message: "Send the slug to check."})
@@ -38,7 +38,7 @@ func (h public) available(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, wire.SlugAvailable{Available: reason == "", Reason: wire.OrNull(reason)})
 }
 
-// whyNot returns the reason for which a create would reject a slug, or "" if the slug is free.
+// whyNot returns the reason why a create would reject a slug, or "" if the slug is free.
 func (h public) whyNot(ctx context.Context, domainID, text string) (reason string, err error) {
 	slug, problem := link.ParseSlug(text, domainID == "")
 	switch {
@@ -48,7 +48,7 @@ func (h public) whyNot(ctx context.Context, domainID, text string) (reason strin
 		return "invalid", nil
 	}
 	// Count the attempt before the lookup, and refund it if the slug is free. If only taken slugs
-	// got a 429, the 429 would reveal that a slug is taken. The message contains the value of
+	// got a 429, that status would reveal that a slug is taken. The message contains the value of
 	// maxTakenSlugs, so change both together.
 	t, wait := h.opt.Tries.Take(ctx, ratelimit.Rule{Key: "taken-slugs:" + account(ctx), Max: maxTakenSlugs, Window: time.Minute})
 	if wait > 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// bulk parses the request body item by item, so that an invalid item does not make the others fail.
+// bulk parses the request body item by item, so that one invalid item does not fail the others.
 func (h public) bulk(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	var body wire.BulkCreate
@@ -34,7 +34,7 @@ func (h public) bulk(c *fiber.Ctx) error {
 	results := make([]wire.BulkResult, len(body.URLs))
 	texts := make([]string, len(body.URLs))
 	var drafts []link.Draft
-	var places []int // index of each draft's item
+	var places []int // index of the item that each draft was parsed from
 	domains := &domainsOf{ctx: ctx, public: h}
 	for i, raw := range body.URLs {
 		texts[i] = urlText(raw)
@@ -72,18 +72,18 @@ func (h public) bulk(c *fiber.Ctx) error {
 }
 
 // Limits on the request data that a response repeats. A request can contain a megabyte of invalid
-// fields. With these limits, a response with a hundred failures is smaller than 64 kB.
+// fields. These limits keep a response with a hundred failures below 64 kB.
 const (
 	repeatedURLs    = 12 << 10 // total bytes of URLs; after that, URLs are cut to cutURL
 	cutURL          = 64       // bytes of a URL that is cut
-	repeatedDetails = 10 << 10 // total bytes of details, not counting the first detail of each item
+	repeatedDetails = 10 << 10 // total bytes of details, excluding the first detail of each item
 	repeatedNames   = 6 << 10  // total bytes of names of ignored fields
 )
 
 // bound limits how much request data the results repeat.
 func bound(results []wire.BulkResult) {
 	urls, details, names := repeatedURLs, repeatedDetails, repeatedNames
-	// All items share these budgets. Once a budget is used up, data in later items is cut.
+	// All items share these budgets. Once a budget is used up, data from later items is cut.
 	for i := range results {
 		r := &results[i]
 		for n, name := range r.IgnoredFields {
@@ -118,7 +118,7 @@ func keep(e *wire.BulkItemFail, n int) {
 func encoded(v any) int {
 	text, err := json.Marshal(v)
 	if err != nil {
-		return repeatedURLs // cannot happen, because v contains only strings and numbers
+		return repeatedURLs // unreachable, because v contains only strings and numbers
 	}
 	return len(text) + 1
 }
@@ -130,8 +130,8 @@ func cut(text string) string {
 	return text + "…"
 }
 
-// charge counts a request with n items against the rate limit, as one request per ten items. It leaves
-// out the first one, which has already been counted.
+// charge counts a request with n items against the rate limit, as one request per ten items. The
+// first of these requests has already been counted.
 func (h public) charge(c *fiber.Ctx, n int) error { return h.http.Charge(c, (n+9)/10-1) }
 
 func (h public) bulkDraft(raw json.RawMessage, domains *domainsOf) (link.Draft, []string, error) {
@@ -156,7 +156,7 @@ func urlText(raw json.RawMessage) string {
 	return text
 }
 
-// failure returns the error response that the item would get in a request of its own.
+// failure returns the error response that the item would get in its own request.
 func failure(ctx context.Context, err error, url string) (status int, fail *wire.BulkItemFail) {
 	e := apierr.From(err)
 	if e.Code == apierr.Internal { // log it like a failed request

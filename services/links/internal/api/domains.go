@@ -35,7 +35,7 @@ func (h public) claimDomain(c *fiber.Ctx) error {
 	p := identity.FromContext(ctx)
 	hostname, ignored, err := h.readClaim(c)
 	if err != nil {
-		// A full account gets 403 for any body, because 403 takes precedence over 400.
+		// A full account gets 403 for any request body, because 403 takes precedence over 400.
 		if full := h.domains.CheckRoom(ctx, p); full != nil {
 			return full
 		}
@@ -79,7 +79,7 @@ func (h public) updateDomain(c *fiber.Ctx) error {
 	var body wire.DomainUpdate
 	fields, bad := httpapi.Decode(c, &body)
 	domains, match := &domainsOf{ctx: ctx, public: h}, httpapi.IfMatch(c)
-	// As for links, 404 takes precedence over 400.
+	// 404 takes precedence over 400, as it does for links.
 	d, err := h.domains.ChangePages(ctx, account(ctx), c.Params("id"), func(d *customdomain.Domain) (customdomain.Pages, error) {
 		if bad != nil {
 			return d.Pages, bad
@@ -119,7 +119,7 @@ func domainRev(d *customdomain.Domain) int64 {
 	return httpapi.Rev(strconv.FormatInt(d.CreatedAt.UnixMilli(), 10), d.Pages.Home.Given, d.Pages.NotFound.Given, d.Pages.Expired.Given)
 }
 
-// domainStats returns the visits to a domain that no link served.
+// domainStats returns the number of visits to a domain that no link served.
 func (h public) domainStats(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	d, err := h.domains.Get(ctx, account(ctx), c.Params("id"))
@@ -131,7 +131,7 @@ func (h public) domainStats(c *fiber.Ctx) error {
 		return err
 	}
 	n := int(last-first) + 1
-	days, _, err := h.links.Days(ctx, d.ID, first-1, n) // n days are enough, because all are distinct and after first-1
+	days, _, err := h.links.Days(ctx, d.ID, first-1, n) // a limit of n suffices, because there is at most one record for each day
 	if err != nil {
 		return err
 	}
@@ -153,8 +153,8 @@ func (h public) domainStats(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, out)
 }
 
-// unserved converts a day of a domain. A day of a link has counts by rule, a day of a domain has
-// counts by kind of visit.
+// unserved converts the statistics of a domain's day. A link's day has counts by rule, while a
+// domain's day has counts by kind of visit.
 func unserved(day link.DayStats) wire.DomainDay {
 	out := wire.DomainDay{Date: day.Day.String()}
 	for _, s := range day.Rules {
@@ -182,7 +182,7 @@ func (h public) verifyDomain(c *fiber.Ctx) error {
 
 func (h public) deleteDomain(c *fiber.Ctx) error {
 	ctx := c.UserContext()
-	// Every replica applies a new default before the call that sets it returns.
+	// When the call that sets a new default returns, every replica applies it.
 	if c.Params("id") == identity.FromContext(ctx).DefaultDomainID {
 		return customdomain.DefaultInUse()
 	}
@@ -194,10 +194,10 @@ func (h public) deleteDomain(c *fiber.Ctx) error {
 	return httpapi.NoContent(c)
 }
 
-// domainsOf looks up the domains of one request's account. It reads each at most once.
+// domainsOf looks up domains of the account that sent a request. It reads each domain at most once.
 type domainsOf struct {
 	public
-	ctx   context.Context // of the request
+	ctx   context.Context // the request's context
 	known map[string]found
 	all   *hosts
 }
@@ -226,12 +226,12 @@ func (d *domainsOf) get(id string) (*customdomain.Domain, error) {
 }
 
 // hosts returns the hosts to which no page and no rule of the account may redirect: the default
-// short host and all domains of the account. It includes unverified domains, because addresses
-// that redirect to each other would become a loop once the domains are verified.
+// short host and all domains of the account. It includes unverified domains, because addresses that
+// redirect to each other would form a loop once the domains are verified.
 func (d *domainsOf) hosts() (link.Hosts, error) {
 	if d.all == nil {
 		domains, err := d.domains.List(d.ctx, account(d.ctx))
-		own := d.opt.Own[:len(d.opt.Own):len(d.opt.Own)] // capped, so that append copies it
+		own := d.opt.Own[:len(d.opt.Own):len(d.opt.Own)] // capacity is clipped, so append copies the slice
 		for _, domain := range domains {
 			own = append(own, d.opt.Own.At(domain.Hostname)...)
 		}
@@ -240,10 +240,9 @@ func (d *domainsOf) hosts() (link.Hosts, error) {
 	return d.all.hosts, d.all.err
 }
 
-// leaves adds an error if a link on a custom domain redirects to a domain of the account. From the
-// link's own domain or another domain of the account, a visit could be redirected back. Links on
-// the default short host may redirect to domains, because nothing on a domain may redirect to that
-// host.
+// leaves adds an error if a link on a custom domain redirects to a domain of the account, which
+// could redirect the visit back. Links on the default short host may redirect to domains, because
+// nothing on a domain may redirect to that host.
 func (d *domainsOf) leaves(f *httpapi.Fields, to link.URL) error {
 	if f.HasError("url") {
 		return nil

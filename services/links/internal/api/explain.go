@@ -14,8 +14,8 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// explain returns the response that a visit to the link would get. It calls the same function as
-// redirects and counts nothing.
+// explain returns the response that a visit to the link would get. It uses the same decision
+// function as redirects, and counts nothing.
 func (h public) explain(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	l, err := h.links.Get(ctx, account(ctx), c.Params("id"))

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	maxQuery      = 500 // code points of q; titles have the same maximum
+	maxQuery      = 500 // maximum code points in q, the same as in a title
 	maxTagFilters = 5
-	defaultDomain = "default" // names the default host
+	defaultDomain = "default" // stands for the default host
 )
 
 // filters parses the filters of a list. httpapi rejects unknown filters.
@@ -130,7 +130,7 @@ func (h public) listTags(c *fiber.Ctx) error {
 		return err
 	}
 	out := wire.TagPage{Data: wire.List(found, func(name string) wire.Tag { return wire.Tag{Name: name} }), HasMore: next != ""}
-	if out.HasMore { // a page of a search may be empty without being the last
+	if out.HasMore { // a page of search results may be empty even if it is not the last
 		cursor := page.Cursor(paging.Place{ID: next})
 		out.NextCursor = &cursor
 	}

@@ -71,8 +71,8 @@ func (h public) get(c *fiber.Ctx) error {
 		return err
 	}
 	out := h.recordOf(l)
-	// Clicks and status change without an edit and are therefore part of the tag. Otherwise a
-	// caller would get 304 and keep old values.
+	// Clicks and status change without an edit, so the ETag includes them. Otherwise a caller would
+	// get 304 and keep stale values.
 	if httpapi.NotModified(c, httpapi.VariantETag(l.Rev, fmt.Sprintf("%d%s", l.Clicks, out.Status))) {
 		return nil
 	}
@@ -84,7 +84,8 @@ func (h public) create(c *fiber.Ctx) error {
 	p := identity.FromContext(ctx)
 	draft, ignored, err := h.readCreate(c)
 	if err != nil {
-		// A full account gets 403 for any body, because 403 takes precedence over 404 and 400.
+		// A full account gets 403 for any request body, because 403 takes precedence over 404 and
+		// 400.
 		if full := h.links.CheckRoom(ctx, p); full != nil {
 			return full
 		}
@@ -112,11 +113,11 @@ func (h public) readCreate(c *fiber.Ctx) (d link.Draft, ignored []string, err er
 	return h.draft(fields, &body, &domainsOf{ctx: c.UserContext(), public: h})
 }
 
-// draft parses every field of a create and reports errors that the contract cannot describe.
-// httpapi has already checked types and lengths against the contract.
+// draft parses every field of a create and reports errors that the contract cannot express. httpapi
+// has already checked types and lengths against the contract.
 func (h public) draft(f *httpapi.Fields, body *wire.LinkCreate, domains *domainsOf) (d link.Draft, ignored []string, err error) {
 	own := h.opt.Own
-	if b := body.DomainID; b.Set && !b.Null && b.Value == "" { // an empty ID is not null, which means the default host
+	if b := body.DomainID; b.Set && !b.Null && b.Value == "" { // unlike null, an empty ID does not mean the default host
 		return d, f.Unknown, customdomain.NotFound()
 	}
 	on, err := domains.orDefault(body.DomainID.Set, body.DomainID.Value)
@@ -166,7 +167,7 @@ func (h public) draft(f *httpapi.Fields, body *wire.LinkCreate, domains *domains
 	for _, change := range changes {
 		change(&d.Link)
 	}
-	if in.password.Set { // placeholder for the hash, so that a rejected request hashes nothing
+	if in.password.Set { // placeholder, so that a rejected request hashes nothing
 		hashed{true, in.password.Value}.change(&d.Link)
 	}
 	if body.HasPassword && !in.password.Set {
@@ -175,7 +176,7 @@ func (h public) draft(f *httpapi.Fields, body *wire.LinkCreate, domains *domains
 			Message: "This link had a password (hasPassword), and passwords are never shown. Send a new one, or hasPassword false.",
 		})
 	}
-	if d.Routing != nil { // a plain link has no fields that could conflict
+	if d.Routing != nil { // a plain link has no fields that can conflict
 		checkTogether(f, &d.Link, in.came)
 	}
 	if err := f.Err(); err != nil {
@@ -190,8 +191,8 @@ func (h public) draft(f *httpapi.Fields, body *wire.LinkCreate, domains *domains
 }
 
 // imported parses the clicks and the creation time of a link from another system. Only
-// importedClicks marks an import. In a record of this API that is sent back without importedClicks,
-// createdAt is ignored like every read-only field.
+// importedClicks marks an import. If a record from this API is sent back without importedClicks,
+// its createdAt is ignored, like every read-only field.
 func (h public) imported(f *httpapi.Fields, body *wire.LinkCreate, d *link.Draft) {
 	if body.ImportedClicks == nil {
 		f.Unknown = append(f.Unknown, "createdAt")
@@ -222,8 +223,8 @@ func (h public) update(c *fiber.Ctx) error {
 			return err
 		}
 	}
-	// 404 takes precedence over 400, because another account's link must give the same response for
-	// every body. Errors in the body are therefore reported only after the link is found.
+	// 404 takes precedence over 400, because the response for another account's link must not
+	// depend on the body. Errors in the body are therefore reported only if the link is found.
 	l, err := h.links.Update(ctx, account(ctx), id, httpapi.IfMatch(c).Check, func(l *link.Link) (link.Patch, error) {
 		if bad != nil {
 			return link.Patch{}, bad
@@ -297,7 +298,7 @@ func (h public) patch(
 		image := validate(f, "ogImage", func() (link.URL, *apierr.Detail) { return link.ParseURL(b.Value, own) })
 		set(func(l *link.Link) { l.OpenGraph.Image = &image })
 	}
-	// Null resets the field to no tags, no ID, not archived.
+	// Null resets these fields to no tags, no ID and not archived.
 	if b := body.Tags; b.Set {
 		tags := readTags(f, "tags", b.Value)
 		set(func(l *link.Link) { l.Tags = tags })
@@ -344,7 +345,7 @@ func (h public) remove(c *fiber.Ctx) error {
 	return httpapi.NoContent(c)
 }
 
-// maxStatsDays is the maximum number of days of one statistics call.
+// maxStatsDays is the maximum number of days in one statistics call.
 const maxStatsDays = 366
 
 func (h public) stats(c *fiber.Ctx) error {
@@ -371,7 +372,8 @@ func (h public) stats(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, out)
 }
 
-// span parses the query parameters "from" and "to". The default is the thirty days that end today.
+// span parses the query parameters "from" and "to". The default is the last thirty days, including
+// today.
 func (h public) span(c *fiber.Ctx) (first, last link.Day, err error) {
 	var f httpapi.Fields
 	read := func(name string, def link.Day) link.Day {

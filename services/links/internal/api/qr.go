@@ -17,7 +17,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 )
 
-// Bounds of a QR code. Drawing the largest image takes 4 MiB of memory. The encoded response has
+// Limits for QR codes. Drawing the largest image takes 4 MiB of memory. The encoded response is
 // only a few kilobytes.
 const (
 	minQRSize, maxQRSize, defaultQRSize       = 64, 2048, 512
@@ -70,7 +70,7 @@ func (h public) qr(c *fiber.Ctx) error {
 	return c.Send(qrSVG(code, size, margin))
 }
 
-// qrSVG draws all dark modules as one path. Each run of dark modules in a row is one part of the
+// qrSVG draws all dark modules as one path. Each run of dark modules in a row is one segment of the
 // path.
 func qrSVG(code *qr.Code, size, margin int) []byte {
 	var b bytes.Buffer
@@ -94,8 +94,8 @@ func qrSVG(code *qr.Code, size, margin int) []byte {
 	return b.Bytes()
 }
 
-// qrPNG draws every module with a whole number of pixels, because the edges would blur otherwise.
-// The remaining pixels widen the quiet zone.
+// qrPNG draws every module with a whole number of pixels, so that edges are sharp. The remaining
+// pixels widen the quiet zone.
 func qrPNG(code *qr.Code, size, margin int) ([]byte, error) {
 	scale := size / (code.Size + 2*margin)
 	first := (size - scale*code.Size) / 2
@@ -118,7 +118,7 @@ func qrPNG(code *qr.Code, size, margin int) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// oneOf parses a query parameter that must be one of words.
+// oneOf parses a query parameter that must be one of the given words.
 func oneOf(c *fiber.Ctx, f *httpapi.Fields, name, otherwise string, words ...string) string {
 	if !c.Context().QueryArgs().Has(name) {
 		return otherwise

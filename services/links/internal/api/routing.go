@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// routing contains the fields of a create or an update that set the link's [link.Routing].
+// routing contains those fields of a create or an update that set the link's [link.Routing].
 type routing struct {
 	redirectType              httpapi.Optional[float64]
 	forwardQuery, forwardPath httpapi.Optional[bool]
@@ -37,7 +37,7 @@ func routingToUpdate(b *wire.LinkUpdate) routing {
 	return routing{b.RedirectType, b.ForwardQuery, b.ForwardPath, b.StartsAt, b.ExpiredURL, b.Rules, b.MaxClicks, b.Password}
 }
 
-// came reports whether the request contains the field. It supports only fields that may conflict
+// came reports whether the request contains the field. It supports only fields that can conflict
 // with others.
 func (r *routing) came(field string) bool {
 	switch field {
@@ -64,8 +64,8 @@ type hashed struct {
 	hash string
 }
 
-// hash hashes the password of a request. It takes 19 MiB and about 30 ms of a core. Call it only
-// for a request without errors.
+// hash hashes the password of a request. It takes 19 MiB of memory and about 30 ms of CPU time, so
+// call it only for a request without errors.
 func (h public) hash(ctx context.Context, in httpapi.Optional[string]) (p hashed, err error) {
 	if p.set = in.Set; in.Null {
 		return p, nil
@@ -87,8 +87,8 @@ func (p hashed) change(l *link.Link) {
 	}
 }
 
-// changes parses the fields and returns their changes to a link. own returns the hosts to which no
-// address may redirect. changes calls own only if the request contains an address.
+// changes parses the fields and returns the changes that they make to a link. own returns the hosts
+// to which no address may redirect. changes calls own only if the request contains an address.
 func (h public) changes(f *httpapi.Fields, in routing, own func() (link.Hosts, error)) (link.Patch, error) {
 	var p link.Patch
 	set := func(change func(*link.Routing)) {
@@ -162,7 +162,7 @@ func (h public) rules(f *httpapi.Fields, in []wire.LinkRule, own link.Hosts) []l
 	}
 	tidy, bad := link.CheckRules(rules, h.opt.Countries)
 	for _, d := range bad {
-		if !f.HasErrorIn(d.Field) { // a condition with an error was omitted, so its rule may look empty
+		if !f.HasErrorIn(d.Field) { // invalid conditions were omitted, so their rule may look empty
 			f.Add(d)
 		}
 	}
@@ -181,7 +181,7 @@ func checkTogether(f *httpapi.Fields, l *link.Link, came func(field string) bool
 	}
 }
 
-// addRouting adds the fields of a link's routing that lists show.
+// addRouting adds those fields of a link's routing that lists show.
 func addRouting(out *wire.LinkSummary, r *link.Routing) {
 	out.ForwardQuery, out.ForwardPath = r.ForwardQuery, r.ForwardPath
 	if r.RedirectType != 0 {

@@ -40,8 +40,8 @@ type holder struct {
 
 // TakeDown implements [tenant.Holder].
 func (h *holder) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown, error) {
-	// An order has either a URL or an ID. If it has an ID, slugKey returns an error for the empty
-	// URL, which is ignored.
+	// An order has either a URL or an ID. If it has an ID, the error that slugKey returns for the
+	// empty URL is ignored.
 	key, err := h.slugKey(ctx, o.Target.URL)
 	if o.Target.ID != "" {
 		key, err = h.links.KeyOf(ctx, o.Target.ID)
@@ -73,7 +73,7 @@ func (h *holder) Lift(ctx context.Context, t tenant.Takedown) error {
 	key, err := h.links.KeyOf(ctx, t.RecordID)
 	if isNotFound(err) {
 		if key, err = h.slugKey(ctx, t.URL); isNotFound(err) {
-			return nil // its domain was deleted too, so there is nothing to lift
+			return nil // its domain was deleted too, so nothing is left to lift
 		}
 	}
 	if err != nil {
@@ -84,7 +84,7 @@ func (h *holder) Lift(ctx context.Context, t tenant.Takedown) error {
 
 func isNotFound(err error) bool { return apierr.CodeOf(err) == apierr.LinkNotFound }
 
-// slugKey returns the key of the slug in a short URL. It returns LINK_NOT_FOUND if the URL is not
+// slugKey returns the key for the slug in a short URL. It returns LINK_NOT_FOUND if the URL is not
 // on one of our hosts.
 func (h *holder) slugKey(ctx context.Context, address string) (string, error) {
 	_, rest, ok := strings.Cut(address, "://")
@@ -95,7 +95,7 @@ func (h *holder) slugKey(ctx context.Context, address string) (string, error) {
 	if i := strings.IndexAny(path, "?#"); i >= 0 {
 		path = path[:i]
 	}
-	path = strings.TrimSuffix(path, "+") // URL of the inspect page
+	path = strings.TrimSuffix(path, "+") // URL of the preview page
 	folded, ok := link.LookupSlug([]byte(path))
 	if !ok {
 		return "", link.NotFound()
@@ -113,17 +113,17 @@ func (h *holder) slugKey(ctx context.Context, address string) (string, error) {
 	return link.SlugKey(domainID, folded), err
 }
 
-// Bounds on the data that an export holds in memory. A day with 100 referrers, 150 countries and 50
-// rules takes up to 50 kB. The days therefore take at most 10 MB.
+// Limits on the data that an export holds in memory. A day with 100 referrers, 150 countries and 50
+// rules takes up to 50 kB, so all days in memory take at most 10 MB.
 const (
 	exportPage  = 200 // links
-	exportLinks = 16  // links with concurrent reads of their first days
-	exportFirst = 8   // number of first days of each of these links
-	exportRest  = 64  // further days of one link that are read at a time
+	exportLinks = 16  // links whose first days are read concurrently
+	exportFirst = 8   // number of days read for each of these links
+	exportRest  = 64  // number of later days of one link read at a time
 )
 
 // Limits on the concurrent exports of this process, which also serves redirects. The limit per
-// account prevents one account's slow readers from taking all slots.
+// account prevents one account's slow readers from occupying all slots.
 const (
 	exportsOfAccount = 2
 	exportsAtOnce    = 8
@@ -184,13 +184,13 @@ type exportLine struct {
 	Data any    `json:"data"`
 }
 
-// unreadable is the line for a link, or for a day of a link or domain, with an unreadable record.
+// unreadable is the line for an unreadable record of a link, or of a link's or domain's day.
 type unreadable struct {
 	Type string `json:"type"`
 	ID   string `json:"id"`
 }
 
-// dayRecord is one day of a link in an export.
+// dayRecord is one day of a link's statistics in an export.
 type dayRecord struct {
 	LinkID    string               `json:"linkId"`
 	Date      string               `json:"date"`
@@ -201,13 +201,13 @@ type dayRecord struct {
 	Rules     []wire.RuleClicks    `json:"rules"`
 }
 
-// domainRecord is one day of a domain in an export.
+// domainRecord is one day of a domain's statistics in an export.
 type domainRecord struct {
 	DomainID string `json:"domainId"`
 	wire.DomainDay
 }
 
-// exportDomains writes the days of all domains of the account.
+// exportDomains writes the daily statistics of all domains of the account.
 func (h *holder) exportDomains(ctx context.Context, out *json.Encoder, accountID string) error {
 	domains, err := h.domains.List(ctx, accountID)
 	if err != nil {
@@ -235,7 +235,7 @@ func (h *holder) exportDomains(ctx context.Context, out *json.Encoder, accountID
 	return nil
 }
 
-// days is a page of a link's days.
+// days is a page of a link's daily statistics.
 type days struct {
 	page []link.DayStats
 	more bool

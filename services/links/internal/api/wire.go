@@ -12,7 +12,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Shown returns the functions that convert records to their API format, for events.
+// Shown returns the functions that convert records to the API format that events use.
 func Shown(opt Options) (oneLink func(*link.Link) any, domain func(*customdomain.Domain) any) {
 	h := public{opt: opt}
 	return func(l *link.Link) any { return h.recordOf(l) }, func(d *customdomain.Domain) any { return h.domainOf(d) }
@@ -87,7 +87,7 @@ func ruleShares(in []link.Share) []wire.RuleClicks {
 const isoTime = "2006-01-02T15:04:05.000Z"
 
 // certificateOf returns the status "none" if this installation does not order certificates, even if
-// it has ordered some before.
+// it used to.
 func (h public) certificateOf(d *customdomain.Domain) wire.Certificate {
 	c := d.Certificate.Shown(h.opt.Now())
 	if !h.opt.Certificates || c.Status == customdomain.NoCertificate {
@@ -111,9 +111,9 @@ func (h public) domainOf(d *customdomain.Domain) wire.Domain {
 }
 
 // addressRecords returns the DNS records that point a custom host name to this installation: a
-// CNAME if the target is a name, an A or AAAA record if it is an address. On a local run, the
-// target is this machine's address. You can then test a host name by pointing it to this machine
-// in a hosts file or a local resolver.
+// CNAME if the target is a name, an A or AAAA record if it is an address. In a local setup, the
+// target is this machine's address, so you can test a host name by pointing it to this machine in a
+// hosts file or a local resolver.
 func (h public) addressRecords(hostname string) []wire.DNSRecord {
 	target := h.opt.Own[0].Name
 	if h.opt.DomainTarget != "" {
@@ -133,7 +133,7 @@ func (h public) addressRecords(hostname string) []wire.DNSRecord {
 	return nil
 }
 
-// instant converts a time that may be absent.
+// instant converts an optional time.
 func instant(f *httpapi.Fields, field string, given *jsdate.Moment) (at link.Moment) {
 	if given == nil {
 		return at
@@ -171,7 +171,8 @@ func expiryOrNever(f *httpapi.Fields, field string, m httpapi.Optional[jsdate.Mo
 	return validate(f, field, expiry(m.Value))
 }
 
-// validate parses a field that has no error yet. If parse returns an error, validate adds it to f.
+// validate parses a field, unless f already contains an error for it. If parse returns an error,
+// validate adds it to f.
 func validate[T any](f *httpapi.Fields, field string, parse func() (T, *apierr.Detail)) (value T) {
 	if f.HasError(field) {
 		return value

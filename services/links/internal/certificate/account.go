@@ -19,9 +19,9 @@ import (
 // register at the same time therefore get the same account.
 type Account struct {
 	Store interface {
-		// ChangeAccount runs fn with the sealed key of an account and the time when the
-		// key was stored. sealed is nil if there is no key. ChangeAccount stores the key
-		// that fn returns. fn may run several times.
+		// ChangeAccount runs fn with an account's sealed key and the time when the key was stored.
+		// sealed is nil if there is no key. ChangeAccount stores the key that fn returns. fn may
+		// run several times.
 		ChangeAccount(ctx context.Context, id string, fn func(sealed []byte, since time.Time) ([]byte, error)) error
 	}
 	ID   string // derived from the authority's URL and our e-mail address
@@ -29,11 +29,10 @@ type Account struct {
 	Now  func() time.Time
 }
 
-// key returns the account's key. If the key does not exist, key creates it.
+// key returns the account's key, and creates it if it does not exist.
 func (a *Account) key(ctx context.Context) (key crypto.Signer, err error) {
 	err = a.Store.ChangeAccount(ctx, a.ID, func(sealed []byte, since time.Time) (_ []byte, err error) {
-		// If no sealing key decrypts it, do not replace it at once; [Service.lost] gives the
-		// reason.
+		// If no sealing key decrypts it, do not replace it at once; [Service.lost] explains why.
 		if sealed != nil && (a.Seal.Has(sealed) || a.Now().Sub(since) < loss) {
 			key, err = a.open(sealed)
 			return sealed, err

@@ -1,18 +1,18 @@
-// Package certificate obtains TLS certificates for verified custom domains and serves visitors with
-// them.
+// Package certificate obtains TLS certificates for verified custom domains and presents them to
+// visitors.
 //
-// A host name gets its certificate at its first visit over TLS, from an ACME authority. All
-// replicas share it. The certificate and the state of its order are one record, and the ordering
-// replica holds a lease on that record with a fencing token. A replica that lost its lease can
-// finish its order but cannot store the result. A lease that is not renewed expires, and the sweep
-// of any replica resumes the order.
+// A host name gets its certificate from an ACME authority when it is first visited over TLS. All
+// replicas share the certificate. The certificate and the state of its order are one record, and
+// the ordering replica holds a lease on that record with a fencing token. A replica that lost its
+// lease can finish its order but cannot store the result. A lease that is not renewed expires, and
+// the sweep of any replica resumes the order.
 //
 // The service orders certificates only for names that an account has proven to own. Handshakes for
-// other names may read Firestore only within a budget. A handshake waits at most 12 s, but the
+// other names may read Firestore only within a budget. A handshake waits at most 12 s, but its
 // order continues after that.
 //
 // Private keys are sealed before they are stored (libs/seal). The ACME client is acmez. Replicas
-// share its data too. The key of the account at the authority is one record ([Account]). The
+// also share its data. The key of the account at the authority is one record ([Account]). The
 // response to a challenge is stored in the record of its order, so that the authority can get it
 // from any replica.
 package certificate
@@ -25,25 +25,25 @@ import (
 
 // Durations of orders and of the pauses between them.
 const (
-	// Lease is the time for which an order belongs to its replica without being renewed. If the
-	// replica is killed, the order is delayed by this time.
+	// Lease is how long an order belongs to its replica unless the lease is renewed. If the replica
+	// is killed, the order is delayed by this time.
 	Lease = 30 * time.Second
-	// longestOrder bounds an order with all its challenges.
+	// longestOrder limits the duration of an order, including all its challenges.
 	longestOrder = 3 * time.Minute
 
 	// retryRefused is the first pause after a failed validation. The usual cause is a DNS record
-	// that does not point here yet. Let's Encrypt allows five failures per hour and name.
+	// that does not point here yet. Let's Encrypt allows five failures per name and hour.
 	retryRefused = 15 * time.Minute
 	mostRefused  = 12 * time.Hour
 	// retryAway is the first pause if the authority is down. It is short, because the name is not
-	// the cause.
+	// at fault.
 	retryAway = time.Minute
 	mostAway  = 15 * time.Minute
 	// retryLimited is the first pause after "too many requests".
 	retryLimited = time.Hour
 )
 
-// Reasons for which a host name gets no certificate.
+// Reasons why a host name gets no certificate.
 var (
 	ErrUnknownHost = errors.New("no verified domain has this name")
 	ErrBudget      = errors.New("too many handshakes for unknown names")
@@ -54,7 +54,7 @@ var (
 	ErrSuspended   = errors.New("the account that has this name is suspended")
 )
 
-// SealPurpose separates the seals of this package from those of others.
+// SealPurpose distinguishes the seals of this package from those of other packages.
 const SealPurpose = "linkreel certificate 1"
 
 // Certificate is a certificate chain from an authority, with its private key.
@@ -66,12 +66,12 @@ type Certificate struct {
 	RenewAt   time.Time
 }
 
-// Record is a host name's certificate and the state of its order. A name without visits has the
-// zero record.
+// Record is a host name's certificate and the state of its order. A name that was never visited has
+// the zero record.
 type Record struct {
 	Host        string
 	Account     string       // account of the last order
-	Certificate *Certificate // nil: none yet
+	Certificate *Certificate // nil if there is none yet
 
 	Holder    string     // the ordering replica, or ""
 	Token     int64      // number of the last lease, which increases with each lease
@@ -84,7 +84,7 @@ type Record struct {
 	DueAt    time.Time // when the sweep looks at the record; zero means never
 }
 
-// Challenge is the authority's request to the host, which verifies that the order comes from the
+// Challenge is the authority's challenge to the host, which proves that the order comes from the
 // host. It is not secret.
 type Challenge struct {
 	Token  string // the end of the challenge's path; see [Service.Answer]
@@ -108,28 +108,28 @@ func (r *Record) Claim(holder string, now time.Time) (claimed bool, err error) {
 	case now.Before(r.NextAt):
 		return false, &RefusedError{r.Failure, r.NextAt}
 	}
-	// From here on, results of the previous holder are rejected.
+	// From now on, results from the previous holder are rejected.
 	r.Token++
 	r.Holder, r.Challenge = holder, nil
 	r.Extend(now)
 	return true, nil
 }
 
-// Extend renews the lease. A lease that expires without a result shows that the replica has died,
-// and the sweep resumes the order.
+// Extend renews the lease. If a lease expires without a result, the replica has died, and the sweep
+// resumes the order.
 func (r *Record) Extend(now time.Time) {
 	r.Until = now.Add(Lease)
 	r.DueAt = r.Until
 }
 
-// leased reports whether a replica is ordering at now.
+// leased reports whether a replica holds an unexpired lease on the order at now.
 func (r *Record) leased(now time.Time) bool { return r.Holder != "" && now.Before(r.Until) }
 
 // HandOver assigns the record to account, or to no domain if account is "". It removes the
 // certificate and its private key. It keeps the pause after failed orders, because otherwise an
-// owner could skip the pause by deleting the domain and verifying it again. It keeps an order in
-// flight, so that a failure of that order counts. If there is neither a pause nor an order, left is
-// false, and the record can be removed.
+// owner could skip the pause by deleting the domain and verifying it again. It also keeps an
+// in-flight order, so that the order's failure would count. If there is neither a pause nor an
+// order, left is false, and the record can be removed.
 //
 // If the account changes, the pause is shortened to the pause after a first failure, because the
 // new account may have fixed the cause. The pause does not end at once, because the authority
@@ -138,7 +138,7 @@ func (r *Record) HandOver(account string, now time.Time) (left bool) {
 	r.Certificate, r.DueAt = nil, time.Time{}
 	if account != "" && account != r.Account {
 		r.Account, r.Failures = account, 0
-		if r.Failure != "" { // the message describes the previous owner's servers
+		if r.Failure != "" { // the message is about the previous owner's servers
 			r.Failure = inherited
 		}
 		if most := now.Add(retryRefused); r.NextAt.After(most) {
@@ -156,16 +156,16 @@ func (r *Record) HandOver(account string, now time.Time) (left bool) {
 	return now.Before(r.NextAt)
 }
 
-// inherited is the Failure of a record that was taken over by another account.
+// inherited is the Failure of a record that another account has taken over.
 const inherited = "Orders for this name failed for its previous owner. The next order starts after a pause."
 
-// Held reports whether the lease with this token is the newest and has not ended.
+// Held reports whether the lease with this token is the newest and has not expired.
 func (r *Record) Held(token int64) bool { return r.Holder != "" && r.Token == token }
 
 // end removes the order from the record.
 func (r *Record) end() { r.Holder, r.Until, r.Challenge = "", time.Time{}, nil }
 
-// Release ends the lease without a result, because no order was placed.
+// Release ends the lease without a result, for an order that was not placed.
 func (r *Record) Release(next time.Time) {
 	r.end()
 	r.NextAt = next
@@ -189,8 +189,9 @@ func (r *Record) Failed(f Failure, now time.Time) {
 	r.schedule(r.NextAt)
 }
 
-// schedule makes the sweep retry a renewal while the certificate is valid. A name without a valid
-// certificate is retried only at its next visit, so that unvisited names cost no orders.
+// schedule makes the sweep retry a renewal while the certificate is valid. Without a valid
+// certificate, an order is retried only when the name is next visited, so that unvisited names use
+// no orders.
 func (r *Record) schedule(next time.Time) {
 	r.DueAt = time.Time{}
 	if r.Certificate != nil && next.Before(r.Certificate.NotAfter) {
@@ -198,9 +199,9 @@ func (r *Record) schedule(next time.Time) {
 	}
 }
 
-// RenewAt returns the time to renew a certificate. That is a third of its lifetime before it
-// expires, or somewhat earlier, depending on a hash of the host name. The hash prevents
-// certificates that were issued together from being renewed together.
+// RenewAt returns the time to renew a certificate: when a third of its lifetime is left, or
+// somewhat earlier, depending on a hash of the host name. The hash spreads the renewals of
+// certificates that were issued together.
 func RenewAt(host string, notBefore, notAfter time.Time) time.Time {
 	life := notAfter.Sub(notBefore)
 	h := fnv.New32a()
@@ -209,7 +210,7 @@ func RenewAt(host string, notBefore, notAfter time.Time) time.Time {
 	return notAfter.Add(-life/3 - spread)
 }
 
-// RefusedError reports that the last order failed and when the next order may start.
+// RefusedError reports that the last order failed, and when the next one may start.
 type RefusedError struct {
 	Reason string
 	Next   time.Time
@@ -222,15 +223,16 @@ func (e *RefusedError) Error() string {
 // Failure explains to the owner of the domain why an order failed.
 type Failure struct {
 	Words string
-	// Away is set if the authority did not answer or had an internal error. The name is then not
-	// the cause.
+	// Away is set if the authority did not answer or had an internal error. The name is then not at
+	// fault.
 	Away bool
-	// Limited is set if the authority allows no more orders for some time.
+	// Limited is set if the authority temporarily allows no more orders.
 	Limited bool
 }
 
 func (f Failure) pause(failures int) time.Duration {
-	// Double at most ten times. That already exceeds every maximum, and more could overflow.
+	// Double at most ten times. The result already exceeds every maximum, and further doubling
+	// could overflow.
 	double := func(first, most time.Duration) time.Duration { return min(most, first<<min(failures-1, 10)) }
 	switch {
 	case f.Limited:

@@ -126,8 +126,8 @@ func TestRenewalsAreBeforeTheLastThirdAndSpread(t *testing.T) {
 	}
 }
 
-// HandOver decides what is kept of a record when its domain is deleted or another account takes
-// over.
+// HandOver decides which parts of a record are kept when its domain is deleted or another account
+// takes over.
 func TestHandOver(t *testing.T) {
 	t.Parallel()
 	cert := &Certificate{NotAfter: start.Add(time.Hour)}
@@ -157,7 +157,8 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// Neither one account, nor all renewals, nor all first certificates can use up the hour's orders.
+// Neither a single account, nor all renewals together, nor all first certificates together can use
+// up the hour's orders.
 func TestSpend(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ perHour, account, kind, rest int }{
@@ -180,19 +181,19 @@ func TestSpend(t *testing.T) {
 			}
 			all, err := spend("a", renewal)
 			if all != tt.account || !errors.Is(err, ErrShare) {
-				t.Errorf("%d an hour, renewal %v: one account got %d orders, then %v; want %d, then ErrShare", tt.perHour, renewal, all, err, tt.account)
+				t.Errorf("%d per hour, renewal %v: one account got %d orders, then %v; want %d, then ErrShare", tt.perHour, renewal, all, err, tt.account)
 			}
 			for _, account := range []string{"b", "c", "d", "e"} {
 				n, err := spend(account, renewal)
 				if all += n; account == "e" && !errors.Is(err, ErrLimited) {
-					t.Errorf("%d an hour, renewal %v: error of the last account = %v, want ErrLimited", tt.perHour, renewal, err)
+					t.Errorf("%d per hour, renewal %v: error for the last account = %v, want ErrLimited", tt.perHour, renewal, err)
 				}
 			}
 			if all != tt.kind {
-				t.Errorf("%d an hour, renewal %v: five accounts got %d orders, want %d", tt.perHour, renewal, all, tt.kind)
+				t.Errorf("%d per hour, renewal %v: five accounts got %d orders, want %d", tt.perHour, renewal, all, tt.kind)
 			}
 			if n, _ := spend("a", !renewal); n != tt.rest {
-				t.Errorf("%d an hour, renewal %v: %d orders of the other kind are left, want %d", tt.perHour, renewal, n, tt.rest)
+				t.Errorf("%d per hour, renewal %v: %d orders of the other kind left, want %d", tt.perHour, renewal, n, tt.rest)
 			}
 		}
 	}

@@ -21,15 +21,15 @@ import (
 	"github.com/mholt/acmez/v3/acme"
 )
 
-// ErrNoOrder means that an order failed before the authority started to validate. Up to this point,
-// the host's owner cannot cause a failure. After it, the owner can, for example with name servers
+// ErrNoOrder means that an order failed before the authority started to validate. Until then, the
+// host's owner cannot cause a failure. After that, the owner can, for example with name servers
 // that never answer.
 var ErrNoOrder = errors.New("the authority did not start to validate")
 
 // Issuer is a certificate authority.
 type Issuer interface {
-	// Issue requests a certificate chain and returns it in PEM. Before the authority validates,
-	// Issue calls present to store the challenge for the authority.
+	// Issue requests a certificate chain and returns it in PEM. Before validation, Issue calls
+	// present to store the challenge where the authority can get it.
 	Issue(ctx context.Context, csr *x509.CertificateRequest, present Present) (chain []byte, err error)
 }
 
@@ -47,7 +47,7 @@ func (p Present) CleanUp(context.Context, acme.Challenge) error { return nil }
 type ACME struct {
 	Directory string
 	Email     string
-	// CAFile holds the CA certificates for checking the authority's own certificate. If it is
+	// CAFile is a file of CA certificates that verify the authority's own certificate. If it is
 	// empty, the system's CA certificates are used.
 	CAFile string
 
@@ -59,13 +59,13 @@ type acmeIssuer struct {
 	client *acme.Client
 
 	mu      sync.Mutex
-	account acme.Account // the account from the authority; zero before the registration
+	account acme.Account // the account at the authority; zero before registration
 }
 
 // callTimeout bounds one request to the authority.
 const callTimeout = 30 * time.Second
 
-// NewIssuer returns a client of an ACME authority. It does not call the authority yet.
+// NewIssuer returns a client for an ACME authority, without calling the authority.
 func NewIssuer(a ACME) (Issuer, error) {
 	var roots *x509.CertPool
 	if a.CAFile != "" {
@@ -90,8 +90,8 @@ func (i *acmeIssuer) Issue(ctx context.Context, csr *x509.CertificateRequest, pr
 	chain, err := i.obtain(ctx, csr, present)
 	var p acme.Problem
 	if errors.As(err, &p) && p.Type == acme.ProblemTypeAccountDoesNotExist {
-		// The authority was reinstalled and has lost the account. This often happens with test
-		// authorities. Register the same key again.
+		// The authority has lost the account, as happens when a test authority is reinstalled.
+		// Register the same key again.
 		i.mu.Lock()
 		i.account = acme.Account{}
 		i.mu.Unlock()
@@ -109,7 +109,7 @@ func (i *acmeIssuer) obtain(ctx context.Context, csr *x509.CertificateRequest, p
 	if err != nil {
 		return nil, err
 	}
-	// Each order needs a separate client, because the solver belongs to the client.
+	// Each order needs its own client, because the solver is part of the client.
 	client := acmez.Client{Client: i.client, ChallengeSolvers: map[string]acmez.Solver{
 		acme.ChallengeTypeHTTP01: present, acme.ChallengeTypeTLSALPN01: present,
 	}}
@@ -124,8 +124,7 @@ func (i *acmeIssuer) obtain(ctx context.Context, csr *x509.CertificateRequest, p
 	return chains[0].ChainPEM, nil
 }
 
-// registered returns the account. The first call registers it, and concurrent orders wait for the
-// registration.
+// registered returns the account. The first call registers it, and concurrent calls wait.
 func (i *acmeIssuer) registered(ctx context.Context) (acme.Account, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -152,7 +151,7 @@ func newKey(host string) (crypto.Signer, *x509.CertificateRequest, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("make key: %w", err)
 	}
-	// No common name: it is limited to 64 characters, and clients no longer read it.
+	// Leave out the common name: it is limited to 64 characters, and clients no longer read it.
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{}, DNSNames: []string{host}}, key)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make certificate request: %w", err)
@@ -161,8 +160,7 @@ func newKey(host string) (crypto.Signer, *x509.CertificateRequest, error) {
 	return key, csr, err
 }
 
-// parse returns a TLS certificate from a chain and its key, and checks that the certificate is
-// valid for host.
+// parse builds a TLS certificate from a chain and its key, and checks that it is valid for host.
 func parse(host string, chain, pkcs8 []byte) (*tls.Certificate, error) {
 	// X509KeyPair also checks that the key matches the chain, and sets Leaf.
 	c, err := tls.X509KeyPair(chain, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}))
@@ -175,7 +173,7 @@ func parse(host string, chain, pkcs8 []byte) (*tls.Certificate, error) {
 	return &c, nil
 }
 
-// failureOf returns an explanation for the owner why an order failed.
+// failureOf explains to the owner why an order failed.
 func failureOf(host string, err error) Failure {
 	var p acme.Problem
 	switch {
@@ -214,7 +212,7 @@ func bounded(text string) string {
 }
 
 // lifeOf returns the start and the end of a leaf's validity. Authorities backdate certificates, so
-// a start in the past is replaced by now.
+// it replaces a start in the past with now.
 func lifeOf(leaf *x509.Certificate, now time.Time) (from, to time.Time) {
 	from = leaf.NotBefore
 	if from.Before(now) && now.Before(leaf.NotAfter) {

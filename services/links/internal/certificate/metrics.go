@@ -12,7 +12,7 @@ import (
 var (
 	orders = metrics.NewCounter(prometheus.CounterOpts{
 		Name: "linkreel_certificate_orders_total",
-		Help: "Orders of certificates, by outcome: issued, failed, limited (all accounts together have reached a limit) " +
+		Help: "Certificate orders, by outcome: issued, failed, limited (all accounts together have reached a limit) " +
 			"or share (the account has reached its own limit).",
 	}, []string{"outcome"}, metrics.Each("issued", "failed", "limited", "share")...)
 	refused = metrics.NewCounter(prometheus.CounterOpts{
@@ -21,7 +21,7 @@ var (
 		"unknown", "budget", "ordering", "limited", "share", "overtaken", "suspended", "failed", unknownReason)...)
 	setAside = promauto.NewCounter(prometheus.CounterOpts{
 		Name: "linkreel_certificates_set_aside_total",
-		Help: "Due certificates that were put off for an hour, because their record could not be read or changed.",
+		Help: "Due certificates that were postponed for an hour because their records could not be read or changed.",
 	})
 )
 

@@ -9,11 +9,11 @@ import (
 	"github.com/linkreel/linkreel/libs/seal"
 )
 
-// sealedByOlderKeys has no value until the first round is complete.
+// sealedByOlderKeys has no value until the first round has completed.
 var sealedByOlderKeys = promauto.NewGaugeVec(prometheus.GaugeOpts{
 	Name: "linkreel_certificates_sealed_by_older_keys",
-	Help: "Certificates, and the account at the authority, that an older key of LINKREEL_CERTIFICATE_KEY seals, at the last check. " +
-		"If it is 0 on every replica, the older keys can be dropped.",
+	Help: "Certificates, including the account key at the authority, that were sealed with an older key of LINKREEL_CERTIFICATE_KEY at the last check. " +
+		"If it is 0 on every replica, the older keys can be removed.",
 }, nil)
 
 // newRotation returns the rotation that reseals certificates, and then the key of the account at
@@ -28,8 +28,8 @@ func newRotation(opt Options) *seal.Rotation {
 			}
 			hosts, err := opt.Store.SealedBy(ctx, keyIDs, after, 100)
 			if err == nil && len(hosts) == 0 {
-				// List the account for any sealing key. If the first key has sealed it, reseal
-				// changes nothing.
+				// List the account regardless of its sealing key. If the first key sealed it,
+				// reseal changes nothing.
 				hosts = []string{account.ID}
 			}
 			return hosts, err

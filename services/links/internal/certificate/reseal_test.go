@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/libs/seal"
 )
 
-// shelf is an in-memory store of sealed records and the account's key.
+// shelf is an in-memory store of sealed records and of the account's key.
 type shelf struct {
 	Store
 	records map[string][]byte
@@ -71,8 +71,8 @@ func older(t *testing.T) int {
 	return -1
 }
 
-// Records that cannot be resealed must not block others, however many there are, and the gauge must
-// count them. The test is not parallel, because the process has only one gauge.
+// Records that cannot be resealed must be counted by the gauge and must not block other records, no
+// matter how many there are. The test is not parallel, because the process has only one gauge.
 func TestReseal(t *testing.T) {
 	const formerly, now, lost = "the old key of thirty-two characters or more", "the new key of thirty-two characters or more", "a key that is lost with thirty-two characters or more"
 	keys := func(text string) *seal.Keys {
@@ -132,7 +132,7 @@ func TestReseal(t *testing.T) {
 		}
 	}
 	if !gone.Has(s.records[unreadable[0]]) {
-		t.Error("Round rewrote a record that no key opens")
+		t.Error("Round rewrote a record that no key opens, want it unchanged")
 	}
 
 	clear(s.broken)

@@ -33,21 +33,22 @@ type Store interface {
 	// Certificate reads a host's record. found is false if the record does not exist.
 	Certificate(ctx context.Context, host string) (r *Record, found bool, err error)
 	// ChangeCertificate runs fn on a host's record and its owner, and stores the changes to both.
-	// The record may be the zero record. fn may run several times and must have no other effect. If
-	// fn returns an error, nothing is stored. If the error is ErrForget, the record is removed.
+	// If the host has no record, fn gets the zero record. fn may run several times and must have no
+	// other effect. If fn returns an error, nothing is stored. If the error is ErrForget, the
+	// record is removed.
 	ChangeCertificate(ctx context.Context, host string, fn func(r *Record, o *Owner) error) error
 	// DueCertificates lists up to limit hosts with due records, earliest first. It includes hosts
 	// with unreadable records.
 	DueCertificates(ctx context.Context, at time.Time, limit int) ([]string, error)
 	// PutOffCertificate changes the due time of a record without reading the record.
 	PutOffCertificate(ctx context.Context, host string, at time.Time) error
-	// SealedBy lists, in order, hosts with a private key that is sealed with one of keyIDs. The
-	// list starts after the host in after, or with the first host if after is "". It includes hosts
-	// with unreadable records.
+	// SealedBy lists, in order, hosts whose private keys are sealed with one of keyIDs. The list
+	// starts after the host named by after, or with the first host if after is "". It includes
+	// hosts with unreadable records.
 	SealedBy(ctx context.Context, keyIDs []string, after string, limit int) (hosts []string, err error)
 }
 
-// Owner is the account that owns a host name. It is zero if no account owns the name.
+// Owner is the account that owns a host name, or zero if no account owns it.
 type Owner struct {
 	Account   string
 	Suspended bool // the account is suspended or being erased
@@ -61,7 +62,7 @@ var errNoChallenge = errors.New("no challenge is open")
 // ErrForget removes the record if the fn of ChangeCertificate returns it.
 var ErrForget = errors.New("forget this certificate")
 
-// Limiter limits the orders of all replicas together; see [ratelimit.Limiter].
+// Limiter limits the orders from all replicas together; see [ratelimit.Limiter].
 type Limiter interface {
 	Take(ctx context.Context, rules ...ratelimit.Rule) (t ratelimit.Try, wait time.Duration)
 	Refund(ctx context.Context, t ratelimit.Try)
@@ -79,7 +80,7 @@ type Options struct {
 	Owner func(wait func(known bool) (context.Context, error), host string) (found bool, err error)
 	// Own reports whether a host name belongs to this installation. Such names need no owner.
 	Own func(host string) bool
-	// Misses is the budget of networks that request unknown names.
+	// Misses is the budget for networks that request unknown names.
 	Misses *ratelimit.Misses
 	// PerHour limits the certificates that all replicas order in an hour; 0 means 100.
 	PerHour int
@@ -111,10 +112,10 @@ type held struct {
 	cert     *tls.Certificate
 	renewAt  time.Time
 	notAfter time.Time
-	looked   atomic.Int64 // time of the last check for a renewal by another replica, ns
+	looked   atomic.Int64 // when this replica last checked for a renewal by another replica, in ns
 }
 
-// flight is an order of this replica.
+// flight is an in-flight order of this replica.
 type flight struct {
 	done    chan struct{}
 	err     error
@@ -123,36 +124,35 @@ type flight struct {
 
 const (
 	// mostOrders limits the concurrent orders of the replica. ordersOfAccount limits the concurrent
-	// orders of one account, because all names of an account may make the authority hang.
-	// mostQueued and queuedOfAccount limit the queued orders.
+	// orders of one account, because orders for all of an account's names may hang. mostQueued and
+	// queuedOfAccount limit the queued orders.
 	mostOrders, ordersOfAccount = 64, 8
 	mostQueued, queuedOfAccount = 256, 8
-	// mostBegun limits all orders together, because the other limits do not apply until an order's
+	// mostBegun limits all orders together, because the other limits apply only once an order's
 	// account is known.
 	mostBegun = 512
-	// mostWaiting limits the handshakes that wait for an order, and waitingForHost limits them for
-	// one name. The handshakes of one account therefore take at most a fifth of mostWaiting.
+	// mostWaiting limits the handshakes that wait for an order, and waitingForHost those that wait
+	// for one name. The handshakes of one account therefore take at most a fifth of mostWaiting.
 	mostWaiting, waitingForHost = 2000, 25
-	// crowded is the time that an order waits in the queue, and the time by which it is then
-	// postponed.
+	// crowded is how long an order waits in the queue, and how long it is postponed after that.
 	crowded = 10 * time.Second
-	// strangersRate limits the reads for unknown names, over all networks together.
+	// strangersRate limits the reads for unknown names from all networks together.
 	strangersRate, strangersBurst = 50, 200
-	// cacheBytes limits the cached certificates, to about 8,000.
+	// cacheBytes limits the cache to about 8,000 certificates.
 	cacheBytes, certBytes = 64 << 20, 8 << 10
-	// fresh is the time for which a replica serves a cached certificate without reading it again.
-	// If the certificate is due for renewal, the replica reads it again sooner.
+	// fresh is how long a replica serves a cached certificate before reading it again. If the
+	// certificate is due for renewal, the replica reads it again sooner.
 	fresh = 10 * time.Minute
-	// patience is the time that a handshake waits for an order.
+	// patience is how long a handshake waits for an order.
 	patience = 12 * time.Second
-	// handoff is the pause between two checks of another replica's order.
+	// handoff is the pause between checks of another replica's order.
 	handoff = 300 * time.Millisecond
-	// loss is the age at which a private key that cannot be decrypted counts as lost. Before that,
-	// the setting with the right sealing key may not have reached this replica yet.
+	// loss is the age at which a private key that cannot be decrypted counts as lost. Until then,
+	// this replica may simply not have received the right sealing key yet.
 	loss = 24 * time.Hour
 )
 
-// NewService returns a service. Call Sweep regularly to renew certificates, and Close at the end.
+// NewService returns a service. Call Sweep regularly to renew certificates, and Close when done.
 func NewService(opt Options) *Service {
 	opt.PerHour = cmp.Or(opt.PerHour, 100)
 	if opt.Now == nil {
@@ -207,7 +207,7 @@ func (s *Service) answer(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	}
 	ctx, cancel := context.WithTimeout(hello.Context(), patience)
 	defer cancel()
-	// Check the name for challenges too. The authority requests only known names, and other clients
+	// Check the name for challenges too: the authority requests only known names, and other clients
 	// must not cause reads for unknown names.
 	if err := s.known(ctx, host, clientOf(hello.Conn)); err != nil {
 		return nil, err
@@ -222,8 +222,8 @@ func (s *Service) answer(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return s.serve(ctx, host)
 }
 
-// known rejects names that no verified domain has. It reads the store only for names that are not
-// cached, and only within two budgets: one per network, and one for all networks together.
+// known rejects names that belong to no verified domain. It reads the store only for names that are
+// not cached, and only within two budgets: one per network, and one for all networks together.
 func (s *Service) known(ctx context.Context, host string, client netip.Addr) error {
 	if s.opt.Own(host) {
 		return nil
@@ -245,9 +245,9 @@ func (s *Service) known(ctx context.Context, host string, client netip.Addr) err
 // mayAsk reports whether a network may request a challenge. Each such request reads the store. A
 // network that requests challenges that do not exist uses up its budget of misses. Until that
 // budget has recovered, its requests also count against a budget for all such networks together.
-// The authority requests only existing challenges, and its budget therefore cannot be used up by
-// others. "No challenge" is not cached: a client could put it into the cache just before the name's
-// order starts, and make the order fail.
+// The authority requests only existing challenges, so other clients cannot use up its budget. "No
+// challenge" is not cached: a client could cause it to be cached just before the name's order
+// starts, and make the order fail.
 func (s *Service) mayAsk(client netip.Addr) bool {
 	return s.opt.Misses.Wait(client) == 0 && (!s.opt.Misses.Missed(client) || s.strangers.Allow())
 }
@@ -263,7 +263,7 @@ func clientOf(c net.Conn) netip.Addr {
 	return a.Addr()
 }
 
-// serve returns the certificate of a known host, and orders it if there is none.
+// serve returns the certificate of a known host, and orders one if there is none.
 func (s *Service) serve(ctx context.Context, host string) (*tls.Certificate, error) {
 	now := s.opt.Now()
 	l, err := s.held.Get(ctx, host)
@@ -281,7 +281,7 @@ func (s *Service) serve(ctx context.Context, host string) (*tls.Certificate, err
 	if err := s.wait(ctx, host); err != nil {
 		return nil, err
 	}
-	// The cache still contains the state before the order, without a certificate.
+	// The cached state is older than the order and has no certificate.
 	s.held.Invalidate(host)
 	if l, err = s.held.Get(ctx, host); err != nil {
 		return nil, err
@@ -292,7 +292,8 @@ func (s *Service) serve(ctx context.Context, host string) (*tls.Certificate, err
 	return l.Value.cert, nil
 }
 
-// mayLook returns true at intervals. The intervals are shorter for short-lived certificates.
+// mayLook reports whether it is time to check for a renewal again. Short-lived certificates are
+// checked more often.
 func (h *held) mayLook(now time.Time) bool {
 	pause := max(time.Second, min(time.Minute, h.notAfter.Sub(h.renewAt)/20))
 	last := h.looked.Load()
@@ -311,8 +312,8 @@ func (s *Service) load(ctx context.Context, host string) (*held, bool, error) {
 		if s.lost(c) {
 			return nil, false, nil
 		}
-		// Log an error and not a warning, because visitors of this host get no TLS until the
-		// setting is correct.
+		// Log an error and not a warning, because visitors to this host get no TLS until the
+		// setting is corrected.
 		slog.ErrorContext(ctx, "cannot decrypt the private key of a certificate", "host", host, "error", err)
 		return nil, false, err
 	}
@@ -324,20 +325,19 @@ func (s *Service) load(ctx context.Context, host string) (*held, bool, error) {
 }
 
 // lost reports whether a certificate must be ordered again because no sealing key decrypts its
-// private key. It returns false for certificates that are younger than [loss]. During a rotation
-// some replicas do not have the new key yet. If they replaced each other's certificates, they would
-// use up the authority's limits.
+// private key. It returns false for certificates that are younger than [loss], because some
+// replicas do not have the new key yet during a rotation. If they replaced each other's
+// certificates, they would use up the authority's limits.
 func (s *Service) lost(c *Certificate) bool {
 	return !s.opt.Seal.Has(c.Key) && s.opt.Now().Sub(c.NotBefore) > loss
 }
 
-// wait orders a certificate for host, or joins this replica's order in flight. It waits until the
+// wait orders a certificate for host, or joins this replica's in-flight order. It waits until the
 // order or ctx ends.
 func (s *Service) wait(ctx context.Context, host string) error {
 	s.mu.Lock()
 	f := s.orders[host]
-	// Limit the waiting handshakes, because each of them holds a connection and anybody can open
-	// one.
+	// Limit the waiting handshakes, because each holds a connection and anybody can open one.
 	if s.waiting >= mostWaiting || f != nil && f.waiting >= waitingForHost || f == nil && len(s.orders) >= mostBegun {
 		s.mu.Unlock()
 		return ErrLimited
@@ -374,7 +374,7 @@ func (s *Service) begin(host string) *flight {
 		ctx, cancel := context.WithTimeout(s.life, longestOrder)
 		defer cancel()
 		defer func() {
-			// A panic in the ACME client must not stop the redirects of this process.
+			// A panic in the ACME client must not stop this process, which also serves redirects.
 			if p := recover(); p != nil {
 				slog.Error("panic", "service", "links-certificates", "panic", p)
 				f.err = ErrBusy
@@ -392,9 +392,9 @@ func (s *Service) begin(host string) *flight {
 // claimed is an order that this replica has claimed.
 type claimed struct {
 	host    string
-	token   int64  // token of the lease; 0 if there is a certificate already
-	account string // "" for a host name of the installation
-	renewal bool   // the host has had a certificate before
+	token   int64  // token of the lease; 0 if there already is a certificate
+	account string // "" for one of the installation's own host names
+	renewal bool   // the host had a certificate before this order
 }
 
 // order gets a certificate for host, or waits for another replica's order.
@@ -407,8 +407,8 @@ func (s *Service) order(ctx context.Context, host string) error {
 		if !busy && (err != nil || o.token == 0) {
 			return err
 		}
-		// The account is known now. Wait in its queue. Waiting for another replica's order takes a
-		// slot too, because handshakes are waiting for it.
+		// The account is known now, so wait in its queue. Waiting for another replica's order also
+		// takes a slot, because handshakes are waiting for that order.
 		if first {
 			end, err := s.turn(ctx, o.account)
 			switch {
@@ -432,7 +432,7 @@ func (s *Service) order(ctx context.Context, host string) error {
 	}
 }
 
-// turn waits until the account may order, for less time than the lease lasts.
+// turn waits until the account may order. It gives up before the lease expires.
 func (s *Service) turn(ctx context.Context, account string) (end func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, crowded)
 	defer cancel()
@@ -442,7 +442,7 @@ func (s *Service) turn(ctx context.Context, account string) (end func(), err err
 // claim claims the order, if a certificate is needed.
 func (s *Service) claim(ctx context.Context, host string) (o claimed, err error) {
 	own := s.opt.Own(host)
-	var refusal error // returned although the change of the record is stored
+	var refusal error // returned even though the record's change is stored
 	err = s.record(ctx, host, func(r *Record, owner *Owner) error {
 		o, refusal = claimed{}, nil
 		if owner.Account == "" && !own {
@@ -453,13 +453,13 @@ func (s *Service) claim(ctx context.Context, host string) (o claimed, err error)
 		if renewal && s.lost(r.Certificate) {
 			r.Certificate = nil
 		}
-		// Renewals continue, because visitors of a suspended account must see its page and not a
-		// TLS error.
+		// Renewals continue, because visitors to a suspended account's links must see the
+		// suspension page and not a TLS error.
 		if owner.Suspended && !renewal && !r.leased(s.opt.Now()) {
 			if r.DueAt.IsZero() {
 				return ErrSuspended
 			}
-			// A replica that died has left its order open. Do not resume it.
+			// A dead replica has left this order open. Do not resume it.
 			refusal = ErrSuspended
 			r.Release(r.NextAt)
 			return nil
@@ -478,8 +478,7 @@ func (s *Service) claim(ctx context.Context, host string) (o claimed, err error)
 	return o, err
 }
 
-// record changes a host's record, and updates the state of the certificate in the owner's API
-// record.
+// record changes a host's record, and updates the certificate's state in the owner's API record.
 func (s *Service) record(ctx context.Context, host string, fn func(r *Record, o *Owner) error) error {
 	return s.opt.Store.ChangeCertificate(ctx, host, func(r *Record, o *Owner) error {
 		err := fn(r, o)
@@ -498,12 +497,12 @@ func (s *Service) leave(r *Record) error {
 }
 
 // fifth returns a fifth of the hour's budget of orders. One account may use at most a fifth for new
-// certificates and a fifth for renewals. A fifth is reserved for new certificates and a fifth for
-// renewals.
+// certificates and a fifth for renewals. Over all accounts, a fifth is reserved for new
+// certificates and a fifth for renewals.
 func (s *Service) fifth() int { return max(1, s.opt.PerHour/5) }
 
 // spend takes an order from the hour's budgets. The limit per account prevents one account from
-// stopping the others' orders; see [Service.fifth]. The error is ErrShare if the account has used
+// blocking the others' orders; see [Service.fifth]. The error is ErrShare if the account has used
 // up its share, and ErrLimited if all accounts together have used up the budget.
 func (s *Service) spend(ctx context.Context, o claimed) (refund func(), wait time.Duration, err error) {
 	var tries []ratelimit.Try
@@ -526,9 +525,9 @@ func (s *Service) spend(ctx context.Context, o claimed) (refund func(), wait tim
 		if o.renewal {
 			kind = all + ":renewal"
 		}
-		// Check the account's share in a separate call, to find out which budget is used up. The
-		// sweep ends its round if the whole budget is used up, but continues if only one account's
-		// share is.
+		// Check the account's share in a separate call, to find out which budget is used up. If it
+		// is the whole budget, the sweep ends its round. If it is only one account's share, the
+		// sweep continues.
 		if !take(ratelimit.Rule{Key: kind + ":" + o.account, Max: s.fifth(), Window: time.Hour}) {
 			return refund, wait, ErrShare
 		}
@@ -541,7 +540,7 @@ func (s *Service) spend(ctx context.Context, o claimed) (refund func(), wait tim
 	return refund, 0, nil
 }
 
-// putOff postpones an order for which there is no budget.
+// putOff postpones an order for which no budget is left.
 func (s *Service) putOff(ctx context.Context, o claimed, wait time.Duration, why error) error {
 	soon, later := min(wait, 5*time.Minute), time.Duration(0) // the operator may raise the limit
 	if errors.Is(why, ErrShare) {
@@ -549,8 +548,8 @@ func (s *Service) putOff(ctx context.Context, o claimed, wait time.Duration, why
 		slog.InfoContext(ctx, "an account has used its share of LINKREEL_ACME_ORDERS_PER_HOUR; postponing the order",
 			"host", o.host, "account", o.account, "renewal", o.renewal, "next", wait.String())
 		if o.renewal {
-			// Postpone a renewal for longer. Otherwise it would precede other accounts' orders in
-			// every round. It can wait while the current certificate is valid.
+			// Postpone a renewal for longer. Otherwise it would come before other accounts' orders
+			// in every round. It can wait while the current certificate is valid.
 			later = wait
 		}
 	} else {
@@ -567,15 +566,16 @@ func (s *Service) putOff(ctx context.Context, o claimed, wait time.Duration, why
 	}))
 }
 
-// postpone postpones an order, because its account already has its maximum of orders in flight.
+// postpone postpones an order whose account already has the maximum number of orders in flight.
 func (s *Service) postpone(ctx context.Context, o claimed) error {
 	orders.WithLabelValues("share").Inc()
 	return errors.Join(ErrShare, s.note(ctx, o, func(r *Record) { r.Release(s.opt.Now().Add(crowded)) }))
 }
 
-// issue orders a certificate as the holder of the lease and records the outcome.
+// issue orders a certificate, as the holder of the lease, and records the outcome.
 func (s *Service) issue(ctx context.Context, o claimed) error {
-	// Use the budgets after the claim, so that replicas that wait for the same order use nothing.
+	// Spend the budgets after the claim, so that replicas that wait for the same order spend
+	// nothing.
 	refund, wait, err := s.spend(ctx, o)
 	if err != nil {
 		return s.putOff(ctx, o, wait, err)
@@ -590,7 +590,8 @@ func (s *Service) issue(ctx context.Context, o claimed) error {
 		return err
 	}
 	if s.life.Err() != nil {
-		// This replica is stopping. The name is not the cause, and another replica continues.
+		// This replica is stopping. The name is not at fault, and another replica resumes the
+		// order.
 		return errors.Join(err, s.note(ctx, o, func(r *Record) { r.Until = s.opt.Now(); r.DueAt = r.Until }))
 	}
 	orders.WithLabelValues("failed").Inc()
@@ -608,7 +609,7 @@ func (s *Service) issue(ctx context.Context, o claimed) error {
 	return &RefusedError{Reason: f.Words, Next: next}
 }
 
-// ask gets a certificate from the authority. During the call it extends the lease.
+// ask gets a certificate from the authority, and extends the lease during the call.
 func (s *Service) ask(ctx context.Context, o claimed) (*Certificate, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -661,7 +662,7 @@ func (s *Service) keep(ctx context.Context, lose context.CancelCauseFunc, o clai
 		}
 		err := s.change(ctx, o, func(r *Record) { r.Extend(s.opt.Now()) })
 		if errors.Is(err, ErrOvertaken) {
-			// After any other error, retry at the next tick, which precedes the end of the lease.
+			// After any other error, retry at the next tick, which comes before the lease expires.
 			lose(ErrOvertaken)
 			return
 		}
@@ -681,7 +682,7 @@ func (s *Service) change(ctx context.Context, o claimed, fn func(r *Record)) err
 }
 
 // note stores an outcome, if the order's lease is still the newest. It does so even if the order
-// has timed out or the domain has been deleted, because a failure still counts then.
+// has timed out or the domain has been deleted, because the failure still counts.
 func (s *Service) note(ctx context.Context, o claimed, change func(r *Record)) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
@@ -704,15 +705,15 @@ func (s *Service) note(ctx context.Context, o claimed, change func(r *Record)) e
 
 const (
 	duePage = 800
-	// atATime is the number of concurrent renewals of a replica. A name that hangs blocks only one
-	// of them.
+	// atATime is the number of renewals that a replica runs concurrently. A name that hangs blocks
+	// only one of them.
 	atATime = 4
-	// asideFor is the time by which a record is postponed if it cannot be read or changed.
+	// asideFor is how long a record is postponed if it cannot be read or changed.
 	asideFor = time.Hour
 )
 
 // Sweep renews certificates and resumes orders of dead replicas. Several replicas may sweep
-// concurrently, because the lease decides which of them gets the order.
+// concurrently, because only one of them can claim the lease on an order.
 func (s *Service) Sweep(ctx context.Context) error {
 	var work errgroup.Group
 	work.SetLimit(atATime)
@@ -734,8 +735,8 @@ func (s *Service) Sweep(ctx context.Context) error {
 }
 
 // sweepOne renews a certificate that is due. If the record itself makes the renewal impossible,
-// sweepOne postpones the record so that it does not block the records after it. limited is true if
-// the whole budget of orders is used up.
+// sweepOne postpones the record, so that it does not block later records. limited is true if the
+// whole budget of orders is used up.
 func (s *Service) sweepOne(ctx context.Context, host string) (limited bool) {
 	err := s.renew(ctx, host)
 	if err == nil || ctx.Err() != nil {
@@ -745,7 +746,7 @@ func (s *Service) sweepOne(ctx context.Context, host string) (limited bool) {
 		return true
 	}
 	if reasonOf(err) != unknownReason || apierr.CodeOf(err) != apierr.Internal {
-		return false // the record contains the next due time, or Firestore does not answer
+		return false // either the record contains the next due time, or Firestore does not answer
 	}
 	setAside.Inc()
 	slog.ErrorContext(ctx, "cannot change a due certificate's record; postponing it by an hour", "host", host, "error", err)
@@ -756,7 +757,7 @@ func (s *Service) sweepOne(ctx context.Context, host string) (limited bool) {
 }
 
 // renew orders a certificate for host in the same way as a visitor's handshake, and waits for it.
-// The limit on waiting handshakes does not apply, because visitors may have used it up.
+// The limit on waiting handshakes does not apply, because visitors may have exhausted it.
 func (s *Service) renew(ctx context.Context, host string) error {
 	ctx, cancel := context.WithTimeout(ctx, longestOrder)
 	defer cancel()
@@ -782,7 +783,7 @@ func (s *Service) Answer(ctx context.Context, host, token string, client netip.A
 	return c.Answer, err == nil
 }
 
-// challenge reads the open challenge of a known host, whichever replica runs the order.
+// challenge reads the open challenge of a known host, no matter which replica runs the order.
 func (s *Service) challenge(ctx context.Context, host string, client netip.Addr, want func(Challenge) bool) (Challenge, error) {
 	if !s.mayAsk(client) {
 		return Challenge{}, ErrBudget

@@ -51,7 +51,7 @@ func (s *registry) ChangeCertificate(_ context.Context, host string, fn func(*Re
 	return err
 }
 
-// desk is an authority that never completes orders for hosts with "hanging" in their name.
+// desk is an authority that never completes orders for hosts with "hanging" in their names.
 type desk struct {
 	t    testing.TB
 	mu   sync.Mutex
@@ -134,7 +134,7 @@ func TestOneAccountsHangingOrdersLeaveOthersTheirPlaces(t *testing.T) {
 	})
 }
 
-// Renewals must succeed even if visitors use all places for waiting handshakes.
+// Renewals must succeed even if visitors occupy all slots for waiting handshakes.
 func TestVisitorsTakeNoPlaceOfRenewals(t *testing.T) {
 	t.Parallel()
 	s, _ := newDesk(t)
@@ -166,16 +166,16 @@ func TestStrangersLookUpFewChallenges(t *testing.T) {
 		for range each {
 			for n := range networks {
 				if ask("known.example.com", fmt.Sprintf("10.0.0.%d", n)) {
-					t.Fatal("got an answer for a challenge that does not exist")
+					t.Fatal("got an answer for a challenge that does not exist, want none")
 				}
 			}
 		}
 		if most := networks + strangersBurst; kept.read > most {
-			t.Errorf("%d of %d requests were looked up, want at most %d", kept.read, networks*each, most)
+			t.Errorf("looked up %d of %d requests, want at most %d", kept.read, networks*each, most)
 		}
-		for range 10 { // the authority repeats its request from several networks
+		for range 10 { // the authority sends its request from several networks
 			if !ask("waiting.example.com", "192.0.2.1") {
-				t.Fatal("the authority's request got no answer")
+				t.Fatal("the authority's request got no answer, want one")
 			}
 		}
 	})

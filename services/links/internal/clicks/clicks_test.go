@@ -42,7 +42,7 @@ func (s *shelf) Host(context.Context, string) (link.Site, bool, error) {
 
 func (s *shelf) Suspended(context.Context, string) (bool, error) { return false, nil }
 
-// good is an answer. Tests set whether it is overtaken or stale.
+// good is an answer. Tests choose whether it is overtaken or stale.
 type good struct{ overtaken, old atomic.Bool }
 
 func (g *good) Partition() int { return 0 }
@@ -53,7 +53,7 @@ func click(id string) *link.Click {
 	return &link.Click{LinkID: id, Day: 20_000, Referrer: "r.example", Rule: ruleOf(id)}
 }
 
-// ruleOf returns the rule that redirects all visitors of a link. Only links with an ID that starts
+// ruleOf returns the rule that redirects all visitors to a link. Only links with an ID that starts
 // with l have a rule.
 func ruleOf(id string) string {
 	if strings.HasPrefix(id, "l") {
@@ -62,14 +62,14 @@ func ruleOf(id string) string {
 	return ""
 }
 
-// book is an in-memory Counts. It can lose answers and report that it was overtaken.
+// book is an in-memory Counts. It can lose responses and report that it was overtaken.
 type book struct {
 	mu       sync.Mutex
 	progress link.Progress
 	total    map[string]int64
 	rules    map[string]map[string]int64 // by link and rule
-	lose     int                         // number of answers to lose after the counts are stored
-	refuse   int                         // number of calls to fail before the counts are stored
+	lose     int                         // number of answers to lose after storing the counts
+	refuse   int                         // number of calls that fail before storing the counts
 }
 
 func newBook() *book { return &book{total: map[string]int64{}, rules: map[string]map[string]int64{}} }
@@ -186,7 +186,7 @@ func (p *process) run(t testing.TB) {
 
 // heard waits until an idle process has looked up its position in every log. After that, only the
 // test's redirects look up positions. Otherwise a redirect and the process might both detect a new
-// server. The second of them would start another epoch, and answers loaded between the two would be
+// server, and the second of them would start another epoch. Answers loaded in between would be
 // stale.
 func (p process) heard(t *testing.T) {
 	t.Helper()
@@ -236,7 +236,7 @@ func flush(t testing.TB, addr string, b *book, parts ...int) {
 				break
 			}
 			if round == 10 {
-				t.Fatal("the click log is not empty after 10 rounds")
+				t.Fatal("the click log is not empty after 10 rounds of flushing, want it empty")
 			}
 		}
 	}
@@ -299,11 +299,11 @@ func TestConfirmHearsAChangeBeforeItAnswers(t *testing.T) {
 	for i := range 100 {
 		a.Announce(t.Context(), link.SlugKey("", fmt.Sprint("unrelated", i)))
 		if out := b.Confirm(b.resolve(t, "other"), click("y")); out.Again || !out.Counted {
-			t.Fatalf("Confirm after a change of another link = %+v, want it counted and not overtaken", out)
+			t.Fatalf("Confirm after a change to another link = %+v, want it counted and not overtaken", out)
 		}
 	}
 	if n := b.shelf.loads.Load() - loads; n != 0 {
-		t.Errorf("changes of other links caused %d reads, want 0", n)
+		t.Errorf("changes to other links caused %d reads, want 0", n)
 	}
 }
 
@@ -342,7 +342,7 @@ func TestUndoTakesAClickBack(t *testing.T) {
 	}
 }
 
-// A batch that contains only undone clicks has a negative sum. Such a sum must not be added to a
+// A batch that contains only undone clicks has a negative sum, which must not be added to a
 // counter.
 func TestUndoTakesAClickBackWithoutRedis(t *testing.T) {
 	t.Parallel()
@@ -385,7 +385,7 @@ func TestAnEmptiedRedisLosesNoClickThatIsStillKept(t *testing.T) {
 	}
 	confirm(10)
 	flush(t, addr, b)
-	confirm(10) // pending when Redis is emptied
+	confirm(10) // still pending when Redis is emptied
 	empty(t, addr)
 	confirm(10)
 	flush(t, addr, b)
@@ -421,7 +421,7 @@ func TestTwoFlushersCountOnce(t *testing.T) {
 	for i := range 30 {
 		p.Confirm(&good{}, click("l"))
 		f := flushers[i%2]
-		f.redis.Del(t.Context(), flusherKey(0)) // makes the flusher lose its lease
+		f.redis.Del(t.Context(), flusherKey(0)) // make the flusher lose its lease
 		// A flusher with stale progress detects that it was overtaken and reads the progress again.
 		for range 2 {
 			_ = f.Cycle(t.Context())
@@ -451,8 +451,8 @@ func TestALeaseKeepsASecondFlusherAway(t *testing.T) {
 	}
 }
 
-// A flusher that has lost its lease counts nothing and therefore must not log that counting works
-// again. The test is not parallel, because the logger is shared by the whole process.
+// A flusher that has lost its lease counts nothing, so it must not log that counting works again.
+// The test is not parallel, because the whole process shares the logger.
 func TestOnlyAFlusherThatCountsSaysThatItCanAgain(t *testing.T) {
 	var log bytes.Buffer
 	former := slog.Default()
@@ -488,7 +488,7 @@ func TestAfterManyLinksAFlusherRestsAndKeepsItsLease(t *testing.T) {
 	}
 	all.Wait()
 	resting := NewFlusher(patient(t, addr), 0, b, nil)
-	other := NewFlusher(patient(t, addr), 0, newBook(), nil) // b would lack any clicks that it counted
+	other := NewFlusher(patient(t, addr), 0, newBook(), nil) // if it counted any clicks, b would lack them
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan bool)
 	began := time.Now()
@@ -558,8 +558,8 @@ func TestASpoolBridgesRedisAndKeepsOrder(t *testing.T) {
 	})
 }
 
-// The visitors of one link are redirected by two rules or by no rule. At the same time, Redis is
-// killed and emptied and the flusher loses answers. The counts of all three groups must be exact.
+// Visitors to one link are redirected by two rules or by no rule. At the same time, Redis is killed
+// and emptied and the flusher loses answers. The counts of all three groups must be exact.
 func TestClicksByRuleAreExactOverKills(t *testing.T) {
 	t.Parallel()
 	server := redistest.Server(t)
@@ -571,7 +571,7 @@ func TestClicksByRuleAreExactOverKills(t *testing.T) {
 			if out := p.Confirm(&good{}, &c); !out.Counted {
 				t.Fatalf("Confirm = %+v, want a counted click", out)
 			}
-			if i%7 == 0 { // as if the answer was not sent
+			if i%7 == 0 { // as if the answer had not been sent
 				p.Undo(&good{}, c)
 				want[c.Rule]--
 			}
@@ -618,7 +618,7 @@ func TestASuccessorTakesOverTheSpoolOfADeadProcess(t *testing.T) {
 	for range 5 {
 		dead.Confirm(&good{}, click("l"))
 	}
-	dead.stop() // leaves the spool, because it cannot drain it
+	dead.stop() // leaves the spool behind, because it cannot drain it
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -680,12 +680,12 @@ func TestAFullSpoolLosesClicksButNoVisitor(t *testing.T) {
 	eventually(t, "the spool is empty", func() bool { return !p.spooled() })
 	flush(t, server.Addr(), b)
 	if n := b.of("l"); n < 2 || n > 10 {
-		t.Errorf("counted %d clicks, want 2 to 10: the clicks that fit into the spool and the next click", n)
+		t.Errorf("counted %d clicks, want 2 to 10: those that fit into the spool, and the next one", n)
 	}
 }
 
-// With a full disk every batch is lost, and there may be hundreds in a second. The test is not
-// parallel, because the logger is shared by the whole process.
+// With a full disk, every batch is lost, and there may be hundreds per second. The test is not
+// parallel, because the whole process shares the logger.
 func TestLostClicksWriteALineASecond(t *testing.T) {
 	var log bytes.Buffer
 	former := slog.Default()
@@ -704,7 +704,7 @@ func TestLostClicksWriteALineASecond(t *testing.T) {
 }
 
 // A slow Redis becomes unavailable and recovers many times. The test is not parallel, because the
-// logger is shared by the whole process.
+// whole process shares the logger.
 func TestARedisThatComesAndGoesWritesALineAMinute(t *testing.T) {
 	var log bytes.Buffer
 	former := slog.Default()
@@ -718,7 +718,7 @@ func TestARedisThatComesAndGoesWritesALineAMinute(t *testing.T) {
 		l.tellBack()
 		now = now.Add(5 * time.Second)
 	}
-	lose() // this time Redis does not recover soon
+	lose() // this time Redis does not recover quickly
 	for range 15 {
 		l.tellAway(l.lines.StillFailing(now))
 		now = now.Add(time.Second)
@@ -752,7 +752,7 @@ func TestADeadRedisIsTriedAtItsProbesOnly(t *testing.T) {
 		t.Error("drain = true, want false: no retry before the next probe")
 	}
 	if lane.spool.empty() {
-		t.Error("the spool is empty although Redis cannot have received its clicks")
+		t.Error("the spool is empty although Redis cannot have received its clicks, want them kept")
 	}
 }
 
@@ -770,7 +770,7 @@ func TestSpoolSurvivesATornEnd(t *testing.T) {
 	}
 	f := s.files[0]
 	if _, err := openSpoolFile(f.path, f.seq); err == nil {
-		t.Error("openSpoolFile opened the spool of a living process")
+		t.Error("openSpoolFile opened the spool of a running process, want an error")
 	}
 	if err := f.file.Truncate(f.size - 3); err != nil {
 		t.Fatal(err)
@@ -833,8 +833,8 @@ func TestSpoolGivesTheDiskBackWhileItIsWritten(t *testing.T) {
 	}
 }
 
-// anyLeft finds the spools of dead processes. If another test starts a program, the child process
-// holds the locks of this process until its exec. anyLeft therefore retries.
+// anyLeft finds the spools of dead processes. It retries, because if another test starts a program,
+// the child process holds this process's locks until it calls exec.
 func anyLeft(dir string) (left []*spool) {
 	for end := time.Now().Add(30 * time.Second); len(left) == 0 && time.Now().Before(end); {
 		left = leftSpools(dir, "other")
@@ -865,7 +865,7 @@ func TestPayloadKeepsClicks(t *testing.T) {
 	}
 }
 
-// The payload of a link without rules contains no byte about rules, even if other links have rules.
+// The payload of a link without rules contains no bytes for rules, even if other links have rules.
 func TestPayloadOfAPlainLinkHasNoByteForRules(t *testing.T) {
 	t.Parallel()
 	var s sums
@@ -890,7 +890,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// Synced reports whether the process uses Redis for all partitions.
+// Synced reports whether the process uses Redis, and not its spool, for all partitions.
 func (l *Log) Synced() bool {
 	for _, lane := range l.lanes {
 		if lane.away.Load() {

@@ -15,21 +15,21 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Once per second, every process writes its last batch numbers to Redis. The marks in Firestore are
-// the numbers of the last counted batches. Comparing the two shows whether all clicks up to a
-// certain time are counted, including clicks from a spool or from a Redis that has been emptied.
+// Once per second, every process writes the numbers of its last batches to Redis. The marks in
+// Firestore are the numbers of the last counted batches. Comparing the two shows whether all clicks
+// up to a certain time are counted, even if they went through a spool or Redis was emptied.
 
-// signs is the interval between two updates of a process's entry.
+// signs is the interval between updates to a process's entry.
 const signs = time.Second
 
 // sign is a process's entry.
 type sign struct {
 	at   int64 // Unix time in seconds
 	host string
-	n    int64 // increases with each update
+	n    int64 // incremented with each update
 	// handed contains, for each partition, the last batch numbers of the live and the late sequence
-	// ([sequenceName]). It is nil if the process cannot reach Redis in time. Such a process may not
-	// know recent changes, and may still redirect visits to previous destinations.
+	// ([sequenceName]). It is nil if the process cannot reach Redis in time. Such a process may
+	// have missed recent changes, and may still redirect visits to previous destinations.
 	handed map[int][2]int64
 }
 
@@ -68,9 +68,9 @@ func parseSign(text string) (s sign, ok bool) {
 }
 
 // register keeps this process's entry in Redis up to date. The entry shows that the process is
-// alive and may hold clicks.
+// running and may hold clicks.
 func (l *Log) register(ctx context.Context) {
-	host, _ := os.Hostname() // for the operator only
+	host, _ := os.Hostname() // only informs the operator
 	for n := int64(1); ; n++ {
 		s := sign{at: l.cfg.Now().Unix(), host: cmp.Or(host, "-"), n: n, handed: l.handed()}
 		call, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -84,7 +84,7 @@ func (l *Log) register(ctx context.Context) {
 	}
 }
 
-// handed returns the last numbers of all sequences. It first calls Redis in every partition, so
+// handed returns the last numbers of all sequences. It first calls Redis for every partition, so
 // that this process knows all changes announced before the call. It returns nil if Redis does not
 // answer.
 func (l *Log) handed() map[int][2]int64 {
@@ -106,8 +106,7 @@ func (l *Log) handed() map[int][2]int64 {
 }
 
 // lastOf returns the number of the producer's last batch. It returns 0 if the producer has not sent
-// a batch for a day. Its batches were counted long ago, and its mark may have been removed from
-// Firestore.
+// a batch for a day. Its batches were counted long ago, and Firestore may no longer have its mark.
 func (p *producer) lastOf(now time.Time) int64 {
 	if now.Sub(p.at) > 24*time.Hour {
 		return 0
@@ -116,14 +115,13 @@ func (p *producer) lastOf(now time.Time) int64 {
 }
 
 // Marks returns the last counted batch of each sequence of a partition. done is false while some
-// counted clicks have not been added to their links yet.
+// counted clicks still have to be added to their links.
 type Marks func(ctx context.Context, part int) (marks map[string]link.Mark, done bool, err error)
 
 // Counted returns a function that reports whether all clicks that any process had accepted before
 // the call of Counted are counted. Call that function until it returns true. It knows only
-// processes that have an entry in Redis. If Redis has lost the entry of a process, the function
-// does not wait for that process, even if the process has died with clicks in its file or cannot
-// reach Redis.
+// processes that have an entry in Redis. If Redis has lost a process's entry, the function does not
+// wait for that process, even if the process died with clicks in its file or cannot reach Redis.
 func (l *Log) Counted(marks Marks) func(ctx context.Context) (bool, error) {
 	c := &barrier{log: l, first: map[string]int64{}}
 	return func(ctx context.Context) (bool, error) { return c.ask(ctx, marks) }
@@ -131,12 +129,12 @@ func (l *Log) Counted(marks Marks) func(ctx context.Context) (bool, error) {
 
 type barrier struct {
 	log   *Log
-	first map[string]int64 // by process, n of its first entry
+	first map[string]int64 // by process: n of the first entry that was read
 
-	// handed and logged contain the clicks to be counted. They are nil until every process has
+	// handed and logged describe the clicks to be counted. They are nil until every process has
 	// updated its entry.
-	handed map[int]map[string]int64 // last batch by partition and sequence
-	logged map[int]string           // last log entry by partition
+	handed map[int]map[string]int64 // last batch, by partition and sequence
+	logged map[int]string           // last log entry, by partition
 }
 
 func (c *barrier) ask(ctx context.Context, marks Marks) (bool, error) {
@@ -168,7 +166,7 @@ func (c *barrier) ask(ctx context.Context, marks Marks) (bool, error) {
 }
 
 // hear records the clicks to be counted, once every process has updated its entry twice since the
-// first call. One update is not enough, because it may have been in flight before that call.
+// first call. One update is not enough, because it may already have been in flight at that time.
 func (c *barrier) hear(ctx context.Context) (bool, error) {
 	entries, err := c.log.slow.HGetAll(ctx, producersKey).Result()
 	if err != nil {

@@ -15,8 +15,8 @@ func (b *book) marks(ctx context.Context, _ int) (map[string]link.Mark, bool, er
 	return p.Producers, true, err
 }
 
-// allCounted waits until ask returns true. With want false, it instead checks that ask returns
-// false until the process has updated its entry three times.
+// allCounted waits until ask returns true. If want is false, it checks instead that ask keeps
+// returning false until the process has updated its entry three times.
 func allCounted(t *testing.T, p process, ask func(context.Context) (bool, error), want bool, what string) {
 	t.Helper()
 	if want {
@@ -50,7 +50,7 @@ func TestAllIsCountedOnlyWhenEveryClickIs(t *testing.T) {
 	allCounted(t, near, ask, true, "all clicks are flushed")
 
 	end := by.Stall()
-	far.confirm(t, 4, "l") // into its spool file
+	far.confirm(t, 4, "l") // written to its spool file
 	ask = near.Counted(b.marks)
 	allCounted(t, near, ask, false, "a process cannot reach Redis")
 	end()
@@ -75,7 +75,7 @@ func TestAllIsCountedOnlyWhenTheClicksOfAGoneProcessAre(t *testing.T) {
 	allCounted(t, p, ask, true, "the clicks of the stopped process are flushed")
 }
 
-// When Redis has lost its data, the log is empty, but the process still has the clicks.
+// If Redis has lost its data, the log is empty, but the process still has the clicks.
 func TestAnEmptiedRedisDoesNotMakeAllCounted(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)

@@ -2,21 +2,21 @@
 //
 // # Producer
 //
-// Every redirect of a cached link waits for [Log.Confirm]. Waiting redirects share one call of a
+// Every redirect of a cached link waits for [Log.Confirm]. Waiting redirects share one call to a
 // Redis script. While one call is in flight, the next batch is collected. Batches therefore grow
-// with the load, and the cost of each redirect falls. The script appends the batch to a stream. In
-// the same call, it returns the links that have changed since the last call of this replica
-// (package invalidation). A visitor gets the response when the click is durable and nothing that
+// with the load, and the cost per redirect falls. The script appends the batch to a stream. In the
+// same call, it returns the links that have changed since this replica's last call (package
+// invalidation). A visitor gets the response once the click is durable, provided that nothing that
 // the response depends on has changed. Otherwise the redirect is resolved again, although its click
-// is already in the log. [Log.Undo] undoes the click if it turns out to belong to another link or
-// to none.
+// is already in the log. If the click turns out to belong to another link or to none, [Log.Undo]
+// undoes it.
 //
-// When Redis does not answer within [Config.Budget], batches are written to a file on local disk. A
-// probe switches back as soon as Redis answers in time. New clicks are then sent directly to Redis.
-// At the same time the file is drained to Redis, many batches per call. New and drained batches are
-// numbered separately, so neither has to wait for the other.
+// When Redis does not answer within [Config.Budget], batches are written to a file on local disk.
+// As soon as Redis answers a probe in time, the process switches back. New clicks are then sent
+// directly to Redis. At the same time, the file is drained to Redis, many batches per call. New and
+// drained batches are numbered separately, so neither has to wait for the other.
 //
-// If Redis is full, it rejects clicks but still confirms answers. The clicks are written to the
+// If Redis is full, it rejects clicks but still confirms responses. The clicks are written to the
 // file until the flusher has freed memory. The click log has its own, smaller limit in bytes,
 // because Redis also stores other data.
 //
@@ -24,10 +24,10 @@
 //
 // A process numbers its batches in two sequences: "live" for batches sent directly, and "late" for
 // batches from the file. The script skips a number that Redis already has, because an earlier
-// attempt has succeeded. A gap in the numbers means that Redis has lost data. The script reports
-// the gap, and the producer resends the batches of the last few seconds, which it has kept. The
-// script accepts a gap only for batches that the producer no longer keeps. The flusher stores the
-// last counted number of each sequence in the same Firestore transaction as the counts, and skips
+// attempt succeeded. A gap in the numbers means that Redis has lost data. The script reports the
+// gap, and the producer resends the batches of the last few seconds, which it has kept. The script
+// accepts a gap only for batches that the producer no longer keeps. The flusher stores the last
+// counted number of each sequence in the same Firestore transaction as the counts, and skips
 // batches that it reads again. A killed process, a lost response or an emptied Redis therefore
 // neither loses a click nor counts it twice, with two exceptions:
 //
@@ -41,12 +41,12 @@
 //
 // # Flusher
 //
-// For each partition, a lease in Redis chooses one replica at a time. That replica adds up
-// the stream and writes one increment per link and cycle. The lease only saves work: if two
-// flushers run at once, they notice each other in the transaction. The size of a cycle is
-// bounded in bytes, and is halved when a write fails. If Firestore permanently refuses a
-// write, the flusher narrows it down to the counts of one link. It sets these aside for an
-// operator, shows them in a metric, and counts the rest.
+// For each partition, a lease in Redis chooses one replica at a time. That replica adds up the
+// stream and writes one increment per link and cycle. The lease only saves work: if two flushers
+// run at once, they notice each other in the transaction. The size of a cycle is bounded in bytes,
+// and is halved when a write fails. If Firestore permanently rejects a write, the flusher narrows
+// the cause down to the counts of one link. It sets these aside for an operator, reports them in a
+// metric, and counts the rest.
 //
 // This package never receives visitors' IP addresses.
 package clicks

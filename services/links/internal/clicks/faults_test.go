@@ -66,7 +66,7 @@ func TestAFullRedisConfirmsAnswersAndDrainsByItself(t *testing.T) {
 	if err := f.Cycle(t.Context()); err != nil || b.of("l") != 10 {
 		t.Fatalf("clicks counted while Redis is full = %d, %v; want 10", b.of("l"), err)
 	}
-	redistest.Do(t, addr, "CONFIG", "SET", "maxmemory", "0") // counting has freed memory, and now the limit is removed
+	redistest.Do(t, addr, "CONFIG", "SET", "maxmemory", "0") // counting has freed memory, and the limit is removed now
 	eventually(t, "the spool is drained", func() bool { return !p.spooled() })
 	_ = f.Cycle(t.Context())
 	if b.of("l") != 30 {
@@ -74,8 +74,8 @@ func TestAFullRedisConfirmsAnswersAndDrainsByItself(t *testing.T) {
 	}
 }
 
-// The spools hold many times more clicks than fit into Redis, as when other clients have filled
-// Redis.
+// The spools hold many times more clicks than fit into Redis, because other clients have nearly
+// filled it.
 func TestARedisWithLittleLeftTakesClicksInSmallPieces(t *testing.T) {
 	t.Parallel()
 	addr, dir := redistest.Start(t), t.TempDir()
@@ -125,10 +125,11 @@ func TestTheClickLogIsBoundedAndPushesBack(t *testing.T) {
 	}
 }
 
-// An alert on the backlog must see the whole backlog, not only the part that one cycle reads.
+// The backlog metric must cover the whole backlog, not only the part that one cycle reads, because
+// an alert uses it.
 func TestTheBacklogIsMeteredBeyondWhatACycleReads(t *testing.T) {
 	t.Parallel()
-	const part, waiting = 61, readMax + 2*readPage // not used by another test, because metrics are shared by the whole process
+	const part, waiting = 61, readMax + 2*readPage // not used by any other test, because the whole process shares its metrics
 	client := patient(t, redistest.Start(t))
 	pipe := client.Pipeline()
 	for range waiting {
@@ -159,7 +160,7 @@ func TestTheBacklogIsMeteredBeyondWhatACycleReads(t *testing.T) {
 
 func TestAFlusherThatLostItsLeaseMetersNothing(t *testing.T) {
 	t.Parallel()
-	const part = 62 // not used by another test, because metrics are shared by the whole process
+	const part = 62 // not used by any other test, because the whole process shares its metrics
 	client := patient(t, redistest.Start(t))
 	metered := func() (series int) {
 		families, err := prometheus.DefaultGatherer.Gather()
@@ -197,8 +198,8 @@ func TestAStallIsOverSoonAndLosesNothing(t *testing.T) {
 	}
 }
 
-// stalls makes a distant Redis stall three times, at about 4,000 visits per second. At this rate
-// the spool grows during each call that drains it.
+// stalls makes a distant Redis stall three times, at a load of about 4,000 visits per second. Under
+// this load, the spool grows during each call that drains it.
 func stalls(t *testing.T, distance time.Duration) {
 	t.Helper()
 	addr := redistest.Start(t)
@@ -277,14 +278,14 @@ func TestAnEmptiedRedisAndALateAnswerLoseNoClick(t *testing.T) {
 	for range 3 {
 		end := by.Stall()
 		empty(t, addr)
-		p.Confirm(&good{}, click("l")) // Redis answers this call and the resent batches too late
+		p.Confirm(&good{}, click("l")) // Redis answers this call and the calls that resend batches too late
 		end()
 		eventually(t, "the process uses Redis again", p.Synced)
 	}
 	p.confirm(t, 3, "l")
 	eventually(t, "the spool is empty", func() bool { return !p.spooled() })
-	// If clicks of the spool were in the emptied Redis, the process notices that within a second and
-	// sends them again.
+	// If Redis held clicks from the spool when it was emptied, the process notices that within a
+	// second and sends them again.
 	eventually(t, "56 clicks are counted", func() bool {
 		flush(t, addr, b)
 		return b.of("l") >= 56
@@ -306,8 +307,8 @@ func TestAnIdleProcessSendsAgainWhatRedisLost(t *testing.T) {
 	})
 }
 
-// rolledBack returns a function that resets a server to its present state, as if it had lost the
-// end of its append-only file.
+// rolledBack returns a function that resets a server to its current state, as if the server had
+// lost the end of its append-only file.
 func rolledBack(t *testing.T, s interface {
 	Kill() error
 	Restart(context.Context) error
@@ -389,7 +390,7 @@ func TestTheLogOfChangesIsBoundedInBytes(t *testing.T) {
 	}
 	sleeper.lanes[0].follower.Hear(r.news)
 	if answer.Current() {
-		t.Error("a cached answer is current although the process missed trimmed changes")
+		t.Error("a cached answer is current although the process missed trimmed changes, want it stale")
 	}
 }
 
@@ -407,7 +408,7 @@ func TestAProcessThatNeverSignsOffIsMetered(t *testing.T) {
 	client.HSet(t.Context(), producersKey, "dead", fmt.Sprint(time.Now().Add(-time.Hour).Unix(), " node-7"), "living", fmt.Sprint(time.Now().Unix(), " node-8"))
 	flush(t, addr, b)
 	if all := client.HGetAll(t.Context(), producersKey).Val(); len(all) != 1 || all["living"] == "" {
-		t.Errorf("registered processes = %v, want only the living one", all)
+		t.Errorf("registered processes = %v, want only the running one", all)
 	}
 }
 

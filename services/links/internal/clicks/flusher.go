@@ -23,14 +23,14 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// ErrOvertaken means that the stored progress differs from the progress that a writer started from.
-// Another flusher, or an earlier attempt of the same writer, was faster.
+// ErrOvertaken means that the stored progress is not the progress that a writer started from.
+// Another flusher, or an earlier attempt by the same writer, was faster.
 var ErrOvertaken = errors.New("another flusher has written these click counts")
 
 // Counts stores the click counts of one partition.
 type Counts interface {
-	// Progress returns the last counted batch of each producer. It first completes the work of an
-	// interrupted writer.
+	// Progress returns the last counted batch of each producer. It first completes any interrupted
+	// write.
 	Progress(ctx context.Context) (link.Progress, error)
 	// Count adds tallies and advances the progress in one step. It returns ErrOvertaken if from is
 	// not the stored progress. It skips deleted links, and sets aside tallies that the store
@@ -43,12 +43,12 @@ type Counts interface {
 
 // Flusher timing.
 const (
-	cycle = time.Second     // between two writes to one link
-	lease = 4 * time.Second // time until another flusher replaces a dead one
+	cycle = time.Second     // interval between writes to one link
+	lease = 4 * time.Second // how soon another flusher replaces a dead one
 
 	// restPerLink makes a flusher rest longer after a cycle with many links, so that more clicks
-	// share a write: Firestore charges for each write. restMax limits the rest, because counts must
-	// be visible within ten seconds.
+	// share a write, because Firestore charges for each write. restMax limits the rest, because
+	// counts must be visible within ten seconds.
 	restPerLink = time.Millisecond / 2
 	restMax     = 4 * time.Second
 )
@@ -59,7 +59,7 @@ func rest(links int) time.Duration {
 	return min(max(cycle, time.Duration(links)*restPerLink), restMax)
 }
 
-// Limits for the reads of one cycle: in batches and bytes to save memory, and in time. After an
+// Limits on what one cycle reads: in batches and bytes to bound memory, and in time. After an
 // outage, more batches may be pending than one cycle can read. Small steps make progress, while one
 // large step might time out every time.
 const (
@@ -69,9 +69,9 @@ const (
 	readTime  = cycle / 2
 )
 
-// Limits for the writes of one cycle, in bytes. Firestore accepts at most 10 MiB per commit, and
-// the first commit of a cycle contains all of these bytes. After a failure, the next cycle writes
-// half as much, so that it also complies with limits that this code does not know.
+// Limits on what one cycle writes, in bytes. Firestore accepts at most 10 MiB per commit, and the
+// first commit of a cycle contains all of these bytes. After a failure, the next cycle writes half
+// as much, so that it eventually meets any limit that this code does not know.
 const (
 	writeMax = 6 << 20
 	writeMin = 64 << 10
@@ -89,12 +89,12 @@ type Flusher struct {
 	limit    int            // maximum number of bytes of a cycle
 	audited  time.Time
 	waits    *waiting.Report
-	mine     bool          // the flusher had the lease in the last step
-	lines    lograte.State // state of the log lines
+	mine     bool          // whether the flusher had the lease in the last step
+	lines    lograte.State // state of the log messages
 }
 
-// NewFlusher returns a flusher of one partition. If now is nil, it uses the system's clock.
-// The client is shared.
+// NewFlusher returns a flusher for one partition. If now is nil, it uses the system's clock. The
+// client may be shared.
 func NewFlusher(client redis.UniversalClient, part int, counts Counts, now func() time.Time) *Flusher {
 	if now == nil {
 		now = time.Now
@@ -102,8 +102,8 @@ func NewFlusher(client redis.UniversalClient, part int, counts Counts, now func(
 	return &Flusher{redis: client, part: part, counts: counts, id: identity.NewNonce(), now: now, limit: writeMax, waits: waiting.NewReport(now)}
 }
 
-// OpenPatient returns a client for work that may wait longer than a redirect, such as counting and
-// announcing.
+// OpenPatient returns a client for work that can wait longer for Redis than a redirect, such as
+// counting and announcing.
 func OpenPatient(cfg redisdb.Config, partitions int) (redis.UniversalClient, error) {
 	return openRedis(cfg, 2*time.Second, 4+2*partitions)
 }
@@ -117,13 +117,13 @@ type Flushers struct {
 }
 
 // NewFlushers returns flushers of the partitions 0 to parts-1. They also empty higher partitions,
-// which may contain clicks if the number of partitions was higher before. The client is shared.
-// counts returns the store for a partition.
+// which may contain clicks if there were more partitions before. The client is shared. counts
+// returns the store for a partition.
 func NewFlushers(client redis.UniversalClient, parts int, counts func(part int) Counts, now func() time.Time) *Flushers {
 	return &Flushers{client, parts, counts, now}
 }
 
-// formerEvery is the interval of checks of partitions that only a previous setting used.
+// formerEvery is the interval between checks of partitions that only an earlier setting used.
 const formerEvery = 10 * time.Second
 
 // Run counts until ctx ends.
@@ -133,13 +133,13 @@ func (f *Flushers) Run(ctx context.Context) error {
 	for p := range f.parts {
 		wg.Go(func() { NewFlusher(f.redis, p, f.counts(p), f.now).run(ctx) })
 	}
-	// Keep a flusher between rounds: its ID holds the lease, and it caches the progress.
+	// Keep each flusher between rounds, because its ID holds the lease and it caches the progress.
 	former := map[int]*Flusher{}
 	var failed lograte.Limits[int]
 	for {
 		for p := f.parts; p < invalidation.MaxPartitions && ctx.Err() == nil; p++ {
-			// Nearly all of these are empty, and a Cycle would take a lease for each. After an
-			// error, the next round retries.
+			// Nearly all of these partitions are empty, and Cycle would take a lease for each.
+			// After an error, the next round retries.
 			if n, err := f.redis.XLen(ctx, streamKey(p)).Result(); err != nil || n == 0 {
 				if former[p] != nil {
 					former[p].forget()
@@ -173,7 +173,7 @@ func (f *Flusher) run(ctx context.Context) {
 	}()
 	due := time.Time{}
 	for ctx.Err() == nil {
-		started := time.Now() // in real time, because it only paces the writes
+		started := time.Now() // real time, because this only paces the writes
 		var err error
 		resting := started.Before(due)
 		if resting {
@@ -193,8 +193,8 @@ func (f *Flusher) run(ctx context.Context) {
 }
 
 // tell logs that clicks cannot be counted, at most once per minute, and logs when counting works
-// again. counts is set if this flusher had the lease and ran a cycle. Other steps count
-// nothing, and their success does not show that counting works again.
+// again. counts is set if this flusher had the lease and ran a cycle. Other steps count nothing, so
+// their success does not show that counting works again.
 func (f *Flusher) tell(ctx context.Context, err error, counts bool) {
 	now := time.Now()
 	switch {
@@ -210,7 +210,7 @@ func (f *Flusher) tell(ctx context.Context, err error, counts bool) {
 }
 
 // holdScript takes or keeps the lease. Like trimScript, it must work on a full server, because only
-// the flusher frees memory.
+// the flusher can free memory.
 var holdScript = redis.NewScript(`#!lua flags=allow-oom
 local owner = redis.call('GET', KEYS[1])
 if owner and owner ~= ARGV[1] then return 0 end
@@ -221,7 +221,7 @@ var releaseScript = redis.NewScript(`
 if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
 return 1`)
 
-// trimScript removes the entries below an ID, and subtracts their bytes from the size of the log.
+// trimScript removes the entries below an ID and subtracts their size from the log's size.
 //
 // KEYS: head, clicks. ARGV: id, bytes.
 var trimScript = redis.NewScript(`#!lua flags=allow-oom
@@ -264,7 +264,7 @@ func (f *Flusher) Cycle(ctx context.Context) error {
 	}
 	n, err := f.count(ctx, entries)
 	if err != nil {
-		// The commit may have succeeded although its response is lost. The next cycle reads the
+		// The commit may have succeeded even though its response was lost. The next cycle reads the
 		// progress again and skips the clicks that it covers.
 		f.progress = nil
 		if !errors.Is(err, ErrOvertaken) {
@@ -279,8 +279,8 @@ func (f *Flusher) Cycle(ctx context.Context) error {
 	return f.trim(ctx, entries[:n])
 }
 
-// meter reports the number of pending batches. If the cycle did not read all of them, it asks Redis
-// for the length of the log.
+// meter reports the number of pending batches. If the cycle did not read all of them, meter gets
+// the length of the log from Redis.
 func (f *Flusher) meter(ctx context.Context, read []redis.XMessage, all bool) {
 	n := int64(len(read))
 	if !all {
@@ -291,7 +291,7 @@ func (f *Flusher) meter(ctx context.Context, read []redis.XMessage, all bool) {
 	backlog.WithLabelValues(strconv.Itoa(f.part)).Set(float64(n))
 	d := waiting.Depth{N: n, Oldest: f.now()}
 	if len(read) > 0 {
-		ms, _, _ := strings.Cut(read[0].ID, "-") // an entry's ID starts with the time at which Redis received it
+		ms, _, _ := strings.Cut(read[0].ID, "-") // an entry's ID starts with the time when Redis received it
 		if at, err := strconv.ParseInt(ms, 10, 64); err == nil {
 			d.Oldest = time.UnixMilli(at)
 		}
@@ -299,13 +299,14 @@ func (f *Flusher) meter(ctx context.Context, read []redis.XMessage, all bool) {
 	f.waits.Set(waiting.Work{Of: "click_batches", For: "count"}, d)
 }
 
-// forget removes the metrics of the partition, because another flusher counts and reports it now.
+// forget removes the partition's metrics, because another flusher now counts the partition and
+// reports them.
 func (f *Flusher) forget() {
 	backlog.DeleteLabelValues(strconv.Itoa(f.part))
 	f.waits.Forget()
 }
 
-// read reads batches, oldest first. all is true if it has read every batch.
+// read reads batches, oldest first. all reports whether it has read every batch.
 func (f *Flusher) read(ctx context.Context) (entries []redis.XMessage, all bool, err error) {
 	size := 0
 	for started, from := time.Now(), "-"; ; {
@@ -326,7 +327,7 @@ func (f *Flusher) read(ctx context.Context) (entries []redis.XMessage, all bool,
 	}
 }
 
-// entrySize returns the number of bytes that appendScript has added to the size of the log for an
+// entrySize returns the number of bytes by which appendScript increased the size of the log for an
 // entry.
 func entrySize(e redis.XMessage) int {
 	payload, _ := e.Values["c"].(string)
@@ -343,8 +344,8 @@ func (f *Flusher) count(ctx context.Context, entries []redis.XMessage) (n int, e
 		f.progress = &p
 	}
 	sum := newTallies(*f.progress, link.DayOf(f.now()))
-	// Take the first entry, whatever its size. Otherwise an entry over the limit would block all
-	// later entries permanently.
+	// Always take the first entry, regardless of its size. Otherwise an entry over the limit would
+	// block all later entries permanently.
 	for n < len(entries) && (n == 0 || sum.size < f.limit) {
 		if err := sum.entry(entries[n].Values); err != nil {
 			slog.ErrorContext(ctx, "cannot read a batch of clicks; dropping it", "id", entries[n].ID, "error", err)
@@ -391,12 +392,12 @@ func (f *Flusher) trim(ctx context.Context, entries []redis.XMessage) error {
 
 const (
 	auditEvery = 30 * time.Second
-	// missingAfter is the time without an update after which a process that has not signed off
-	// counts as missing. A restarted container takes over the spool much sooner.
+	// missingAfter is how long a process may go without an update before it counts as missing,
+	// unless it has signed off. A restarted container takes over the spool much sooner.
 	missingAfter = 15 * time.Minute
 )
 
-// audit finds processes that ended without signing off and left a spool that was not taken over. It
+// audit finds processes that ended without signing off and whose spool was not taken over, and
 // counts them in a metric.
 func (f *Flusher) audit(ctx context.Context) {
 	now := f.now()
@@ -413,7 +414,7 @@ func (f *Flusher) audit(ctx context.Context) {
 		if now.Sub(time.Unix(s.at, 0)) < missingAfter {
 			continue
 		}
-		// Only the replica that removes the entry counts the process.
+		// Only the replica that succeeds in removing the entry counts the process.
 		if n, err := f.redis.HDel(ctx, producersKey, id).Result(); err == nil && n > 0 {
 			missing.Inc()
 			slog.ErrorContext(ctx, "a process ended without signing off; clicks in its spool are lost", "process", id, "host", s.host)
@@ -421,7 +422,7 @@ func (f *Flusher) audit(ctx context.Context) {
 	}
 }
 
-// tallies adds up batches that are not counted yet.
+// tallies adds up batches that have not been counted yet.
 type tallies struct {
 	progress link.Progress
 	today    link.Day
@@ -429,7 +430,7 @@ type tallies struct {
 	sums     map[dayOfLink]*link.Tally
 	clicks   int64
 	lost     int64
-	size     int // approximate number of bytes to write the sums
+	size     int // approximate number of bytes needed to write the sums
 }
 
 type dayOfLink struct {
@@ -453,8 +454,8 @@ func (t *tallies) entry(values map[string]any) error {
 	if !ok {
 		mark = t.progress.Producers[producer]
 	}
-	// The batch may already be counted: a replica resends a batch if it does not know the outcome
-	// of the first attempt, and after a failed trim the flusher reads entries again.
+	// The batch may already have been counted. A replica resends a batch if it does not know the
+	// outcome of the first attempt, and the flusher reads entries again after a failed trim.
 	if batch <= mark.Batch {
 		return nil
 	}
@@ -465,8 +466,8 @@ func (t *tallies) entry(values map[string]any) error {
 		return err
 	}
 	_, _ = decode([]byte(payload), t.add)
-	// A batch contains the number of clicks that its producer has sent so far, including this
-	// batch. If that exceeds the last total plus this batch, the difference never arrived.
+	// A batch contains the total number of clicks that its producer has sent, including this batch.
+	// If that exceeds the last total plus this batch, the difference never arrived.
 	if missing := total - clicks - mark.Total; missing > 0 {
 		t.lost += missing
 	}

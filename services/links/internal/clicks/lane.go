@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// maxBatch limits the clicks of one batch, and thereby the size of a stream entry. The next
-	// call sends further clicks.
+	// maxBatch limits the clicks in one batch, and thereby the size of a stream entry. Any further
+	// clicks are sent in the next call.
 	maxBatch = 1024
-	// lastMoments limits the data that Redis may lose when it dies: if the disk is busy, Redis
+	// lastMoments bounds the data that Redis may lose when it dies. If the disk is busy, Redis
 	// writes its file up to two seconds late.
 	lastMoments = 3 * time.Second
-	// gather is the time for which a batch collects clicks before they are written to disk. While
-	// clicks are sent to Redis, there is no such pause, because a batch collects clicks during the
-	// call in flight.
+	// gather is how long a batch collects clicks before they are written to disk. No such pause is
+	// needed while clicks are sent to Redis, because a batch collects clicks during the in-flight
+	// call.
 	gather = 2 * time.Millisecond
 )
 
@@ -52,9 +52,9 @@ type lane struct {
 	sums  sums
 	list  []numbered // scratch space of settle
 
-	lost  lograte.Limit // limit of the lines about lost clicks
-	cause error         // cause of the last loss of Redis
-	lines lograte.State // state of the lines about lost Redis
+	lost  lograte.Limit // rate limit for log lines about lost clicks
+	cause error         // why Redis was last lost
+	lines lograte.State // state of the log lines about losing Redis
 
 	ctx func() (context.Context, context.CancelFunc)
 }
@@ -63,11 +63,11 @@ type lane struct {
 type batch struct {
 	items  []item
 	done   chan struct{}
-	unread atomic.Int64 // outcomes of a finished batch that no caller has taken yet
+	unread atomic.Int64 // outcomes that callers have not taken yet, once the batch is finished
 }
 
-// batches contains batches for reuse. The last caller to take an outcome returns the batch. Without
-// reuse, items of batches would be a third of the allocations of a redirect.
+// batches is a pool of batches. The last caller to take an outcome returns the batch to it. Without
+// reuse, the items of batches would account for a third of a redirect's allocations.
 var batches = sync.Pool{New: func() any { return &batch{} }}
 
 func newBatch() *batch {
@@ -97,7 +97,7 @@ func (b *batch) outcome(i int) Outcome {
 }
 
 type item struct {
-	answer  Answer // nil if there is only a click to count
+	answer  Answer // nil if there is only a click to be counted
 	click   *link.Click
 	undo    bool
 	out     Outcome
@@ -135,7 +135,7 @@ func (l *lane) confirm(it item) Outcome {
 	l.mu.Lock()
 	if l.quit {
 		l.mu.Unlock()
-		// This is one of the few requests that a stopping server still finishes.
+		// This request is one of the few that a stopping server still finishes.
 		items := []item{it}
 		l.settle(items)
 		return items[0].out
@@ -151,7 +151,7 @@ func (l *lane) confirm(it item) Outcome {
 	return b.outcome(i)
 }
 
-// run settles one batch after the other.
+// run settles batches one after another.
 func (l *lane) run() {
 	defer close(l.stopped)
 	for range l.wake {
@@ -181,16 +181,16 @@ func (l *lane) settle(items []item) {
 	l.viaSpool(items)
 }
 
-// errBehind means that the log of invalidations grows faster than this replica can read it.
+// errBehind means that the invalidation log grows faster than this replica can read it.
 var errBehind = errors.New("cannot keep up with the log of invalidations")
 
 // viaRedis appends the clicks of the items and confirms their responses, usually in one call. It
 // needs more calls only if Redis has lost data or if many invalidations are pending. It returns
-// false if Redis does not answer. The caller then spools the unsettled items.
+// false if Redis does not answer, and the caller then spools the unsettled items.
 func (l *lane) viaRedis(items []item) bool {
 	now := l.log.cfg.Now()
 	// A call returns at most 1000 invalidations. If 32 calls are not enough to catch up, use the
-	// spool instead, so that visitors do not have to wait any longer.
+	// spool, so that visitors do not wait any longer.
 	for tries := 0; tries < 32; tries++ {
 		payload, clicks := l.compose(items, &l.live, (*item).current)
 		list, all := l.live.missing(l.list[:0], l.caller.room())
@@ -206,7 +206,7 @@ func (l *lane) viaRedis(items []item) bool {
 		r, err := l.call(list)
 		if err != nil {
 			if own != 0 {
-				// The batch may have been appended. It keeps its number and is therefore counted
+				// The batch may have been appended. It keeps its number, so it is counted only
 				// once.
 				l.live.add(list[len(list)-1], clicks)
 				count(items)
@@ -223,7 +223,7 @@ func (l *lane) viaRedis(items []item) bool {
 		switch {
 		case r.code == full && payload != nil && (own == 0 || r.last < own):
 			l.refused.Store(true)
-			l.spoolClicks(items) // in any case, the call has confirmed the responses
+			l.spoolClicks(items) // in either case, the call has confirmed the responses
 		case r.code == gap, !all:
 			continue // resend the missing batches, then the clicks
 		}
@@ -241,9 +241,9 @@ func (l *lane) viaRedis(items []item) bool {
 	return false
 }
 
-// call takes at most the redirects' budget. The client's own timeout ensures that, because a
-// context for each call would cost more than everything else in the loop. Only a Cluster client
-// needs the context, because it follows redirections between servers.
+// call takes no longer than the redirects' budget. The client's own timeout enforces that, because
+// a context for each call would cost more than everything else in the loop. Only a Cluster client
+// needs a context, because it follows redirections between servers.
 func (l *lane) call(list []numbered) (reply, error) {
 	ctx := context.Background()
 	if l.ctx != nil {
@@ -304,7 +304,7 @@ func (l *lane) viaSpool(items []item) {
 	}
 }
 
-// spoolClicks writes the clicks of the unsettled items to the spool. If that fails too, the
+// spoolClicks writes the clicks of the unsettled items to the spool. If that also fails, the
 // visitors still get their responses, and a metric counts the lost clicks.
 func (l *lane) spoolClicks(items []item) {
 	payload, clicks := l.compose(items, &l.late, func(*item) bool { return true })
@@ -316,9 +316,9 @@ func (l *lane) spoolClicks(items []item) {
 		l.tellAway(l.lines.StillFailing(l.log.cfg.Now()))
 	}
 	if err := l.spool.append(record{late: true, number: l.late.next, payload: payload}); err != nil {
-		// The next batch gets this number. The flusher then sees no gap and does not count these
+		// The next batch reuses this number, so the flusher sees no gap and does not count these
 		// clicks as lost a second time.
-		lost.Add(float64(max(0, clicks))) // a batch of undone clicks has a negative sum, for which a counter panics
+		lost.Add(float64(max(0, clicks))) // a batch of undone clicks has a negative sum, and a counter panics if it is decreased
 		l.tellLost(err, clicks)
 		return
 	}
@@ -328,7 +328,7 @@ func (l *lane) spoolClicks(items []item) {
 }
 
 // tellLost logs that clicks are lost. It writes at most one line per second, because hundreds of
-// batches may fail in a second. The metric includes losses that are not logged yet.
+// batches per second may fail. The metric also includes losses that are not logged.
 func (l *lane) tellLost(err error, clicks int64) {
 	if lost := l.lost.DueAfter(time.Second, l.log.cfg.Now(), clicks); lost > 0 {
 		slog.Error("cannot write clicks to the spool; they are lost", "error", err, "lost", lost)
@@ -345,13 +345,13 @@ func (l *lane) lose(err error) {
 	spooling.Inc()
 	l.cause = err
 	l.tellAway(l.lines.Failed(l.log.cfg.Now()))
-	// Also spool the batches that Redis may have lost. If this process dies before it can resend
-	// them, its successor finds them in the spool.
+	// Also spool the batches that Redis may have lost, so that a successor finds them if this
+	// process dies before it can resend them.
 	now := l.log.cfg.Now()
 	for _, b := range l.live.kept {
 		if b.number > l.live.acked || now.Sub(b.at) <= lastMoments {
 			if err := l.spool.append(record{number: b.number, payload: b.payload}); err != nil {
-				slog.Error("cannot write unconfirmed clicks to the spool; they stay in memory", "error", err)
+				slog.Error("cannot write unconfirmed clicks to the spool; keeping them in memory", "error", err)
 				break
 			}
 		}
@@ -359,7 +359,7 @@ func (l *lane) lose(err error) {
 	l.nudge()
 }
 
-// regain switches back to Redis. The caller has applied every pending invalidation.
+// regain switches back to Redis. The caller must have applied every pending invalidation.
 func (l *lane) regain() {
 	l.away.Store(false)
 	l.follower.Regain()
@@ -368,8 +368,8 @@ func (l *lane) regain() {
 }
 
 // tellAway logs the loss of Redis. A slow Redis may be lost and recover many times. times is the
-// number of losses that the line reports, or 0 if it is too early for another line. If a loss lasts
-// longer than that, a later batch logs it.
+// number of losses that the line reports, or 0 if it is too early for another line. If the outage
+// is still in progress when the next line is due, a later batch logs it.
 func (l *lane) tellAway(times int64) {
 	if times > 0 {
 		slog.Warn("Redis does not answer or refuses writes; writing clicks to the local disk",

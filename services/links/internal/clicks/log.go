@@ -20,23 +20,24 @@ import (
 // Config configures the storage of clicks.
 type Config struct {
 	Redis redisdb.Config
-	// Bytes limits the click log in Redis, over all partitions together.
+	// Bytes limits the size of the click log in Redis, for all partitions together.
 	Bytes int64
-	// SpoolDir is the directory for clicks while Redis is unreachable. It must outlive the process.
+	// SpoolDir is the directory in which clicks are stored while Redis is unreachable. It must
+	// outlive the process.
 	SpoolDir string
 	// SpoolMax limits the spool in bytes. Clicks that do not fit are lost, and a metric counts
 	// them.
 	SpoolMax int64
-	// Budget is the time that a redirect waits for Redis before its click is spooled.
+	// Budget is how long a redirect waits for Redis before its click is spooled.
 	Budget time.Duration
 	Now    func() time.Time
 }
 
 // Answer is a redirect that can be sent once it is confirmed.
 type Answer interface {
-	// Partition returns the partition with the log that confirms the response.
+	// Partition returns the partition whose log confirms the response.
 	Partition() int
-	// Current returns false if anything that the response depends on has been invalidated.
+	// Current returns false if anything the response depends on has been invalidated.
 	Current() bool
 	// Expired reports whether the response is too old to be sent unconfirmed.
 	Expired() bool
@@ -44,13 +45,13 @@ type Answer interface {
 
 // Outcome is the result of [Log.Confirm].
 type Outcome struct {
-	// Again asks the caller to resolve the address again, because the response is stale.
+	// Again means that the response is stale and the caller must resolve the address again.
 	Again bool
 	// Counted means that the click is durable. The caller must not pass it to Confirm again.
 	Counted bool
 }
 
-// Log collects clicks and confirms answers. It is safe for concurrent use.
+// Log collects clicks and confirms responses. It is safe for concurrent use.
 type Log struct {
 	cfg   Config
 	id    string
@@ -113,7 +114,7 @@ func (l *Log) Ping(ctx context.Context) error {
 }
 
 // Confirm makes click durable and reports whether answer may be sent. click is nil for a visit that
-// does not count.
+// is not counted.
 func (l *Log) Confirm(answer Answer, click *link.Click) Outcome {
 	return l.lanes[answer.Partition()].confirm(item{answer: answer, click: click})
 }
@@ -124,7 +125,7 @@ func (l *Log) Undo(answer Answer, click link.Click) {
 }
 
 // Run maintains the log until ctx ends. It drains the spool, returns to Redis after an outage, and
-// takes over the spools of dead processes. At the end it tries for a few seconds to write the last
+// takes over the spools of dead processes. At the end, it tries for a few seconds to write the last
 // clicks to Redis. Clicks that it cannot write remain in the spool.
 func (l *Log) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
@@ -136,7 +137,7 @@ func (l *Log) Run(ctx context.Context) error {
 		for {
 			pause := 5 * time.Second
 			if l.adopt(ctx) {
-				pause = cycle / 2 // Redis was full; retry soon, because the flusher frees memory
+				pause = cycle / 2 // Redis was full; retry soon, because the flusher is freeing memory
 			}
 			select {
 			case <-ctx.Done():
@@ -159,16 +160,16 @@ func (l *Log) close() error {
 		left = left || !empty
 		errs = append(errs, err)
 	}
-	if !left { // otherwise the process that takes over the spool signs off this process
+	if !left { // otherwise, the process that takes over the spool signs off this one
 		_ = l.slow.HDel(ctx, producersKey, l.id).Err() // if this fails, the process is counted as missing
 	}
 	return errors.Join(append(errs, l.fast.Close(), l.slow.Close())...)
 }
 
-// adopt sends the clicks that dead processes left in the directory to Redis, and signs off these
+// adopt sends to Redis the clicks that dead processes left in the directory, and signs off these
 // processes. It reports whether it sent some clicks and more are left.
 func (l *Log) adopt(ctx context.Context) (more bool) {
-	left := map[string]bool{} // by process: whether some of its clicks remain
+	left := map[string]bool{} // by process: whether some of its clicks are left
 	for _, s := range leftSpools(l.cfg.SpoolDir, l.id) {
 		batches, err := 0, ctx.Err()
 		if err == nil {

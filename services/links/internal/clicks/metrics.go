@@ -8,7 +8,7 @@ import (
 // These are plain Prometheus metrics, because redirects update some of them.
 var (
 	lost = promauto.NewCounter(prometheus.CounterOpts{Name: "linkreel_clicks_lost_total",
-		Help: "Clicks that are lost, because the spool was full or batches of a producer are missing."})
+		Help: "Clicks lost because the spool was full or a producer's batches are missing."})
 	spooled = promauto.NewCounter(prometheus.CounterOpts{Name: "linkreel_clicks_spooled_total",
 		Help: "Clicks that went through the local spool because Redis did not answer or was full."})
 	spooling = promauto.NewGauge(prometheus.GaugeOpts{Name: "linkreel_clicks_spooling",
@@ -16,9 +16,9 @@ var (
 	counted = promauto.NewCounter(prometheus.CounterOpts{Name: "linkreel_clicks_counted_total",
 		Help: "Clicks that the flusher wrote to Firestore."})
 	backlog = promauto.NewGaugeVec(prometheus.GaugeOpts{Name: "linkreel_clicks_backlog_batches",
-		Help: "Batches that wait for the flusher, by partition."}, []string{"partition"})
+		Help: "Batches waiting for the flusher, by partition."}, []string{"partition"})
 	setAside = promauto.NewCounter(prometheus.CounterOpts{Name: "linkreel_clicks_set_aside_total",
-		Help: "Clicks that Firestore refuses to count. They are kept in the collection clickRefused."})
+		Help: "Clicks that Firestore rejected. They are kept in the collection clickRefused."})
 	missing = promauto.NewCounter(prometheus.CounterOpts{Name: "linkreel_clicks_producers_missing_total",
-		Help: "Processes that ended without signing off, if no other process took over their spool. Clicks in that spool are lost."})
+		Help: "Processes that ended without signing off and whose spool no other process took over. Clicks in that spool are lost."})
 )

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// away returns the lane of a process without Redis, with a spool of about size bytes.
+// away returns the lane of a process that cannot reach Redis, with a spool of about size bytes.
 func away(t testing.TB, size int64) *lane {
 	t.Helper()
 	l := open(t, "redis://127.0.0.1:1", 1).lanes[0] // nothing listens on this port
@@ -20,22 +20,22 @@ func away(t testing.TB, size int64) *lane {
 	return l
 }
 
-// Redis is looked for many times a second. The spool grows during an outage, so the attempts must
-// not read it.
+// During an outage, Redis is probed many times per second while the spool grows, so the probes must
+// not read the spool.
 func TestAnOutageDoesNotReadTheSpool(t *testing.T) {
 	t.Parallel()
 	l := away(t, 100<<10)
-	// Whoever reads the spool now discards it, because it has been cut off.
+	// Reading the spool now would discard it, because its file is truncated.
 	if err := os.Truncate(l.spool.files[0].path, 0); err != nil {
 		t.Fatal(err)
 	}
 	for range 10 {
 		if l.drain(t.Context(), time.Now().Add(time.Hour)) {
-			t.Error("drain asks to be called again soon, want it to wait for the next probe")
+			t.Error("drain = true, want false: no retry before the next probe")
 		}
 	}
 	if l.spool.empty() {
-		t.Error("drain read the spool while Redis did not answer")
+		t.Error("drain read the spool while Redis did not answer, want it unread")
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 
 // A payload is a batch of clicks. It consists of a version, the producer's running total after this
 // batch, and distinct clicks with their counts. The producer merges equal clicks, so a popular link
-// takes one entry per batch and not one per visit. A negative count takes clicks back. A bit in the
-// device byte indicates that the name of a rule follows, so links without rules need no byte for it.
+// takes one entry per batch and not one per visit. A negative count undoes clicks. A bit in the
+// device byte indicates that the name of a rule follows, so links without rules need no extra byte.
 const (
 	payloadVersion = 1
 	withRule       = 0x80 // flag in the device byte
@@ -23,14 +23,14 @@ type tuple struct {
 	n     int64
 }
 
-// sums adds up the clicks of one batch. It is reused for each batch.
+// sums adds up the clicks of one batch. It is reused for the next batch.
 type sums struct {
 	index map[link.Click]int
 	list  []tuple
 	total int64
 }
 
-// add counts n clicks equal to c. A negative n takes clicks back.
+// add counts n clicks equal to c. A negative n undoes clicks.
 func (s *sums) add(c link.Click, n int64) {
 	s.total += n
 	if last := len(s.list) - 1; last >= 0 && s.list[last].click == c {
@@ -80,7 +80,7 @@ func appendText(b []byte, text string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// decode parses a payload and calls each with every distinct click and its count.
+// decode parses a payload and calls each for every distinct click with its count.
 func decode(b []byte, each func(c link.Click, n int64)) (runningTotal int64, err error) {
 	if len(b) == 0 || b[0] != payloadVersion {
 		return 0, errPayload

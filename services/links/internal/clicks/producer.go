@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// keepFor is the time for which a producer keeps batches in memory, to resend them if Redis
-	// loses its data. It is longer than clicks are usually pending.
+	// keepFor is how long a producer keeps batches in memory, to resend them if Redis loses its
+	// data. Clicks are usually pending for less time than that.
 	keepFor = 15 * time.Second
 	// keepBytes limits the size of the batches that a producer keeps.
 	keepBytes = 16 << 20
@@ -24,8 +24,8 @@ type producer struct {
 	at    time.Time // time of the last batch
 }
 
-// add adds the next batch. The producer keeps the batch until Redis has it, and for some seconds
-// longer in case Redis loses it.
+// add adds the next batch. The producer keeps the batch until Redis has it, and for a few more
+// seconds in case Redis loses it.
 func (p *producer) add(b numbered, clicks int64) {
 	p.next, p.total, p.at = b.number+1, p.total+clicks, b.at
 	p.keep(b)
@@ -44,7 +44,7 @@ func (p *producer) keep(b numbered) {
 }
 
 // missing appends to dst the kept batches that Redis is not known to have, up to limit bytes. all
-// is false if some did not fit. Usually Redis has every kept batch.
+// is false if some did not fit. Usually, Redis has every kept batch.
 func (p *producer) missing(dst []numbered, limit int) (_ []numbered, all bool) {
 	if n := len(p.kept); n == 0 || p.kept[n-1].number <= p.acked {
 		return dst, true
@@ -60,7 +60,7 @@ func (p *producer) missing(dst []numbered, limit int) (_ []numbered, all bool) {
 }
 
 // learn records the last batch that a call found in Redis. before is the value of acked at the
-// start of the call. If another call has changed acked since then, its newer result is kept.
+// start of the call. If another call has changed acked in the meantime, that newer result is kept.
 func (p *producer) learn(before, last int64) {
 	if p.acked == before {
 		p.acked = last

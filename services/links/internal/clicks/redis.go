@@ -13,11 +13,12 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/invalidation"
 )
 
-// streamKey returns the key of the stream of clicks. An entry has the fields p (producer),
-// b (batch) and c (payload).
+// streamKey returns the key of the click stream. An entry has the fields p (producer), b (batch)
+// and c (payload).
 func streamKey(part int) string { return invalidation.Prefix(part) + "clicks" }
 
-// batchKey returns the key of the number of a producer's last batch in the stream.
+// batchKey returns the key under which Redis stores the number of a producer's last batch in the
+// stream.
 func batchKey(part int, producer string) string {
 	return invalidation.Prefix(part) + "batch:" + producer
 }
@@ -25,22 +26,21 @@ func batchKey(part int, producer string) string {
 // flusherKey returns the key of the flusher's lease.
 func flusherKey(part int) string { return invalidation.Prefix(part) + "flusher" }
 
-// producersKey is the key of a hash with a [sign] for each process that may hold clicks, by process
-// ID.
+// producersKey is the key of a hash that maps the ID of each process that may hold clicks to its
+// [sign].
 var producersKey = invalidation.Prefix(0) + "producers"
 
-// producerLife is the time for which Redis keeps the last batch number of an inactive producer. If
-// a spool is drained later than that, the flusher still recognises batches that it has already
-// counted.
+// producerLife is how long Redis keeps the last batch number of an inactive producer. If a spool is
+// drained later than that, the flusher still recognises batches that it has already counted.
 const producerLife = 7 * 24 * time.Hour
 
 // entryBytes is the size of an entry without its payload, for the limit of the click log.
 const entryBytes = 100
 
-// appendScript appends batches and reads the log of invalidations. It appends even if links have
+// appendScript appends batches and reads the invalidation log. It appends even if links have
 // changed, because every click is recorded and only the response may have to change.
 //
-// Each partition has its own script. One server of a Cluster may hold several partitions, and
+// Each partition has its own script. One server in a Cluster may hold several partitions, and
 // NOSCRIPT must mean that the server is new to this partition (see package invalidation).
 //
 // KEYS: head, log, clicks, the producer's last batch.
@@ -77,14 +77,14 @@ const (
 	full          // Redis has no room for the rest
 )
 
-// reply is the result of appendScript.
+// reply is a result of appendScript.
 type reply struct {
 	code code
 	last int64 // last batch of the producer that Redis has now
 	news invalidation.News
 }
 
-// numbered is a batch with its number in a producer's sequence.
+// numbered is a batch and its number in a producer's sequence.
 type numbered struct {
 	number  int64
 	payload []byte
@@ -97,7 +97,7 @@ type caller struct {
 	process  string
 	bound    int64
 	script   *redis.Script
-	follower *invalidation.Follower // nil if the caller does not need the news
+	follower *invalidation.Follower // nil if the caller does not need news
 	keys     map[string][]string    // Redis keys of the process's own sequences, created once
 	fits     atomic.Int64           // see room
 }
@@ -126,16 +126,16 @@ func (c *caller) position() invalidation.Position {
 	return c.follower.At()
 }
 
-// roomMax limits the size of further batches in a call with a redirect's own batch.
+// roomMax limits the size of the other batches in a call that also sends a redirect's own batch.
 const roomMax = 512 << 10
 
 // room returns the maximum size of the batches in a call. A larger first batch is sent alone. Redis
-// needs memory for the call itself. A full Redis therefore rejects a large call however often it is
-// repeated, and the caller resends rejected batches in smaller and smaller calls.
+// needs memory for the call itself, so a full Redis rejects a large call every time. The caller
+// therefore resends rejected batches in smaller and smaller calls.
 func (c *caller) room() int { return int(c.fits.Load()) }
 
 // heed adjusts room after a response. Two concurrent calls may overwrite each other's adjustment,
-// which the next answer corrects.
+// but the next response corrects it.
 func (c *caller) heed(r reply, sent []numbered) {
 	var size int64
 	for _, b := range sent {
@@ -150,8 +150,8 @@ func (c *caller) heed(r reply, sent []numbered) {
 	}
 }
 
-// call appends batches of a producer. Without batches, it only reads the log. force allows the
-// first batch to leave a gap. After an error, it is unknown which batches were appended.
+// call appends a producer's batches. Without batches, it only reads the log. force allows a gap
+// before the first batch. After an error, it is unknown which batches were appended.
 func (c *caller) call(ctx context.Context, client redis.Scripter, producer string, batches []numbered, force bool) (reply, error) {
 	at := c.position()
 	forced := "0"

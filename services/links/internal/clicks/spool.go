@@ -19,9 +19,9 @@ import (
 // drained and then removed, so the disk contains little more than the pending clicks.
 //
 // A record is one write to a file opened for appending. A killed process leaves complete records,
-// and at most one incomplete record at the end. The visitors of that record have not received a
-// response. Records are not synced to the disk. If the machine loses power, it loses the last
-// records, as Redis does.
+// and at most one incomplete record at the end. The visitors whose clicks are in that record have
+// not received a response. Records are not synced to the disk, so a power failure loses the last
+// records, as it does in Redis.
 type spool struct {
 	dir, id string
 	part    int
@@ -40,7 +40,7 @@ type spoolFile struct {
 
 const (
 	spoolSuffix = ".clicks"
-	// spoolFileMax is the size at which the spool starts the next file.
+	// spoolFileMax is the file size at which the spool starts the next file.
 	spoolFileMax = 4 << 20
 )
 
@@ -63,7 +63,7 @@ func numberedOf(run []record) []numbered {
 	return out
 }
 
-// upTo returns the number of records at the start of run with a number up to last.
+// upTo returns how many records at the start of run have a number up to last.
 func upTo(run []record, last int64) int {
 	n := 0
 	for n < len(run) && run[n].number <= last {
@@ -107,8 +107,8 @@ func openSpoolFile(path string, seq int) (*spoolFile, error) {
 	return &spoolFile{seq: seq, path: path, file: f, size: info.Size()}, nil
 }
 
-// leftSpools opens the spools that dead processes left in dir. It skips files of living processes,
-// which are locked.
+// leftSpools opens the spools that dead processes left in dir. It skips the files of running
+// processes, which are locked.
 func leftSpools(dir, own string) []*spool {
 	paths, err := filepath.Glob(filepath.Join(dir, "*"+spoolSuffix))
 	if err != nil {
@@ -195,7 +195,7 @@ func (s *spool) bytes() (n int64) {
 	return n
 }
 
-// next reads records that are not drained yet. It reads about limit bytes, but at least one record.
+// next reads records that have not been drained yet: about limit bytes, but at least one record.
 // All returned records belong to the same sequence.
 func (s *spool) next(limit int) ([]record, error) {
 	for len(s.files) > 0 {
@@ -213,10 +213,10 @@ func (s *spool) next(limit int) ([]record, error) {
 }
 
 func (f *spoolFile) next(limit int) ([]record, error) {
-	// Read all records at once. While Redis is unreachable, the same records are read several times
-	// per second.
+	// Read all records at once, because while Redis is unreachable, the same records are read
+	// several times per second.
 	buf, err := f.readAt(f.read, min(max(int64(limit), recordHead), f.size-f.read))
-	if err != nil && !errors.Is(err, io.EOF) { // the file may have been cut off; see torn
+	if err != nil && !errors.Is(err, io.EOF) { // the file may have been truncated; see torn
 		return nil, f.torn(f.read, err)
 	}
 	var out []record
@@ -256,7 +256,7 @@ func (f *spoolFile) next(limit int) ([]record, error) {
 	return out, nil
 }
 
-// readAt returns size bytes of the file. With io.EOF it returns fewer bytes.
+// readAt returns size bytes of the file, or fewer bytes and io.EOF.
 func (f *spoolFile) readAt(at, size int64) ([]byte, error) {
 	buf := make([]byte, size)
 	n, err := f.file.ReadAt(buf, at)
@@ -273,7 +273,7 @@ func (f *spoolFile) torn(at int64, err error) error {
 	return fmt.Errorf("read click spool: %w", err)
 }
 
-// drained marks the records in run as drained, because Redis has them now. The last call of next
+// drained marks the records in run as drained, because Redis has them now. The last call to next
 // must have returned them.
 func (s *spool) drained(run []record) error {
 	f := s.files[0]
@@ -302,7 +302,7 @@ func (f *spoolFile) remove() error {
 	return errors.Join(os.Remove(f.path), f.file.Close())
 }
 
-// close unlocks the files and removes the empty ones.
+// close unlocks all files and removes the empty ones.
 func (s *spool) close() error {
 	var errs []error
 	for _, f := range s.files {

@@ -9,19 +9,19 @@ import (
 )
 
 const (
-	// probeFirst and probeMax limit the pause between probes of a Redis that does not answer. If
-	// Redis is lost repeatedly, it is probed less often, because each loss makes all answers
+	// probeFirst and probeMax bound the pause between probes of a Redis that does not answer. If
+	// Redis is lost repeatedly, it is probed less often, because each loss makes all cached entries
 	// uncertain for a second.
 	probeFirst = 20 * time.Millisecond
 	probeMax   = 2 * time.Second
 	calm       = 5 * time.Second
-	// idle is the interval between checks of a partition without redirects. Its server may be
-	// replaced, and the new server may lack the clicks of the last seconds.
+	// idle is the interval between checks of a partition without redirects. The partition's server
+	// may be replaced, and the new server may lack the clicks of the last few seconds.
 	idle = time.Second
 )
 
 // tend switches back to Redis after an outage, drains the spool, and checks Redis once per second
-// if there are no redirects.
+// while there are no redirects.
 func (l *lane) tend(ctx context.Context) {
 	var due, regained time.Time
 	pause, checked := probeFirst, time.Time{}
@@ -34,7 +34,7 @@ func (l *lane) tend(ctx context.Context) {
 		case <-l.wakeTend:
 		case <-timer.C:
 		}
-		now := time.Now() // in real time, because it only paces the probes
+		now := time.Now() // real time, because this only paces the probes
 		wasAway := l.away.Load()
 		switch {
 		case !wasAway:
@@ -44,7 +44,7 @@ func (l *lane) tend(ctx context.Context) {
 		case now.Before(due):
 		case l.probe(ctx):
 			regained = time.Now()
-			pause = min(2*pause, probeMax) // in case Redis is lost again soon
+			pause = min(2*pause, probeMax) // in case Redis is soon lost again
 		default:
 			due = time.Now().Add(min(pause, 250*time.Millisecond))
 			if now.Sub(regained) < calm {
@@ -68,8 +68,8 @@ func (l *lane) tend(ctx context.Context) {
 }
 
 // probe checks whether Redis answers within the redirects' budget, and switches back to Redis if it
-// does. The call also sends the batches that Redis may lack. A Redis that always answers too slowly
-// is still treated as lost.
+// does. The call also sends the batches that Redis may lack. A Redis that consistently answers too
+// slowly is still treated as lost.
 func (l *lane) probe(ctx context.Context) bool {
 	for range 64 {
 		s, err := l.send(ctx, l.log.fast, &l.live, nil)
@@ -86,11 +86,11 @@ func (l *lane) probe(ctx context.Context) bool {
 	return false
 }
 
-// sent is the outcome of a call by send.
+// sent is the result of a call to send.
 type sent struct {
 	reply
-	before   int64 // last batch that Redis was known to have
-	all      bool  // all of these batches fit into the call
+	before   int64 // last batch that Redis was known to have before the call
+	all      bool  // whether the call had room for all of the producer's batches
 	caughtUp bool  // see [invalidation.Follower.Hear]
 }
 
@@ -137,8 +137,8 @@ func (l *lane) drain(ctx context.Context, due time.Time) (more bool) {
 			return true
 		}
 		if !run[0].late {
-			// The spool contains live batches only in case this process dies. While the
-			// process runs, it has them in memory and sends them with the next live call.
+			// Live batches are in the spool only in case this process dies. As long as it runs, it
+			// has them in memory and sends them with the next live call.
 			done := upTo(run, acked)
 			if done > 0 {
 				l.drained(run[:done])
@@ -157,8 +157,9 @@ func (l *lane) drain(ctx context.Context, due time.Time) (more bool) {
 	return false
 }
 
-// answersSlowly reports whether a Redis that is lost to redirects can still take the clicks in the
-// spool. It reads nothing from the spool, because reading costs more the longer the outage lasts.
+// answersSlowly reports whether a Redis that is too slow for redirects can still accept the clicks
+// in the spool. It reads nothing from the spool, because reads get more expensive the longer the
+// outage lasts.
 func (l *lane) answersSlowly(ctx context.Context) bool {
 	l.state.Lock()
 	empty := l.spool.empty()
@@ -171,7 +172,7 @@ func (l *lane) answersSlowly(ctx context.Context) bool {
 }
 
 // sendLate sends spooled batches, after resending earlier batches that Redis may have lost. It
-// reports whether the spool got shorter, or another call may make it shorter.
+// reports whether it shortened the spool, or another call may do so.
 func (l *lane) sendLate(ctx context.Context, run []record) bool {
 	s, err := l.send(ctx, l.log.slow, &l.late, run)
 	if err != nil {
@@ -182,8 +183,8 @@ func (l *lane) sendLate(ctx context.Context, run []record) bool {
 	return s.code != full && (done > 0 || s.last != s.before)
 }
 
-// drained removes records from the spool that Redis has received. It keeps their late batches in
-// memory for some seconds, in case Redis loses them.
+// drained removes from the spool the records that Redis has received. It keeps their late batches
+// in memory for some seconds, in case Redis loses them.
 func (l *lane) drained(run []record) {
 	if len(run) == 0 {
 		return
@@ -201,8 +202,8 @@ func (l *lane) drained(run []record) {
 	}
 }
 
-// check detects whether Redis has lost batches or has no memory left. It skips the live batches if
-// there are redirects, because those calls already detect this.
+// check detects whether Redis has lost batches or has no memory left. It skips the live batches
+// while there are redirects, because the calls of redirects already detect this.
 func (l *lane) check(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -226,7 +227,7 @@ func (l *lane) checkOne(ctx context.Context, p *producer) {
 	for range 64 {
 		s, err := l.send(ctx, l.log.slow, p, nil)
 		if err != nil {
-			return // the calls of redirects get the same error
+			return // redirects' calls get the same error
 		}
 		if s.last < s.before {
 			slog.WarnContext(ctx, "Redis has lost clicks; sending them again", "partition", l.caller.part, "from", s.last+1, "to", s.before)
@@ -241,7 +242,7 @@ func (l *lane) checkOne(ctx context.Context, p *producer) {
 }
 
 // close settles the open batch and tries once to send the rest to Redis. If that fails, it leaves
-// the spool to the next process.
+// the spool for the next process.
 func (l *lane) close(ctx context.Context) (empty bool, err error) {
 	l.mu.Lock()
 	l.quit = true
@@ -255,7 +256,7 @@ func (l *lane) close(ctx context.Context) (empty bool, err error) {
 	if l.away.Load() {
 		_, _ = l.send(ctx, l.log.slow, &l.live, nil) // batches that do not arrive are kept in the spool
 	}
-	l.drain(ctx, time.Now().Add(time.Hour)) // nothing is added now, so drain need not stop for a probe
+	l.drain(ctx, time.Now().Add(time.Hour)) // nothing is added to the spool now, so drain need not stop for a probe
 	l.state.Lock()
 	defer l.state.Unlock()
 	return l.spool.empty(), l.spool.close()

@@ -1,13 +1,13 @@
-// Package customdomain contains the rules for customers' host names: valid names, the proof of
-// ownership, and the permissions of a claim.
+// Package customdomain contains the rules for customers' host names: which names are valid, how
+// ownership is proven, and what a claim permits.
 //
-// Several accounts may claim a name. The first account with a token in the DNS owns the name. A
+// Several accounts may claim a name. The first account whose token is found in the DNS owns it. A
 // verified domain is checked again every day. If its proof disappears, nothing changes at first,
-// because the record may have been removed by mistake. If the proof is missing for [Lapse], no new
-// links can be created on the domain, and another account may verify the name. Redirects keep
-// working until then.
+// because the record may have been removed by mistake. Once the proof has been missing for [Lapse],
+// no new links can be created on the domain, and another account may verify the name. Redirects
+// keep working until another account does so.
 //
-// Other packages use domains through [Service]. The other types use no clock and do no I/O.
+// Other packages use domains through [Service]. All other types use no clock and do no I/O.
 package customdomain
 
 import (
@@ -21,22 +21,21 @@ import (
 	"github.com/linkreel/linkreel/libs/paging"
 )
 
-// Intervals of checks, and the time for which a proof may be missing.
+// Intervals between checks, and how long a proof may be missing.
 const (
 	// Recheck is the interval between checks of an existing proof.
 	Recheck = 24 * time.Hour
-	// Lapse is the time for which a proof may be missing before other accounts may verify the name.
+	// Lapse is how long a proof may be missing before other accounts may verify the name.
 	Lapse = 7 * 24 * time.Hour
 
 	// retryMissing and retryUnknown are the first pauses after a failed check. They are shorter
-	// than Recheck, so that a restored record is found soon. Each further failure doubles the
+	// than Recheck, so that a restored record is noticed quickly. Each further failure doubles the
 	// pause, up to [Recheck].
 	retryMissing = time.Hour
 	retryUnknown = 15 * time.Minute
 )
 
-// NotFound returns the error for a domain that does not exist or belongs to another
-// account.
+// NotFound returns the error for a domain that does not exist or that belongs to another account.
 func NotFound() error {
 	return apierr.New(apierr.DomainNotFound, "This account has no domain with this id. Send the id (dom_…), not the host name.")
 }
@@ -66,9 +65,9 @@ func DefaultInUse() error {
 // default domain cannot be used. Either the domain no longer exists (gone), or its proof has been
 // missing for [Lapse].
 //
-// A default no longer exists only if it was deleted at the time when an owner made it the default.
-// The link is rejected and not created on another host, because it would get an address that the
-// account does not want.
+// A default domain can only be gone if it was deleted while an owner was making it the default. The
+// link is rejected and not created on another host, where it would get an address that the account
+// does not want.
 func DefaultUnusable(gone bool) error {
 	is := "is no longer verified. Verify it again, send a domainId,"
 	if gone {
@@ -78,7 +77,7 @@ func DefaultUnusable(gone bool) error {
 		"The account's default domain "+is+" or set another default in the console's settings or by PATCH /api/v1/account.")
 }
 
-// Full returns the error for a domain over the account's limit.
+// Full returns the error for a domain that exceeds the account's limit.
 func Full() error {
 	return apierr.New(apierr.QuotaExceeded, "The account has reached its limit for domains. Delete one, or ask the operator for a higher limit.")
 }
@@ -93,10 +92,10 @@ type Domain struct {
 
 	VerifiedAt   time.Time // zero while pending
 	CheckedAt    time.Time // zero before the first check
-	FailingSince time.Time // first check without the proof since it was last found, or zero
+	FailingSince time.Time // the first check that did not find the proof since it was last found, or zero
 	Failures     int       // consecutive failed checks; each makes the pause longer
-	Failure      string    // explanation of the last check's failure, or ""
-	NextCheckAt  time.Time // zero while pending, because only the owner can start a check then
+	Failure      string    // why the last check failed, or ""
+	NextCheckAt  time.Time // zero while pending, because then only the owner can start a check
 
 	// Pages are the URLs to which the host redirects visits that no link serves. They are used once
 	// the domain is verified.
@@ -105,19 +104,19 @@ type Domain struct {
 	// Visits is the total number of visits that no link served.
 	Visits int64
 
-	// Certificate is the state of the certificate for the domain's owner. Package certificate
-	// stores the certificate itself, and writes both in one transaction.
+	// Certificate is the state of the certificate as the domain's owner sees it. Package
+	// certificate stores the certificate itself, and writes both in one transaction.
 	Certificate Certificate
 }
 
 // Place returns the domain's position in its account's list.
 func (d *Domain) Place() paging.Place { return paging.Place{At: d.CreatedAt, ID: d.ID} }
 
-// Pages are the URLs of a host for visits of "/", of addresses without a link, and of expired
+// Pages are the URLs of a host for visits to "/", of addresses without a link, and of expired
 // links.
 type Pages struct{ Home, NotFound, Expired Page }
 
-// Page is a URL. Given is the owner's text, and Location its form for a Location header. Both are
+// Page is a URL. Given is the owner's text, and Location is its form in a Location header. Both are
 // empty if the host has no such page.
 type Page struct{ Given, Location string }
 
@@ -125,7 +124,7 @@ type Page struct{ Given, Location string }
 type Certificate struct {
 	Status    CertificateStatus
 	ExpiresAt time.Time // zero if there is no certificate
-	Error     string    // explanation of the last order's failure, or ""
+	Error     string    // why the last order failed, or ""
 }
 
 // CertificateStatus is the state of a certificate.
@@ -139,8 +138,8 @@ const (
 	CertificateFailed  CertificateStatus = "failed" // there is no valid certificate, and the last order failed
 )
 
-// Shown returns the certificate's state at now. An expired certificate counts as failed, although
-// it is stored as issued.
+// Shown returns the certificate's state at now. An expired certificate counts as failed, even
+// though it is stored as issued.
 func (c Certificate) Shown(now time.Time) Certificate {
 	if c.Status == CertificateIssued && !now.Before(c.ExpiresAt) {
 		c.Status = CertificateFailed
@@ -151,8 +150,8 @@ func (c Certificate) Shown(now time.Time) Certificate {
 	return c
 }
 
-// ID returns the ID of an account's claim to a host name. A second claim of the same name by the
-// account gets the same ID, so that slugs of its deleted links stay in quarantine.
+// ID returns the ID of an account's claim to a host name. If the account claims the name again, the
+// claim gets the same ID, so that slugs of its deleted links stay in quarantine.
 func ID(account, hostname string) string {
 	return identity.IDFrom("dom", account+"/"+hostname)
 }
@@ -187,10 +186,10 @@ const (
 	Proven  Outcome = iota
 	Missing         // the DNS answered, without the proof
 	Unknown         // no name server answered; the claim does not change
-	Lost            // the proof exists, but another account owns the name now
+	Lost            // the proof exists, but another account now owns the name
 )
 
-// Inspect compares the TXT records at [Domain.Record] with the proof. err is the error of the
+// Inspect compares the TXT records at [Domain.Record] with the proof. err is the error from the
 // lookup. The returned text explains to the domain's owner why the proof was not found.
 func (d *Domain) Inspect(texts []string, err error) (Outcome, string) {
 	name, value := d.Record()
@@ -205,9 +204,9 @@ func (d *Domain) Inspect(texts []string, err error) (Outcome, string) {
 	return Missing, fmt.Sprintf("The TXT record at %s has another value. Set it to the value shown in records.", name)
 }
 
-// Checked records the outcome of a check. For every outcome, it moves the next check of a verified
-// domain into the future. Otherwise a domain that cannot be checked would stay at the head of the
-// queue and delay the others.
+// Checked records the outcome of a check. Whatever the outcome, it schedules the next check of a
+// verified domain in the future. Otherwise a domain that cannot be checked would stay at the head
+// of the queue and delay the others.
 func (d *Domain) Checked(o Outcome, reason string, now time.Time) {
 	d.CheckedAt, d.Failure = now, reason
 	if o == Proven {
@@ -238,13 +237,13 @@ func (d *Domain) Checked(o Outcome, reason string, now time.Time) {
 	}
 }
 
-// backOff returns first after one failure. Each further failure doubles it, up to [Recheck].
+// backOff returns first after one failure. Each further failure doubles the pause, up to [Recheck].
 func backOff(first time.Duration, failures int) time.Duration {
 	return min(Recheck, first<<min(failures-1, 10))
 }
 
-// CheckHostname checks a name for a custom domain and returns it in lower case. It must be a DNS
-// name of two or more labels in ASCII. IP addresses, ports, wildcards and our own host names are
+// CheckHostname checks a name for a custom domain and returns it in lower case. The name must be an
+// ASCII DNS name of two or more labels. IP addresses, ports, wildcards and our own host names are
 // rejected.
 func CheckHostname(text string, own []string) (string, *apierr.Detail) {
 	bad := func(message string) (string, *apierr.Detail) {

@@ -141,7 +141,7 @@ func TestProves(t *testing.T) {
 	}
 }
 
-// serveDNS starts a name server on a loopback port, over UDP and TCP.
+// serveDNS starts a name server for UDP and TCP on one loopback port.
 func serveDNS(t *testing.T, answer func(q *dns.Msg) *dns.Msg) (addr string) {
 	t.Helper()
 	handler := dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {

@@ -12,7 +12,7 @@ import (
 )
 
 // DNS looks up proofs. It sends TXT queries to the configured resolvers. It contacts no other
-// server, whatever the responses contain.
+// server, no matter what the responses contain.
 type DNS struct {
 	servers []string
 	client  dns.Client
@@ -45,11 +45,11 @@ func NewDNS(resolver string) (*DNS, error) {
 func (d *DNS) Texts(ctx context.Context, name string) ([]string, error) {
 	q := new(dns.Msg)
 	q.SetQuestion(dns.Fqdn(name), dns.TypeTXT)
-	// 1232 bytes is the largest datagram that practically every path carries without
+	// 1232 bytes is the largest datagram that almost every path carries without
 	// fragmentation.
 	q.SetEdns0(1232, false)
 	var errs []error
-	// Try twice, because a lost datagram is the most common failure.
+	// Try twice, because lost datagrams are the most common failure.
 	for range 2 {
 		for _, server := range d.servers {
 			r, err := d.ask(ctx, q, server)
@@ -74,15 +74,15 @@ func (d *DNS) ask(ctx context.Context, q *dns.Msg, server string) (*dns.Msg, err
 	if err != nil || !r.Truncated {
 		return r, err
 	}
-	// A truncated answer may lack the record that proves the claim.
+	// A truncated response may lack the record that proves the claim.
 	tcp := d.client
 	tcp.Net = "tcp"
 	r, _, err = tcp.ExchangeContext(ctx, q, server)
 	return r, err
 }
 
-// textsOf returns every TXT record of the response, whatever its name. If the queried name is a
-// CNAME, the records have the name of its target.
+// textsOf returns every TXT record in the response, regardless of its name: if the queried name is
+// a CNAME, the records have the name of its target.
 func textsOf(r *dns.Msg) []string {
 	var out []string
 	for _, rr := range r.Answer {

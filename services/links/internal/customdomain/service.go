@@ -21,7 +21,7 @@ type Store interface {
 	Domains(ctx context.Context, accountID string) ([]*Domain, error)
 	// Page lists a page of claims, newest first, and reports whether there are more.
 	Page(ctx context.Context, accountID string, p paging.Page) (page []*Domain, more bool, err error)
-	// Due lists domains that are due for a check, longest overdue first, at most a few thousand. It
+	// Due lists up to a few thousand domains that are due for a check, longest overdue first. It
 	// postpones an unreadable domain by an hour, so that it does not block later domains. Due then
 	// returns the other domains and an error.
 	Due(ctx context.Context) ([]*Domain, error)
@@ -41,7 +41,7 @@ type Tx interface {
 	Owner(hostname string) (domainID string, err error)
 	// HasLinks reports whether a link uses the domain.
 	HasLinks(d *Domain) (bool, error)
-	// Room reserves n more domains. It returns Full if they exceed the limit.
+	// Room makes room for n more domains. It returns Full if they would exceed the limit.
 	Room(accountID string, limit, n int64) error
 
 	// Add, Put and Remove also write an event of type what, unless what is [events.Quiet].
@@ -51,13 +51,13 @@ type Tx interface {
 	// ClearStats removes the statistics of d.
 	ClearStats(d *Domain) error
 	// SetOwner makes d the owner of its host name, and sets d.Certificate to the name's
-	// certificate. Call Owner before SetOwner or ClearOwner. Every replica knows the new owner
-	// before the change returns, so that no redirect uses the previous owner.
+	// certificate. Call Owner before SetOwner or ClearOwner. When the change returns, every replica
+	// knows the new owner, so no redirect uses the previous one.
 	SetOwner(d *Domain)
-	// ClearOwner removes the owner of the host name of d.
+	// ClearOwner removes the owner of d's host name.
 	ClearOwner(d *Domain)
-	// SetPages stores the pages of d for its host name. d must own the name. Every replica uses the
-	// pages before the change returns.
+	// SetPages stores the pages of d for its host name. d must own the name. When the change
+	// returns, every replica uses the new pages.
 	SetPages(d *Domain)
 }
 
@@ -66,12 +66,12 @@ type Options struct {
 	Store Store
 	// Texts looks up TXT records. An error means that no server answered.
 	Texts func(ctx context.Context, name string) ([]string, error)
-	// Own are the host names of this installation, which cannot be claimed.
+	// Own lists the host names of this installation, which cannot be claimed.
 	Own []string
 	Now func() time.Time
 }
 
-// Service provides the operations of the API and of the background loop.
+// Service provides the operations for the API and for the background loop.
 type Service struct{ opt Options }
 
 // NewService returns a service.
@@ -105,8 +105,8 @@ func (s *Service) Page(ctx context.Context, accountID string, p paging.Page) (pa
 }
 
 // Leave removes the domains of an account that is being erased, and releases their host names. It
-// skips unreadable domains. Other accounts can still claim the host name of such a domain, because
-// a host name is free once its domain no longer exists.
+// skips unreadable domains. Their host names can still be claimed by other accounts, because a host
+// name is free once its domain no longer exists.
 func (s *Service) Leave(ctx context.Context, accountID string) error {
 	domains, err := s.opt.Store.Domains(ctx, accountID)
 	for _, d := range domains {
@@ -153,8 +153,8 @@ func (s *Service) Claim(ctx context.Context, d *Domain, limit int) error {
 }
 
 // CheckRoom returns QUOTA_EXCEEDED if the account has reached its limit for domains. It ensures
-// that a full account gets 403 for any request body. The transaction of the claim checks again;
-// only that check holds under concurrency.
+// that a full account gets 403 for any request body. The claim's transaction checks again, and only
+// that check holds under concurrency.
 func (s *Service) CheckRoom(ctx context.Context, p *identity.Principal) error {
 	if p.Quotas.Domains <= 0 {
 		return nil
@@ -166,8 +166,8 @@ func (s *Service) CheckRoom(ctx context.Context, p *identity.Principal) error {
 	return err
 }
 
-// owned reports who owns the claim's name: the claim itself (mine), another claim with a valid
-// proof (taken), or no claim.
+// owned reports whether the claim itself owns its name (mine) or another claim with a valid proof
+// does (taken).
 func (s *Service) owned(tx Tx, d *Domain) (mine, taken bool, err error) {
 	ownerID, err := tx.Owner(d.Hostname)
 	if err != nil || ownerID == "" || ownerID == d.ID {
@@ -190,10 +190,10 @@ func (s *Service) Verify(ctx context.Context, accountID, id string) (*Domain, er
 }
 
 // check looks up the proof and stores the result. If another claim owns the name, check records
-// that in the domain and returns DOMAIN_TAKEN.
+// this in the domain and returns DOMAIN_TAKEN.
 func (s *Service) check(ctx context.Context, d *Domain) (*Domain, error) {
 	name, _ := d.Record()
-	// Look up the proof before the transaction, which may run several times and must not wait for
+	// Look up the proof outside the transaction, which may run several times and must not wait for
 	// name servers.
 	texts, lookup := s.opt.Texts(ctx, name)
 	if lookup != nil {
@@ -215,8 +215,8 @@ func (s *Service) check(ctx context.Context, d *Domain) (*Domain, error) {
 			return err
 		}
 		outcome, reason := after.Inspect(texts, lookup)
-		// If the claim was never verified, tell its owner that the name is taken even if the record
-		// is missing, because adding the record would not help.
+		// If the claim was never verified, report that the name is taken even if the record is
+		// missing, because adding the record would not help.
 		lost = taken && (outcome == Proven || after.VerifiedAt.IsZero())
 		if lost {
 			outcome, reason = Lost, "Another account has verified "+after.Hostname+". Delete this domain, or ask the other account to delete theirs."
@@ -236,9 +236,10 @@ func (s *Service) check(ctx context.Context, d *Domain) (*Domain, error) {
 	return after, nil
 }
 
-// moved returns the event of a check that verified the domain or found that it has lapsed. A domain
-// lapses as time passes, without a change of its record. moved therefore compares the domain's state
-// at the last check with its state now, and only the first check after the lapse writes an event.
+// moved returns the event for a check that verified the domain or found that it has lapsed. A
+// domain lapses as time passes, without a change to its record. moved therefore compares the
+// domain's state at the last check with its state now, so that only the first check after the lapse
+// writes an event.
 func moved(before, after *Domain) events.Type {
 	was, is := before.Verified(before.CheckedAt), after.Verified(after.CheckedAt)
 	switch {
@@ -295,7 +296,7 @@ func (s *Service) Delete(ctx context.Context, accountID, id string, check func(*
 		if err := check(d); err != nil {
 			return err
 		}
-		// A concurrent create of a link reads the domain, so one of the two transactions is
+		// A concurrent create of a link reads the domain, so one of the two transactions will be
 		// retried.
 		used, err := tx.HasLinks(d)
 		if err != nil {
@@ -308,7 +309,7 @@ func (s *Service) Delete(ctx context.Context, accountID, id string, check func(*
 		if err != nil {
 			return err
 		}
-		// Clear them in this transaction, because the account's next claim of the name gets the
+		// Clear them in this transaction, because the account's next claim to the name gets the
 		// same ID.
 		if err := tx.ClearStats(d); err != nil {
 			return err
@@ -326,7 +327,7 @@ const parallelChecks = 16
 
 // RecheckDue checks the proofs that are due now. It logs and skips a domain that cannot be checked.
 // Several replicas may run it concurrently, because a domain that one of them has checked is no
-// longer due for the others.
+// longer due.
 func (s *Service) RecheckDue(ctx context.Context) error {
 	due, err := s.opt.Store.Due(ctx)
 	var checks errgroup.Group

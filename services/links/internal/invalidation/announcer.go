@@ -16,30 +16,31 @@ import (
 )
 
 const (
-	// announceBudget is the time that the caller of a change waits for Redis.
+	// announceBudget is how long the caller of a change waits for Redis.
 	announceBudget = 500 * time.Millisecond
-	// callTimeout limits one call. It is longer than announceBudget, because ending a slow call and
-	// starting a second call would not be faster.
+	// callTimeout limits one call. It is longer than announceBudget, because aborting a slow call
+	// to start another would not be faster.
 	callTimeout = 2 * time.Second
 	// retryPause is the pause between calls while Redis is unreachable and there are no new
 	// announcements.
 	retryPause = 250 * time.Millisecond
 
-	// logBytes limits a partition's log. At 1,000 changes per second, the log covers half a minute.
+	// logBytes limits the size of a partition's log. At 1,000 changes per second, the log covers
+	// half a minute.
 	logBytes = 4 << 20
-	// entryKeys limits the keys of one entry, and callKeys the keys of one call.
+	// entryKeys limits the keys in one entry, and callKeys the keys in one call.
 	entryKeys = 100
 	callKeys  = 2000
-	// pendingMax limits the keys that are waiting for Redis. If there are more, the announcement
+	// pendingMax limits the keys that wait to be announced. If there are more, the announcement
 	// invalidates all keys.
 	pendingMax = 100_000
 )
 
 var pendingKeys = promauto.NewGauge(prometheus.GaugeOpts{Name: "linkreel_invalidations_pending",
-	Help: "Changed keys that could not be announced yet because Redis does not answer."})
+	Help: "Changed keys that have not been announced yet because Redis does not answer."})
 
-// announceScript appends entries. It may run on a full server, because the log is bounded and stale
-// answers would be worse than a little more memory.
+// announceScript appends entries. It may run even when Redis is full, because the log is bounded
+// and stale responses would be worse than using a little more memory.
 //
 // KEYS: head, log. ARGV: announcer, limit in bytes, keys of each entry.
 var announceScript = redis.NewScript(`#!lua flags=allow-oom
@@ -64,7 +65,7 @@ redis.call('HSET', KEYS[1], 'n', string.format('%.0f', n), 's', string.format('%
 return 1`)
 
 // Announcer notifies every replica of changed records. It is independent of the click log: even
-// while clicks are spooled, every announcement calls Redis at once.
+// while clicks are spooled, it calls Redis immediately for every announcement.
 type Announcer struct {
 	client redis.UniversalClient
 	memory *Memory
@@ -73,7 +74,7 @@ type Announcer struct {
 }
 
 // announcements contains the unannounced changes of one partition. While one call is in flight, the
-// next batch is collected. Many changes per second therefore share a few calls.
+// next batch is collected, so that many changes per second share a few calls.
 type announcements struct {
 	part      int
 	head, log string // Redis keys
@@ -88,7 +89,7 @@ type batch struct {
 	done []chan struct{} // closed when the keys are in the log
 }
 
-// NewAnnouncer returns an announcer. The client's calls may take longer than a redirect waits. id
+// NewAnnouncer returns an announcer. The client's timeout may be longer than a redirect's. id
 // identifies this process. Changes are announced only while [Announcer.Run] runs.
 func NewAnnouncer(client redis.UniversalClient, memory *Memory, id string) *Announcer {
 	a := &Announcer{client: client, memory: memory, id: id}
@@ -99,8 +100,8 @@ func NewAnnouncer(client redis.UniversalClient, memory *Memory, id string) *Anno
 }
 
 // Announce notifies every replica that the records of keys have changed. When it returns, no
-// replica that can reach Redis serves the old state. The package comment describes the case in
-// which this process cannot reach Redis.
+// replica that can reach Redis serves the old state. The package comment describes what happens if
+// this process cannot reach Redis.
 func (a *Announcer) Announce(ctx context.Context, keys ...string) {
 	if len(keys) == 0 {
 		return
@@ -143,8 +144,8 @@ func (p *announcements) add(keys []string) <-chan struct{} {
 	return done
 }
 
-// add adds keys and their waiting callers. If there are too many callers, it drops the first
-// callers, because their budget has passed and they no longer wait.
+// add adds keys and their waiting callers. If there are too many callers, it drops the earliest,
+// because they have exceeded their budget and no longer wait.
 func (b *batch) add(other batch, keys ...string) {
 	if b.keys == nil {
 		b.keys = map[string]struct{}{}

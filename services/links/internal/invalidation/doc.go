@@ -5,18 +5,18 @@
 //
 // After the commit of a change and before the response, an [Announcer] writes the change to a log
 // in Redis. An entry contains the keys that changed: slugs, host names, accounts. A redirect of a
-// cached link waits for a call of a Redis script, which returns all entries since the last call of
-// this replica. Package clicks makes this call, and the call also appends the click. Responses that
-// depend on a changed key are resolved again; all others are sent. A change therefore costs a
-// replica one reload of the changed record, and costs unrelated redirects nothing.
+// cached link waits for a call to a Redis script, which returns all entries since this replica's
+// last call. Package clicks makes this call, which also appends the click. Responses that depend on
+// a changed key are resolved again; all others are sent. A change therefore costs each replica one
+// reload of the changed record, and does not affect unrelated redirects.
 //
 // The log is split into partitions by slug. Each partition has its own head, so that several Redis
 // servers can share the work. A response depends on one slug, and only that slug's partition
 // confirms it. Hosts and accounts are announced to every partition.
 //
-// Entry numbers increase and are never lower than the server's clock in microseconds. A server that
-// has lost its last entries therefore never reuses their numbers. Each entry contains the number of
-// the previous entry, so a reader detects trimmed entries. The log is bounded in bytes.
+// Entry numbers increase and are never lower than the server's clock in microseconds, so a server
+// that has lost its last entries never reuses their numbers. Each entry contains the number of the
+// previous entry, so a reader detects trimmed entries. The log is bounded in bytes.
 //
 // # States of a replica
 //
@@ -47,23 +47,23 @@
 //	call returns within the redirect's budget  Uncertain, Synced     as for Synced
 //	                                           Away
 //
-// A replica has found "another log" if the head has a different epoch or a lower number than the
-// replica has already read. After a restart or a failover, a server may have lost entries although
-// its head looks plausible. Its empty script cache reveals this, because Redis neither stores nor
-// replicates scripts. A replica that gets NOSCRIPT starts a new epoch before it loads its script.
-// No replica can therefore run a script on a changed server and still see the old epoch. A primary
-// that was demoted, and promoted again without a restart, still has its scripts. For this case the
-// flusher compares the server's run ID once per second.
+// A replica has found "another log" if the head has a different epoch, or a lower number than the
+// replica has already read. After a restart or a failover, a server may have lost entries even
+// though its head looks plausible. Its empty script cache reveals this, because Redis neither
+// persists nor replicates scripts. A replica that gets NOSCRIPT starts a new epoch before it loads
+// its script, so no replica can run a script on a changed server and still see the old epoch. A
+// primary that was demoted and then promoted again without a restart still has its scripts. To
+// cover this case, the flusher compares the server's run ID once per second.
 //
 // # Remaining stale responses
 //
 // If the replica that makes a change cannot reach Redis, it responds after [announceBudget] and
-// repeats the announcement in the background. It does not reject the change, because then the loss
-// of one connection would stop all changes. Replicas that can reach Redis may serve the old state
+// repeats the announcement in the background. It does not reject the change, because then losing
+// one connection would block all changes. Replicas that can reach Redis may serve the old state
 // until their entries expire, for at most 30 s. Replicas that cannot reach Redis may serve it for
 // at most 5 s. The same limit of 30 s applies if a replica is killed between its commit and its
-// announcement. A repeated create, edit, takedown or delete announces the change again, which ends
-// this period early.
+// announcement. Repeating the create, edit, takedown or delete announces the change again, which
+// ends this period early.
 //
 // A new link with a generated slug is not announced. It cannot have been visited before, so no
 // replica has cached that it does not exist.

@@ -18,8 +18,8 @@ type Position struct {
 }
 
 // CheckLua is the start of a script that reads the log. It sets news to the entries that the reader
-// does not know yet, in the format of [ParseNews]. The reader's position is ARGV[1] (epoch) and
-// ARGV[2] (number). It sets size to the size of the click log in bytes.
+// does not know yet, in the format that [ParseNews] parses. The reader's position is ARGV[1]
+// (epoch) and ARGV[2] (number). It sets size to the size of the click log in bytes.
 //
 // KEYS: 1 head, 2 log. ARGV: 1 epoch, 2 number, 3 the reader's ID.
 const CheckLua = `
@@ -36,10 +36,10 @@ elseif n > at then news = {'', n, redis.call('XRANGE', KEYS[2], ARGV[2] .. '-1',
 `
 
 // openScript starts a new epoch on a server that does not know the reader's script, unless another
-// reader has just done so. It may run even if the server's memory is full. Otherwise no replica
-// could read the log.
+// reader has just done so. It may run even when Redis is full. Otherwise no replica could read the
+// log.
 //
-// KEYS: head. ARGV: the epoch that the reader knows, its ID.
+// KEYS: head. ARGV: the epoch that the reader knows, the reader's ID.
 var openScript = redis.NewScript(`#!lua flags=allow-oom
 local head = redis.call('HMGET', KEYS[1], 'e', 'n')
 if not head[1] or ARGV[1] == '' or head[1] == ARGV[1] then
@@ -49,8 +49,8 @@ if not head[1] or ARGV[1] == '' or head[1] == ARGV[1] then
 end
 return 1`)
 
-// Open starts a new epoch for all readers after a partition's server answered NOSCRIPT to
-// a reader that knows epoch. It must succeed before the script is loaded.
+// Open starts a new epoch for all readers after a partition's server has answered NOSCRIPT to a
+// reader that knows epoch. It must succeed before the script is loaded.
 func Open(ctx context.Context, client redis.Scripter, part int, epoch, id string) error {
 	if err := openScript.Eval(ctx, client, []string{HeadKey(part)}, epoch, id).Err(); err != nil {
 		return fmt.Errorf("start an epoch of the invalidation log: %w", err)
@@ -58,7 +58,7 @@ func Open(ctx context.Context, client redis.Scripter, part int, epoch, id string
 	return nil
 }
 
-// watchScript starts a new epoch if it last ran on another server process.
+// watchScript starts a new epoch if its last run was on another server process.
 //
 // KEYS: head. ARGV: the caller's ID.
 var watchScript = redis.NewScript(`#!lua flags=allow-oom
@@ -72,7 +72,7 @@ if head[1] then redis.call('HSET', KEYS[1], 'e', t[1] .. '.' .. t[2] .. '.' .. A
 return 1`)
 
 // Watch starts a new epoch when another server process serves a partition. It is too expensive to
-// run with every redirect. One caller therefore runs it once per second.
+// run on every redirect, so one caller runs it once per second.
 func Watch(ctx context.Context, client redis.Scripter, part int, id string) error {
 	if err := watchScript.Run(ctx, client, []string{HeadKey(part)}, id).Err(); err != nil {
 		return fmt.Errorf("watch redis: %w", err)
@@ -177,18 +177,18 @@ func (f *Follower) Hear(n News) (caughtUp bool) {
 	defer f.mu.Unlock()
 	switch {
 	case n.another != "":
-		// This also covers the first position of a process, because the process may have loaded
-		// links before.
+		// This also covers a process's first position, because the process may already have loaded
+		// links.
 		if n.at == f.at {
 			f.at = Position{n.another, n.head}
 			f.memory.invalidateAll(f.part)
 			return true
 		}
-		// Another call has moved the position. If that call found the same new epoch, nothing is
-		// left to do. If the epoch is the reader's own and only the head was behind, call again.
+		// Another call has moved the position since. If that call found the same new epoch, nothing
+		// is left to do. If the epoch has not changed and only the head was behind, call again.
 		return n.at.Epoch != n.another && f.at.Epoch == n.another && f.at.Number >= n.head
 	case n.at.Epoch != f.at.Epoch:
-		return false // this call started before another call found a new epoch
+		return false // this call started before another call found the new epoch
 	case n.read > f.at.Number:
 		f.memory.Invalidate(n.keys...)
 		if n.missed {
@@ -199,7 +199,7 @@ func (f *Follower) Hear(n News) (caughtUp bool) {
 	return f.at.Number >= n.head
 }
 
-// Lose records that Redis did not answer. refused means that Redis is certainly down for all
+// Lose records that Redis did not answer. refused means that Redis is known to be down for all
 // replicas, so other replicas do not receive changes either.
 func (f *Follower) Lose(refused bool) {
 	if refused {
@@ -209,5 +209,5 @@ func (f *Follower) Lose(refused bool) {
 	}
 }
 
-// Regain records that Redis answers in time again.
+// Regain records that Redis is answering in time again.
 func (f *Follower) Regain() { f.memory.setSynced(f.part, true) }

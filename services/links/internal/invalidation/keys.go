@@ -11,16 +11,16 @@ import (
 // key contains a bar and a host name contains no @.
 func AccountKey(accountID string) string { return "@" + accountID }
 
-// everything means all keys. It replaces a list of keys that has become too long.
+// everything stands for all keys. It replaces a list of keys that has become too long.
 const everything = "*"
 
-// MaxPartitions limits the number of partitions. A flusher that looks for partitions of an earlier
-// configuration checks all of them.
+// MaxPartitions limits the number of partitions. A flusher that looks for partitions from an
+// earlier configuration checks up to this number.
 const MaxPartitions = 64
 
-// Prefix returns the common part of a partition's Redis keys. The braces are a hash tag. It makes a
-// Redis Cluster keep all keys of one partition on one server, because a script may use several keys
-// only on the same server.
+// Prefix returns the common part of a partition's Redis keys. The braces are a hash tag, which
+// makes a Redis Cluster keep all keys of a partition on one server. A script can only use keys on
+// the same server.
 func Prefix(part int) string {
 	if part == 0 {
 		return "{lr:links}:"

@@ -12,11 +12,11 @@ import (
 
 // Options configure a [Memory].
 type Options struct {
-	// Target reads the link of a slug key.
+	// Target reads the link for a slug key.
 	Target func(ctx context.Context, key string) (t link.Target, found bool, err error)
 	// Host reads a host name's record. The name must be in lower case.
 	Host func(ctx context.Context, host string) (s link.Site, found bool, err error)
-	// Suspended reads whether an account's links are out of service.
+	// Suspended looks up whether an account's links are out of service.
 	Suspended func(ctx context.Context, accountID string) (bool, error)
 	// Capacity limits the memory for cached links, in bytes.
 	Capacity int64
@@ -33,7 +33,7 @@ type Memory struct {
 	now      func() time.Time
 
 	mu     sync.Mutex
-	silent map[int]bool // partitions that are not synced
+	silent map[int]bool // number of partitions that are not synced
 }
 
 // NewMemory returns an empty memory.
@@ -50,7 +50,7 @@ func NewMemory(opt Options) *Memory {
 	}
 	m.hosts = cache.New(cache.Options[link.Site]{Load: opt.Host, Capacity: 8 << 20, Now: opt.Now, Weigh: weighSite})
 	// Nearly all accounts are in good standing and have no document. load reports them as found, so
-	// that the cache keeps them as long as stored values.
+	// that the cache keeps them as long as existing records.
 	load := func(ctx context.Context, id string) (bool, bool, error) {
 		suspended, err := opt.Suspended(ctx, id)
 		return suspended, true, err
@@ -80,7 +80,7 @@ func Partition(slugKey string, n int) int {
 	if n <= 1 {
 		return 0
 	}
-	h := uint32(2166136261) // FNV-1a: must not change, because stored data depends on it
+	h := uint32(2166136261) // FNV-1a; must never change, because stored data depends on it
 	for i := range len(slugKey) {
 		h = (h ^ uint32(slugKey[i])) * 16777619
 	}
@@ -124,8 +124,8 @@ func (m *Memory) Invalidate(keys ...string) {
 	m.accounts.Invalidate(accounts...)
 }
 
-// invalidateAll drops all links of a partition after log entries were missed. It also drops
-// all hosts and accounts, since the missed entries may have named them.
+// invalidateAll drops all links of a partition after log entries were missed. It also drops all
+// hosts and accounts, because the missed entries may have contained their keys.
 func (m *Memory) invalidateAll(part int) {
 	m.targets[part].InvalidateAll()
 	m.hosts.InvalidateAll()
@@ -156,8 +156,8 @@ func (m *Memory) markUncertain(part int) {
 	m.accounts.MarkUncertain()
 }
 
-// Answer is the result of resolving a short URL, with everything that the result depends on. The
-// zero Answer depends on nothing.
+// Answer is the result of resolving a short URL, together with everything that the result depends
+// on. The zero Answer depends on nothing.
 type Answer struct {
 	memory  *Memory
 	at      time.Time
@@ -204,7 +204,7 @@ func (a *Answer) Key() string { return a.key }
 // At returns the time at which the response was resolved.
 func (a *Answer) At() time.Time { return a.at }
 
-// Partition returns the partition with the log that confirms the response.
+// Partition returns the partition whose log confirms the response.
 func (a *Answer) Partition() int { return a.part }
 
 // Current reports whether nothing that the response depends on has been invalidated since it was
@@ -224,9 +224,9 @@ func (a *Answer) Expired() bool {
 		a.account.Entry != nil && m.accounts.Expired(a.account)
 }
 
-// Resolve finds the link at a folded slug of host. An empty host means the default short host. With
-// an empty slug, Resolve finds only the host. Resolve calls wait before it reads the store. wait
-// returns the context for the read, or an error to prevent it. known tells wait whether an older
+// Resolve finds the link with a folded slug on host. An empty host means the default short host.
+// With an empty slug, Resolve looks up only the host. Resolve calls wait before it reads the store.
+// wait returns the context for the read, or an error to prevent it. known reports whether an older
 // value is cached.
 func (m *Memory) Resolve(a *Answer, wait func(known bool) (context.Context, error), host, folded string) (err error) {
 	*a = Answer{memory: m, at: m.now()}
@@ -236,7 +236,7 @@ func (m *Memory) Resolve(a *Answer, wait func(known bool) (context.Context, erro
 			return err
 		}
 		if !a.host.Found {
-			// No slug is involved. Hosts are announced to every partition, so any of them can
+			// No slug is involved. Hosts are announced to every partition, so any partition can
 			// confirm that the host is unknown.
 			a.part = Partition(host, len(m.targets))
 			return nil
@@ -266,14 +266,14 @@ func (m *Memory) standing(a *Answer, wait func(known bool) (context.Context, err
 	return m.accountOf(a, wait, a.host.Value.AccountID)
 }
 
-// accountOf looks up an account. The account's link or host exists, so reading the account must not
-// count as a miss.
+// accountOf looks up an account. Its link or host exists, so reading the account must not count as
+// a miss.
 func (m *Memory) accountOf(a *Answer, wait func(known bool) (context.Context, error), id string) (err error) {
 	a.account, err = lookUp(m, m.accounts, &a.at, func(bool) (context.Context, error) { return wait(true) }, id)
 	return err
 }
 
-// Owner reports whether a domain owns a host name. The name must be in lower case. wait is as for
+// Owner reports whether a domain owns a host name. The name must be in lower case. For wait, see
 // [Memory.Resolve].
 func (m *Memory) Owner(wait func(known bool) (context.Context, error), host string) (found bool, err error) {
 	now := m.now()
@@ -282,8 +282,8 @@ func (m *Memory) Owner(wait func(known bool) (context.Context, error), host stri
 }
 
 // lookUp returns a value that is valid at the time in now. If it has to read the store, it updates
-// now afterwards. Reading the clock for each lookup would be a large part of the cost of a visit
-// that needs only cached values.
+// now afterwards. Reading the clock for every lookup would be a large part of the cost of serving a
+// visit from the cache.
 func lookUp[V any](
 	m *Memory, c *cache.Cache[V], now *time.Time, wait func(known bool) (context.Context, error), key string,
 ) (cache.Lookup[V], error) {

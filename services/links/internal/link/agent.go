@@ -6,7 +6,7 @@ import (
 	"github.com/mileusna/useragent"
 )
 
-// Device is the kind of a visitor's device, according to the user agent.
+// Device is the kind of device a visitor uses, according to the user agent.
 type Device byte
 
 // The kinds of device.
@@ -49,7 +49,7 @@ func (d Device) RuleName() string {
 }
 
 // System is a visitor's operating system, according to the user agent. The zero value means
-// unknown. OtherSystem is a known system that is not in this list.
+// unknown. OtherSystem means a known system that is not listed here.
 type System byte
 
 // The operating systems.
@@ -83,11 +83,12 @@ type Agent struct {
 	Device  Device
 	System  System
 	Robot   bool // the agent calls itself a bot, crawler or spider; its visits are not counted
-	Crawler bool // the robot fetches pages to show previews of them
+	Crawler bool // the agent fetches pages to show previews of them
 }
 
-// crawlers lists lower-case parts of the user agents of programs that fetch a page because somebody
-// posted its URL. Programs that merely look automated are not listed, and their visits are counted.
+// crawlers lists lower-case substrings of the user agents of programs that fetch a page because
+// somebody posted its URL. Programs that merely look automated are not listed, and their visits are
+// counted.
 var crawlers = []string{
 	"facebookexternalhit", "facebookcatalog", "facebot", "meta-externalagent", "meta-externalfetcher",
 	"twitterbot", "slackbot", "slack-imgproxy", "linkedinbot", "whatsapp/", "discordbot", "telegrambot",
@@ -98,12 +99,13 @@ var crawlers = []string{
 	"google-pagerenderer", "flipboardproxy", "xing-contenttabreceiver", "bitlybot", "odklbot", "signal-desktop",
 }
 
-// maxAgent is the maximum number of bytes of a user agent that are parsed. Only apps and attackers
-// send more. Apps name the device and the system at the beginning.
+// maxAgent is how many bytes of a user agent are parsed. Only apps and attackers send more. Apps
+// name the device and the system at the beginning.
 const maxAgent = 512
 
 // IsRobot reports whether a User-Agent header calls its sender a bot, crawler or spider. It is much
-// cheaper than [ReadAgent], which also recognises some robots that do not call themselves so.
+// cheaper than [ReadAgent], which also recognises some robots that do not identify themselves as
+// such.
 func IsRobot(userAgent []byte) bool {
 	for i, c := range userAgent[:min(len(userAgent), maxAgent)] {
 		if robotLetters[c] && isRobotAt(userAgent, i) {

@@ -27,23 +27,23 @@ type fileVersion struct {
 	changed time.Time
 }
 
-// OpenBlocklist reads the file. After an error the service must not start, because without the list
-// it would allow all destinations.
+// OpenBlocklist reads the file. After an error, the service must not start, because without the
+// list it would allow all destinations.
 func OpenBlocklist(path string) (*Blocklist, error) {
 	b := &Blocklist{path: path}
 	return b, b.Refresh(context.Background())
 }
 
 // Refresh reads the file if it has changed. While the file cannot be read, the previous list
-// applies. Kubernetes replaces a mounted ConfigMap through a symbolic link. Refresh detects this,
-// because the new file has another modification time.
+// applies. Kubernetes updates a mounted ConfigMap by changing a symbolic link. Refresh detects
+// this, because the new file has a different modification time.
 func (b *Blocklist) Refresh(context.Context) error {
 	f, err := os.Open(b.path)
 	if err != nil {
 		return fmt.Errorf("blocked destinations: %w", err)
 	}
 	defer func() { _ = f.Close() }() // opened for reading only
-	// Stat the open file, so that the result belongs to the version that is read below.
+	// Stat the open file, so that the result describes the version that is read below.
 	info, err := f.Stat()
 	if err != nil {
 		return fmt.Errorf("blocked destinations: %w", err)
@@ -70,9 +70,9 @@ func readBlocklist(r io.Reader) (map[string]bool, error) {
 		if name == "" || name[0] == '#' {
 			continue
 		}
-		// Convert the name to the form of destinations: lower case, Punycode. Lists from other
-		// sources contain "*.example.com" or ".example.com". Both mean example.com here, because a
-		// name covers its subdomains.
+		// Convert the name to the form that destinations have: lower case, Punycode. Lists from
+		// other sources contain "*.example.com" or ".example.com". Both mean example.com here,
+		// because a name covers its subdomains.
 		u, err := url.Parse("http://" + strings.TrimPrefix(strings.TrimPrefix(name, "*"), ".") + "/")
 		if err != nil || u.Hostname() == "" {
 			return nil, fmt.Errorf("line %d is not a host name", n)
@@ -83,7 +83,7 @@ func readBlocklist(r io.Reader) (map[string]bool, error) {
 }
 
 // Has reports whether an address in its standard form is on a blocked host. It runs on every
-// redirect and therefore does not copy the address.
+// redirect, so it does not copy the address.
 func (b *Blocklist) Has(location string) bool {
 	hosts := *b.hosts.Load()
 	if len(hosts) == 0 {

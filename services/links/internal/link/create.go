@@ -41,24 +41,24 @@ func (s *Service) Create(ctx context.Context, p *identity.Principal, o identity.
 	return results[0].Err
 }
 
-// needsNothing reports whether the draft can be written without reading first. A slug is
-// practically always free, and reading first would double the database calls of an ordinary create.
-// A draft with a domain, an external ID or tags needs a read: the domain must be verified, the external
-// ID may be taken, and tags may be new. A repeated request gets ErrInTheWay, because the link of its
-// first attempt exists.
+// needsNothing reports whether the draft can be written without reading first. A slug is almost
+// always free, and reading first would double the database calls for an ordinary create. A draft
+// with a domain, an external ID or tags needs a read, because the domain must be verified, the
+// external ID may be taken, and tags may be new. A repeated request gets ErrInTheWay, because the
+// link of its first attempt exists.
 func (d *Draft) needsNothing() bool {
 	return d.DomainID == "" && d.ExternalID == "" && len(d.Tags) == 0
 }
 
 // CreateAll creates a link for each draft. The creation times follow the order of the drafts. After
-// an error, the caller may retry with the same origin. If there is no error, each draft has its own
+// an error, the caller may retry with the same origin. Without an error, each draft has its own
 // result. Ordinary drafts are written in one commit. Drafts that are too large for that, such as a
-// hundred long URLs, are written in several commits, in order. In that case, some links may exist
-// when an error occurs. The next attempt finds them by their nonce.
+// hundred long URLs, are written in several commits, in order. In that case, some links may already
+// exist when an error occurs. The next attempt recognises them by their nonce.
 //
 // A slug is free if it has no record, or if [SlugRecord.FreeFor] says so. The slug record is
-// created on the condition that it does not exist. This makes slugs unique: if several requests
-// create the same slug, only one commit succeeds.
+// created only if it does not exist yet. This makes slugs unique: if several requests create the
+// same slug, only one commit succeeds.
 func (s *Service) CreateAll(ctx context.Context, p *identity.Principal, o identity.Origin, drafts []Draft) ([]Result, error) {
 	b := newBatch(s, p, o, drafts)
 	err := inPieces(b.items, func(items []*item) (int, error) {
@@ -74,14 +74,15 @@ func (s *Service) CreateAll(ctx context.Context, p *identity.Principal, o identi
 // create creates the links of one part in one commit.
 func (b *batch) create(ctx context.Context) error {
 	// Do not try the fast path for several drafts with chosen slugs. One of the slugs may well be
-	// taken, which would waste the call.
+	// taken, and the call would be wasted.
 	if b.quick {
 		if err := b.s.opt.Store.Add(ctx, b.limit, linksOf(b.part)...); !errors.Is(err, ErrInTheWay) {
 			return err
 		}
 	}
 	// Each round settles items or moves them to other positions and slugs. Another round is needed
-	// only after a collision of random values, so many rounds in a row indicate another error.
+	// only after a collision of random values, so many rounds in a row indicate a different
+	// problem.
 	for range 8 {
 		err := b.s.opt.Store.Atomically(ctx, "create links", b.settle)
 		if !errors.Is(err, errAgain) && !errors.Is(err, ErrInTheWay) {
@@ -91,7 +92,7 @@ func (b *batch) create(ctx context.Context) error {
 	return fmt.Errorf("create links: no free position or slug after 8 attempts")
 }
 
-// batch contains the drafts of one request while they are being stored.
+// batch contains a request's drafts while they are being stored.
 type batch struct {
 	s       *Service
 	account string
@@ -145,8 +146,8 @@ func newLink(accountID string, o identity.Origin, d Draft, i int) *Link {
 	return &l
 }
 
-// move moves the item to a position that no other item of the batch has. The step depends
-// only on the request, so that a repeated request tries the same positions. The step is at most a
+// move moves the item to a position that no other item in the batch has. The step depends only on
+// the request, so that a repeated request tries the same positions. The step is at most a
 // millisecond, so that the list stays sorted by time.
 func (b *batch) move(it *item) {
 	it.moves++
@@ -168,8 +169,8 @@ func (b *batch) has(seq int64) bool {
 	return slices.ContainsFunc(b.items, func(it *item) bool { return it.link.Seq == seq })
 }
 
-// drawn returns the slug that is generated for an attempt. It derives the slug from the random nonce,
-// so that a repeated request generates the same slug. After a few collisions, slugs get longer.
+// drawn returns the slug generated for an attempt. It is derived from the random nonce, so that a
+// repeated request generates the same slug. After a few collisions, slugs get longer.
 func drawn(nonce string, try int) Slug {
 	return Slug(identity.SlugFrom(nonce+"/"+strconv.Itoa(try), GeneratedSlugLength+try/3))
 }
@@ -185,9 +186,9 @@ func (b *batch) results() []Result {
 	return out
 }
 
-// settle reads every record that may conflict, decides on each item, and writes the items that can
-// be created. If a position or a generated slug was taken, it writes nothing and returns errAgain.
-// The caller then calls it again.
+// settle reads every record that may conflict, decides the outcome of each item, and writes the
+// items that can be created. If a position or a generated slug was taken, it writes nothing and
+// returns errAgain, and the caller calls it again.
 func (b *batch) settle(tx Tx) error {
 	// settle may run several times. Discard the decisions of an earlier run, because the records
 	// may have changed.
@@ -236,7 +237,7 @@ func (b *batch) settle(tx Tx) error {
 
 type add struct {
 	it   *item
-	over bool // replaces the record of the slug's previous link
+	over bool // set to replace the record of the slug's previous link
 }
 
 func changesOf(adds []add) []change {
@@ -263,20 +264,19 @@ func (b *batch) withFreeExternalIDs(tx Tx, adds []add) (free []add, err error) {
 	return free, nil
 }
 
-// decide decides on the open items in order. If two items choose the same slug, the first one gets
-// it.
+// decide determines the outcome of the open items, in order. If two items choose the same slug, the
+// first one gets it.
 func (b *batch) decide(tx Tx, open []*item, links []*Link, slugs []*SlugRecord) (adds []add, moved bool) {
 	claimed := map[string]bool{}
 	for i, it := range open {
 		if links[i] != nil && links[i].Nonce == it.link.Nonce {
 			it.link, it.done = links[i], true // created by an earlier attempt of this request
 			claimed[it.link.Key()] = true
-			tx.Announce(it.link.Key()) // the earlier attempt may have died before it announced the link
+			tx.Announce(it.link.Key()) // the earlier attempt may have died before announcing the link
 			continue
 		}
 		switch free := slugs[i].FreeFor(b.account, b.s.opt.Now()) && !claimed[it.link.Key()]; {
-		// Another link of the account has this position. It may have been created in the same
-		// microsecond.
+		// Another link of the account, perhaps created in the same microsecond, has this position.
 		case links[i] != nil:
 			b.move(it)
 			moved = true

@@ -10,26 +10,26 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 )
 
-// Visit contains the input of a decision about a visit. An empty field means unknown. A condition
-// on an unknown value is not met.
+// Visit contains the properties of a visit on which a decision depends. An empty field means
+// unknown. A condition on an unknown value is not met.
 type Visit struct {
 	At       time.Time
 	Host     string // host of the short URL; "" for the default short host
-	Path     string // path after the slug, as sent by the visitor; see [WithPath]
-	Query    string // query as sent by the visitor, without the question mark
+	Path     string // path after the slug, as the visitor sent it; see [WithPath]
+	Query    string // query as the visitor sent it, without the question mark
 	Country  string
 	Device   Device
 	System   System
 	Language string // Accept-Language header
-	// Place returns a number from 0 to 99 that assigns the visitor to one of the percentages, or a
-	// negative number if it is unknown. It is called only for a link with percentages. It depends
-	// only on the link's SplitKey and on the visitor, so that a visitor is always redirected to the
-	// same destination.
+	// Place returns the visitor's place, a number from 0 to 99 by which rules with percentages
+	// divide visitors, or a negative number if it is unknown. It is called only for a link with
+	// percentages. The place depends only on the link's SplitKey and on the visitor, so that a
+	// visitor is always redirected to the same destination.
 	Place func(splitKey string) int
 }
 
-// Pages are the URLs to which a host redirects visits that no link serves. An empty URL means that
-// there is no such page.
+// Pages contains the URLs to which a host redirects visits that no link serves. An empty URL means
+// that the host has no such page.
 type Pages struct{ Home, NotFound, Expired string }
 
 // PagesOf returns the pages of a domain, or nil.
@@ -46,7 +46,7 @@ type Site struct {
 	Pages               *Pages // nil if it has none
 }
 
-// Surroundings contains the input of a decision besides the link and the visit.
+// Surroundings contains the inputs to a decision other than the link and the visit.
 type Surroundings struct {
 	Suspended bool   // the account of the link, or of the host's pages, is out of service
 	Exhausted bool   // all clicks of a link with MaxClicks are used up
@@ -75,8 +75,8 @@ const (
 type Decision struct {
 	Outcome Outcome
 	// Location is the URL to which the visitor is redirected. It is ASCII and safe in a header. If
-	// it is empty, the visitor gets one of our own pages. With Missing and Over, Location may be a
-	// page of the host or of the link.
+	// it is empty, the visitor gets one of our own pages. For the outcomes Missing and Over,
+	// Location may be a page of the host or of the link.
 	Location string
 	Status   int // the HTTP status
 	// MaxAge is the number of seconds for which a browser may reuse the response. It is negative
@@ -93,12 +93,12 @@ type Reason struct {
 }
 
 // maxAge is the maximum number of seconds for which a browser may cache a response. It ensures that
-// an edit reaches every visitor within a minute.
+// every visitor sees an edit within a minute.
 const maxAge = 60
 
-// Decide decides on the response to a visit. t is nil if the link does not exist. All decisions
+// Decide determines the response to a visit. t is nil if the link does not exist. All decisions
 // about a link are made here, in a fixed order, and depend only on the arguments. The first row
-// that applies gives the response:
+// that applies determines the response:
 //
 //	condition                                  response
 //	-----------------------------------------  ------------------------------------------
@@ -122,7 +122,7 @@ func Decide(t *Target, v *Visit, s *Surroundings) Decision {
 		return Decision{Outcome: TakenDown, Status: 410, MaxAge: -1}
 	}
 	r := t.Routing
-	if r == nil { // nearly all links: same order, without the other checks
+	if r == nil { // fast path for nearly all links: same order, without the other checks
 		switch {
 		case t.Expiry.Passed(v.At):
 			return s.over(t, v)
@@ -172,8 +172,8 @@ func (t *Target) takes(path string) bool {
 	return t.Routing != nil && t.Routing.ForwardPath && forwardable(path)
 }
 
-// refuses reports whether an address is blocked or points back to the host of the visit. Visitors
-// must not be redirected to such an address.
+// refuses reports whether an address is blocked or points back to the visited host. Visitors must
+// not be redirected to such an address.
 func (s *Surroundings) refuses(address string, v *Visit) bool {
 	return s.Blocked != nil && s.Blocked.Has(address) || s.loops(address, v)
 }
@@ -187,7 +187,7 @@ func (s *Surroundings) loops(address string, v *Visit) bool {
 	return host.Name == v.Host && slices.Contains(s.Own.At(v.Host), host)
 }
 
-// DecideHome decides on the response to a visit of "/".
+// DecideHome determines the response to a visit to "/".
 func DecideHome(v *Visit, s *Surroundings) Decision {
 	d := Decision{Outcome: Missing, Status: 404, MaxAge: -1}
 	switch {
@@ -208,7 +208,7 @@ func (s *Surroundings) missing(v *Visit, why Reason) Decision {
 	return d
 }
 
-// over decides on the response to a visit of an expired or exhausted link.
+// over determines the response to a visit to an expired or exhausted link.
 func (s *Surroundings) over(t *Target, v *Visit) Decision {
 	d := Decision{Outcome: Over, Status: 410, MaxAge: -1}
 	switch {
@@ -220,7 +220,7 @@ func (s *Surroundings) over(t *Target, v *Visit) Decision {
 	return d
 }
 
-// lead redirects to the address, unless it is empty or must not be used.
+// lead decides on a redirect to the address, unless the address is empty or must not be used.
 func (s *Surroundings) lead(d *Decision, v *Visit, address string) {
 	if address != "" && !s.refuses(address, v) {
 		d.Location, d.Status = address, DefaultRedirect
@@ -230,8 +230,8 @@ func (s *Surroundings) lead(d *Decision, v *Visit, address string) {
 // choose returns the first matching rule, or nil. split reports whether a rule
 // was skipped because the visitor's place is unknown.
 //
-// Rules with percentages divide the places from 0 to 99 among them, in order. Only rules that
-// otherwise apply to this visitor get a share. Two rules with 50 percent each therefore cover all
+// Rules with percentages divide the places from 0 to 99 among themselves, in order. Only rules
+// whose other conditions are met get a share. Two rules with 50 percent each therefore cover all
 // visitors.
 func (r *Routing) choose(v *Visit) (_ *Rule, split bool) {
 	begin, place := 0, -1
@@ -258,7 +258,7 @@ func (r *Routing) choose(v *Visit) (_ *Rule, split bool) {
 	return nil, split
 }
 
-// facts contains a visit and the values that are parsed from it at most once.
+// facts contains a visit and the values parsed from it, each at most once.
 type facts struct {
 	visit     *Visit
 	languages []string
@@ -310,8 +310,8 @@ func (w *When) holds(f *facts) bool {
 // maxLanguages is the maximum length of an Accept-Language header. Longer headers are ignored.
 const maxLanguages = 200
 
-// favourites returns the languages with the highest weight in an Accept-Language header (RFC 9110
-// §12.5.4).
+// favourites returns the languages that have the highest weight in an Accept-Language header (RFC
+// 9110 §12.5.4).
 func favourites(header string) (best []string) {
 	if len(header) > maxLanguages {
 		return nil
@@ -344,7 +344,7 @@ func covers(want, have string) bool {
 	return len(have) >= len(want) && strings.EqualFold(have[:len(want)], want) && (len(have) == len(want) || have[len(want)] == '-')
 }
 
-// maxAge returns the number of seconds for which the decision does not change, at most 60.
+// maxAge returns for how many seconds the decision will not change, at most 60.
 func (r *Routing) maxAge(end Moment, now time.Time) int {
 	age := maxAge
 	bound := func(m Moment) {

@@ -104,28 +104,28 @@ func TestRulesHold(t *testing.T) {
 		when  When
 		holds bool
 	}{
-		"country":                       {When{Countries: []string{"AT", "DE"}}, true},
-		"other country":                 {When{Countries: []string{"AT"}}, false},
-		"device":                        {When{Devices: []Device{Mobile}}, true},
-		"other device":                  {When{Devices: []Device{Desktop, Tablet}}, false},
-		"system":                        {When{Systems: []System{IOS}}, true},
-		"other system":                  {When{Systems: []System{OtherSystem}}, false},
-		"language":                      {When{Languages: []string{"de"}}, true},
-		"language in other case":        {When{Languages: []string{"DE-at"}}, true},
-		"more specific language":        {When{Languages: []string{"de-CH"}}, false},
-		"less preferred language":       {When{Languages: []string{"en"}}, false},
-		"prefix of a language tag":      {When{Languages: []string{"d"}}, false},
-		"query":                         {When{Query: map[string]string{"a": "1", "b": "ü"}}, true},
-		"query with any value":          {When{Query: map[string]string{"c": "*"}}, true},
-		"query with another value":      {When{Query: map[string]string{"a": "2"}}, false},
-		"query parameter in other case": {When{Query: map[string]string{"A": "1"}}, false},
-		"starts now":                    {When{From: from(0)}, true},
-		"starts later":                  {When{From: from(time.Millisecond)}, false},
-		"ends later":                    {When{Until: from(time.Millisecond)}, true},
-		"ends now":                      {When{Until: from(0)}, false},
-		"one of two conditions met":     {When{Devices: []Device{Mobile}, Countries: []string{"AT"}}, false},
-		"within the share":              {When{Percent: 31}, true},
-		"outside the share":             {When{Percent: 30}, false},
+		"country":                        {When{Countries: []string{"AT", "DE"}}, true},
+		"other country":                  {When{Countries: []string{"AT"}}, false},
+		"device":                         {When{Devices: []Device{Mobile}}, true},
+		"other device":                   {When{Devices: []Device{Desktop, Tablet}}, false},
+		"system":                         {When{Systems: []System{IOS}}, true},
+		"other system":                   {When{Systems: []System{OtherSystem}}, false},
+		"language":                       {When{Languages: []string{"de"}}, true},
+		"language in other case":         {When{Languages: []string{"DE-at"}}, true},
+		"more specific language":         {When{Languages: []string{"de-CH"}}, false},
+		"language with a lower weight":   {When{Languages: []string{"en"}}, false},
+		"prefix of a language tag":       {When{Languages: []string{"d"}}, false},
+		"query":                          {When{Query: map[string]string{"a": "1", "b": "ü"}}, true},
+		"query with any value":           {When{Query: map[string]string{"c": "*"}}, true},
+		"query with another value":       {When{Query: map[string]string{"a": "2"}}, false},
+		"query parameter in other case":  {When{Query: map[string]string{"A": "1"}}, false},
+		"period starts now":              {When{From: from(0)}, true},
+		"period starts later":            {When{From: from(time.Millisecond)}, false},
+		"period ends later":              {When{Until: from(time.Millisecond)}, true},
+		"period ends now":                {When{Until: from(0)}, false},
+		"only one of two conditions met": {When{Devices: []Device{Mobile}, Countries: []string{"AT"}}, false},
+		"place within the share":         {When{Percent: 31}, true},
+		"place outside the share":        {When{Percent: 30}, false},
 	} {
 		r := Routing{Rules: []Rule{{Name: name, When: c.when, URL: leadsTo("https://r.example/")}}}
 		if rule, _ := r.choose(&visit); (rule != nil) != c.holds {
@@ -133,7 +133,7 @@ func TestRulesHold(t *testing.T) {
 		}
 		// A condition on an unknown value is not met. The time is always known.
 		if rule, _ := r.choose(&Visit{At: noon}); rule != nil && !c.when.From.Set && !c.when.Until.Set {
-			t.Errorf("%s: the rule matches a visit with no known properties", name)
+			t.Errorf("%s: the rule matches a visit with no known properties, want no match", name)
 		}
 	}
 }
@@ -164,7 +164,7 @@ func TestSharesFollowEachOther(t *testing.T) {
 				name = rule.Name
 			}
 			if out[name]++; split {
-				t.Error("choose reports that a place is unknown, but the visit has one")
+				t.Error("choose reports an unknown place, but the visit has a place; want it known")
 			}
 		}
 		return out
@@ -174,7 +174,7 @@ func TestSharesFollowEachOther(t *testing.T) {
 		want map[string]int
 	}{
 		"50 and 50":                         {count("", share("a", 50), share("b", 50)), map[string]int{"a": 50, "b": 50}},
-		"33, 33 and the rest":               {count("", share("a", 33), share("b", 33)), map[string]int{"a": 33, "b": 33, "": 34}},
+		"33, 33 and no rule for the rest":   {count("", share("a", 33), share("b", 33)), map[string]int{"a": 33, "b": 33, "": 34}},
 		"1 and 99":                          {count("", share("a", 1), share("b", 99)), map[string]int{"a": 1, "b": 99}},
 		"sum above 100":                     {count("", share("a", 60), share("b", 60), share("c", 60)), map[string]int{"a": 60, "b": 40}},
 		"earlier rule for another country":  {count("DE", share("a", 50, "FR"), share("b", 50)), map[string]int{"b": 50, "": 50}},
@@ -275,8 +275,8 @@ func TestWithQuery(t *testing.T) {
 	}
 }
 
-// The location is sent as a header. For any input from a visitor, it must be printable ASCII and
-// keep the owner's host.
+// The location is sent in a header. For any visitor input, it must be printable ASCII and keep the
+// owner's host.
 func FuzzForwarding(f *testing.F) {
 	f.Add("/a/../b", "x=1&utm_source=%ff")
 	f.Add("/%2e%2e//\\", "'\r\n\x00ü#?")
@@ -322,8 +322,8 @@ func BenchmarkDecide(b *testing.B) {
 
 func TestPlacesAreWithinBounds(t *testing.T) {
 	t.Parallel()
-	// 100,000 visitors for each of three splits. The tolerance is six standard deviations of the
-	// binomial distribution.
+	// Each of three splits divides 100,000 visitors. The tolerance is six standard deviations of
+	// the binomial distribution.
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, shares := range [][]int{{50, 50}, {33, 33}, {1, 99}} {
 		var rules []Rule
@@ -389,11 +389,11 @@ func TestWithQueryAsNodeMergesIt(t *testing.T) {
 		}
 	}
 	if bad > 0 {
-		t.Errorf("%d of %d rows differ", bad, len(rows))
+		t.Errorf("%d of %d rows differ, want 0", bad, len(rows))
 	}
 }
 
-// A path with a traversal must get 404, whatever its spelling and position.
+// A path with a traversal must get 404, no matter how and where the traversal is written.
 func TestTraversalsAreNotForwarded(t *testing.T) {
 	t.Parallel()
 	dot, odd := []string{".", "%2e", "%2E"}, []string{"a%2fb", "a%2Fb", `a\b`, "a%5cb", "a%5Cb", "a%00b", "%2f..", `..\`, "%", "%g0", "%2"}
@@ -421,8 +421,8 @@ func TestTraversalsAreNotForwarded(t *testing.T) {
 	}
 }
 
-// An older release may load rules with a device or a system that it does not know. Such a rule must
-// not match a visitor with an unknown device or system.
+// An older release may load rules with a device or system that it does not know. Such a rule must
+// not match visitors with an unknown device or system.
 func TestARuleWithAnUnknownWordFitsNobody(t *testing.T) {
 	t.Parallel()
 	device, _ := ParseDevice("watch")

@@ -6,13 +6,14 @@ import (
 	"strings"
 )
 
-// MaxForwardedPath is the maximum length in bytes of a path that a link with ForwardPath forwards.
+// MaxForwardedPath is the maximum length, in bytes, of a path that a link with ForwardPath
+// forwards.
 const MaxForwardedPath = 2048
 
-// passedOn are the parameters for which the visitor's values replace the owner's values.
+// passedOn lists the parameters for which the visitor's values replace the owner's.
 var passedOn = map[string]bool{"utm_source": true, "utm_medium": true, "utm_campaign": true, "utm_term": true, "utm_content": true}
 
-// WithQuery adds a visitor's query to an address. The query is the text sent by the visitor,
+// WithQuery adds a visitor's query to an address. The query is the text that the visitor sent,
 // without the question mark. If the address already has a parameter of the same name, the owner's
 // parameter is kept and the visitor's is omitted. The five utm_ parameters are the exception: the
 // visitor's parameters replace the owner's, at the position of the owner's first such parameter.
@@ -28,7 +29,7 @@ func WithQuery(address, query string) string {
 	owner := piecesOf(own, true)
 
 	out := make([]string, 0, len(owner)+len(visitor))
-	done := map[string]bool{} // names of parameters that the visitor can no longer add
+	done := map[string]bool{} // names of parameters that the visitor cannot add
 	for _, p := range owner {
 		if !passedOn[p.name] || !slices.ContainsFunc(visitor, p.sameName) {
 			out = append(out, p.text)
@@ -48,8 +49,7 @@ func WithQuery(address, query string) string {
 	return address
 }
 
-// piece is one parameter of a query. It consists of its text, safe in a header, and its decoded
-// name.
+// piece is one parameter of a query: its text, safe in a header, and its decoded name.
 type piece struct{ text, name string }
 
 func (p piece) sameName(other piece) bool { return p.name == other.name }
@@ -77,7 +77,7 @@ func textsOf(pieces []piece, which func(piece) bool) (texts []string) {
 	return texts
 }
 
-// unescaped decodes the name or the value of a parameter as the URL standard decodes forms: a plus
+// unescaped decodes the name or the value of a parameter as the URL standard decodes forms. A plus
 // is a space, and a percent sign without a valid escape is kept.
 func unescaped(name string) string {
 	if strings.IndexByte(name, '%') < 0 && strings.IndexByte(name, '+') < 0 {
@@ -109,8 +109,8 @@ func hexValue(c byte) byte {
 	return c&^0x20 - 'A' + 10
 }
 
-// The characters that the URL standard escapes in the query and in the path of an http URL. It also
-// escapes control characters, spaces and non-ASCII characters.
+// The characters that the URL standard escapes in the query and in the path of an http URL, in
+// addition to control characters, spaces and non-ASCII characters.
 const (
 	inQuery = `"#<>'`
 	inPath  = "\"#<>?^`{}"
@@ -139,8 +139,8 @@ func escaped(text, special string) string {
 	return string(out)
 }
 
-// WithPath appends to the path of an address the part of a short URL after the slug. That part must
-// be forwardable, start with a slash and be the text sent by the visitor.
+// WithPath appends the part of a short URL after the slug to the path of an address. That part must
+// be the text that the visitor sent, start with a slash, and be forwardable.
 func WithPath(address, path string) string {
 	if path == "" {
 		return address

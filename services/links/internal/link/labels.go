@@ -39,8 +39,8 @@ func (c change) newExternalID() string {
 	return c.after.ExternalID
 }
 
-// externalIDs reports for each change whether another link of the account has the claimed external
-// ID. If two changes claim the same ID, the first change gets it.
+// externalIDs reports, for each change, whether another link of the account has the claimed
+// external ID. If two changes claim the same ID, the first change gets it.
 func externalIDs(tx Tx, accountID string, changes []change) (taken []bool, err error) {
 	taken = make([]bool, len(changes))
 	claimed := map[string]bool{}
@@ -84,7 +84,7 @@ func labels(tx Tx, c change) error {
 	return tags(tx, c.after.AccountID, []change{c})
 }
 
-// tags records in the transaction the tags that the account's links get and lose.
+// tags records, in the transaction, the tags that the account's links gain and lose.
 func tags(tx Tx, accountID string, changes []change) error {
 	var got, lost []string
 	for _, c := range changes {
@@ -103,7 +103,7 @@ func (s *Service) Tags(ctx context.Context, accountID, q, after string, limit in
 	return s.opt.Store.Tags(ctx, accountID, q, after, limit)
 }
 
-// Set is one change to several links.
+// Set is one change that applies to several links.
 type Set struct {
 	Patch               Patch // changes tags, the expiry and the archived state
 	AddTags, RemoveTags []string
@@ -125,7 +125,7 @@ func (s Set) apply(l *Link, now time.Time) (*Link, error) {
 		p = append(p[:len(p):len(p)], func(l *Link) { l.Tags = kept })
 	}
 	after := p.apply(*l, now)
-	for _, c := range after.Conflicts() { // only the expiry can conflict
+	for _, c := range after.Conflicts() { // only the expiry can cause a conflict
 		return nil, apierr.Invalid(apierr.Detail{Field: "set.expiresAt", Code: c.Code, Message: c.Text})
 	}
 	return after, nil
@@ -134,7 +134,7 @@ func (s Set) apply(l *Link, now time.Time) (*Link, error) {
 // UpdateAll changes several links of the account. Each ID has its own result. An ID that occurs
 // twice gets the same result twice. If the links do not all fit into one commit, UpdateAll uses
 // several commits, and some links may have changed before an error. A link that needs no change is
-// not written. A retry after an error therefore resumes and writes no event twice.
+// not written, so a retry after an error resumes, and writes no event twice.
 func (s *Service) UpdateAll(ctx context.Context, accountID string, ids []string, set Set) ([]Result, error) {
 	return s.all(ctx, "update links", accountID, ids, func(l *Link) (*Link, error) {
 		after, err := set.apply(l, s.opt.Now())
@@ -153,21 +153,21 @@ func (s *Service) DeleteAll(ctx context.Context, accountID string, ids []string)
 // edit returns the changed link, or l itself if there is nothing to change.
 type edit func(l *Link) (after *Link, err error)
 
-// all applies edit to each of several links. If edit is nil, it removes them.
+// all applies edit to several links. If edit is nil, it removes them.
 func (s *Service) all(ctx context.Context, what, accountID string, ids []string, edit edit) ([]Result, error) {
 	byID := map[string]Result{}
 	unique := slices.Compact(slices.Sorted(slices.Values(ids)))
 	err := inPieces(unique, func(ids []string) (n int, err error) {
 		part := map[string]Result{}
 		err = s.opt.Store.Atomically(ctx, what, func(tx Tx) error {
-			// Discard what an earlier attempt of this transaction found.
+			// Discard the results of an earlier attempt of this transaction.
 			clear(part)
 			found, _, err := tx.Find(ids, nil)
 			if err != nil {
 				return err
 			}
-			// Set n before part runs: if the store rejects the commit, inPieces tries half as many
-			// items.
+			// Set n before calling part: if the store rejects the commit, inPieces tries half as
+			// many items.
 			n = fitting(found)
 			return s.part(tx, accountID, ids[:n], found[:n], edit, part)
 		})
@@ -187,8 +187,8 @@ func (s *Service) all(ctx context.Context, what, accountID string, ids []string,
 	return out, nil
 }
 
-// part changes the links with the given IDs, which fit into one commit. found contains those links
-// in the same order. part stores the outcome for each ID in results.
+// part changes the links with the given IDs, all of which fit into one commit. found contains those
+// links in the same order. part stores the outcome for each ID in results.
 func (s *Service) part(tx Tx, accountID string, ids []string, found []*Link, edit edit, results map[string]Result) (err error) {
 	var changes []change
 	var gone []string

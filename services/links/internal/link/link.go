@@ -1,10 +1,10 @@
 // Package link contains the rules for short links: valid slugs, destinations and texts, the state
 // of a link at a given time, and the response to a visit.
 //
-// Other packages use links through [Service]. It makes the decisions. Its [Store] keeps the links
-// and announces every change. All other types are pure: no clock, no randomness, no I/O. Values
-// from a Parse function are valid and are not checked again. Failures are [apierr.Detail] values;
-// the caller adds the field name.
+// Other packages use links through [Service], which makes the decisions. Its [Store] keeps the
+// links and announces every change. All other types are pure: no clock, no randomness, no I/O.
+// Values returned by a Parse function are valid and are not checked again. Failures are
+// [apierr.Detail] values, to which the caller adds the field name.
 package link
 
 import (
@@ -27,7 +27,7 @@ func SlugTaken(s Slug) error {
 	return apierr.New(apierr.SlugTaken, "The slug \""+string(s)+"\" is already taken. Choose another, or leave it out to have one generated.")
 }
 
-// Full returns the error for a link over the account's limit.
+// Full returns the error for a link that exceeds the account's limit.
 func Full() error {
 	return apierr.New(apierr.QuotaExceeded, "The account has reached its limit for links. Delete some, or ask the operator for a higher limit.")
 }
@@ -35,7 +35,7 @@ func Full() error {
 // GeneratedSlugLength is the length of a generated slug.
 const GeneratedSlugLength = 7
 
-// Link is a link with the fields of its owner's record.
+// Link is a link with all the fields that its owner sees.
 type Link struct {
 	ID        string
 	AccountID string
@@ -51,7 +51,8 @@ type Link struct {
 	// Routing contains the link's other settings for visits. It is nil for a plain link.
 	Routing *Routing
 	// UsedUp is set if all places of MaxClicks are taken; see [Places]. Clicks may still be lower,
-	// because some clicks are not counted yet and some visits were lost with their replica.
+	// because some clicks may not be counted yet and some visits may have been lost with their
+	// replica.
 	UsedUp bool
 
 	Clicks int64
@@ -71,15 +72,15 @@ type Link struct {
 	Takedown *Takedown // nil unless the operator took the link down
 
 	// Foreseeable is set on a new link with a chosen slug. Its URL may have been visited before, so
-	// replicas may have cached that the link does not exist, and must be told about it. Nobody knew
-	// a generated slug.
+	// replicas may have cached that the link does not exist, and must be notified. A generated slug
+	// cannot have been visited.
 	Foreseeable bool
-	// Shown is the API's representation of a new link, for its event. If it is nil, the store
+	// Shown is the API's representation of a new link, used in its event. If it is nil, the store
 	// converts the link.
 	Shown any
 
 	// Broken is the error of an unreadable record, and nil otherwise. Only the ID and the position
-	// of a broken link are reliable. Only callers that request broken links get them.
+	// of a broken link are reliable. Broken links are returned only to callers that request them.
 	Broken error
 }
 
@@ -87,14 +88,14 @@ type Link struct {
 func (l *Link) Key() string { return SlugKey(l.DomainID, l.Slug.Folded()) }
 
 // Slug is a valid slug. It is displayed in its original case, but uniqueness and lookup ignore
-// case. Convert only text that is known to be valid, such as a generated or a stored slug.
+// case. Convert only text that is known to be valid to a Slug, such as a generated or stored slug.
 type Slug string
 
 // Folded returns the slug in lower case, the form in which it must be unique.
 func (s Slug) Folded() string { return strings.ToLower(string(s)) }
 
-// SlugKey returns the key of a slug on a domain ("" for the default short host). It is the key in
-// the cache, and the ID of the slug's document is derived from it.
+// SlugKey returns the key of a slug on a domain ("" for the default short host). It is the cache
+// key, and the ID of the slug's document is derived from it.
 func SlugKey(domainID, folded string) string { return domainID + "|" + folded }
 
 // ShortURL returns the short URL of the link. A custom host gets the scheme of the default host and
@@ -114,9 +115,9 @@ type OpenGraph struct {
 	Image              *URL
 }
 
-// Moment is a time chosen by an owner, such as the expiry of a link. The zero value means never. It
-// is stored in milliseconds, because JavaScript's dates can be later than the timestamps of Go and
-// Firestore.
+// Moment is a time that an owner chose, such as the expiry of a link. The zero value means never.
+// It is stored in milliseconds, because JavaScript's dates can be later than the timestamps of Go
+// and Firestore.
 type Moment struct {
 	Set bool
 	MS  int64 // since 1970
@@ -125,8 +126,8 @@ type Moment struct {
 // At returns the moment at ms.
 func At(ms int64) Moment { return Moment{Set: true, MS: ms} }
 
-// Passed reports whether now is at or after the moment. The moment is the start of its millisecond,
-// on every replica.
+// Passed reports whether now is at or after the moment. On every replica, the moment is the start
+// of its millisecond.
 func (m Moment) Passed(now time.Time) bool { return m.Set && now.UnixMilli() >= m.MS }
 
 // Status is the state of a link at a given time.
@@ -156,7 +157,7 @@ func (l *Link) Status(now time.Time) Status {
 	return Active
 }
 
-// lastSeq is the highest cursor that a caller can send.
+// lastSeq is the largest cursor that a caller can send.
 const lastSeq = 1<<53 - 1
 
 // places is the number of digits at the end of an ID that encode the link's position: 62^9 is more
@@ -165,8 +166,8 @@ const places = 9
 
 // ID returns the ID of the link at a position in an account's list. The ID is a hash of the
 // account, followed by the position, counted down from lastSeq. An account's IDs in ascending order
-// are therefore its list, newest first, and a query for a range of document names needs no
-// additional index. Like every ID it has 22 characters of base62.
+// are therefore its list, newest first, and listing needs only a range of document names and no
+// additional index. Like every ID, it has 22 base62 characters.
 func ID(accountID string, seq int64) string {
 	id := []byte(accountPrefix(accountID) + "000000000")
 	for i, rest := len(id)-1, lastSeq-seq; i >= len(id)-places; i, rest = i-1, rest/62 {
@@ -190,9 +191,8 @@ func Place(id string) int64 {
 	return lastSeq - rest
 }
 
-// IDsBelow returns bounds for the IDs of the account's links with a position below before. If
-// before is [Top], all links of the account are between the bounds. The bounds themselves are
-// excluded.
+// IDsBelow returns exclusive bounds for the IDs of the account's links with a position below
+// before. If before is [Top], all links of the account are between the bounds.
 func IDsBelow(accountID string, before int64) (low, high string) {
 	low = accountPrefix(accountID)
 	high = low + "~" // sorts after every character of an id
@@ -203,8 +203,8 @@ func IDsBelow(accountID string, before int64) (low, high string) {
 }
 
 // Draft is a link to be created. It contains only the fields that the owner chooses. For a link
-// from another system it also contains ImportedClicks and, if known, CreatedAt. For an empty Slug,
-// a slug is generated.
+// imported from another system, it also contains ImportedClicks and, if known, CreatedAt. If Slug
+// is empty, a slug is generated.
 type Draft struct {
 	Link
 	// Ready is called with the finished link, before each commit that would create it. It may set
@@ -225,7 +225,7 @@ func (p Patch) apply(l Link, now time.Time) *Link {
 	return &l
 }
 
-// Target contains all data of a link that a redirect needs.
+// Target contains all the data that a redirect needs from a link.
 type Target struct {
 	LinkID string
 	// AccountID is the owner. Links of a suspended account do not redirect.
@@ -239,7 +239,7 @@ type Target struct {
 	OpenGraph *MetaTags // nil if there are none
 }
 
-// MetaTags are a link's Open Graph tags, ready to be inserted into a page.
+// MetaTags contains a link's Open Graph tags, ready to be inserted into a page.
 type MetaTags struct{ Title, Description, Image string }
 
 // Target returns the data of the link that a redirect needs.

@@ -119,7 +119,7 @@ func FuzzParseURL(f *testing.F) {
 		u, problem := ParseURL(text, own)
 		if problem != nil {
 			if problem.Code == "" || problem.Message == "" {
-				t.Fatalf("ParseURL(%q) returned a problem without a code or message", text)
+				t.Fatalf("ParseURL(%q) returned a problem without a code or message, want both", text)
 			}
 			return
 		}
@@ -131,7 +131,7 @@ func FuzzParseURL(f *testing.F) {
 		}
 		again, problem := ParseURL(u.Location, own)
 		// The IDNA library encodes names of thousands of characters in Punycode but cannot decode
-		// them. Such a name is valid by the URL standard but cannot exist in DNS.
+		// them. Such names are valid under the URL standard but cannot exist in DNS.
 		_, host, _ := strings.Cut(u.Location, "://")
 		host, _, _ = strings.Cut(host, "/")
 		if len(host) <= 260 && len(u.Location) <= maxURL && (problem != nil || again.Location != u.Location) {
@@ -187,7 +187,7 @@ func FuzzLookupSlug(f *testing.F) {
 		slug, problem := ParseSlug(text, false)
 		folded, ok := LookupSlug([]byte(text))
 		if ok != (problem == nil) || ok && folded != slug.Folded() {
-			t.Fatalf("ParseSlug(%q) = %v, %v, but LookupSlug = %q, %v", text, slug, problem, folded, ok)
+			t.Fatalf("ParseSlug(%q) = %v, %v, but LookupSlug = %q, %v; want them to agree", text, slug, problem, folded, ok)
 		}
 	})
 }

@@ -2,21 +2,21 @@ package link
 
 import "errors"
 
-// ErrRefused is a [Store]'s error for a commit that the database would reject every time, usually
-// because the commit is too large. A smaller commit may succeed.
+// ErrRefused is the error that a [Store] returns for a commit that the database would reject every
+// time, usually because it is too large. A smaller commit may succeed.
 var ErrRefused = errors.New("the database refuses this commit, and retrying will not help")
 
-// inPieces changes items in several commits if one commit would be too large. do changes as many of
-// the items as fit into one commit, starting with the first, and returns the number of items in its
-// commit. If the store rejects a commit, inPieces tries half as many items, until it finds an item
-// that is rejected even alone. It passes that item to refused and continues with the others. Any
-// other error ends the work. Earlier changes are kept.
+// inPieces changes items in several commits if one commit would be too large. do changes as many
+// items as fit into one commit, starting with the first, and returns their number. If the store
+// rejects a commit, inPieces tries half as many items, until it finds an item that is rejected even
+// on its own. It passes that item to refused and continues with the others. Any other error ends
+// the work. Earlier changes are kept.
 func inPieces[T any](items []T, do func(items []T) (tried int, err error), refused func(item T, err error)) error {
 	for size := len(items); len(items) > 0; {
 		piece := items[:min(size, len(items))]
 		n, err := do(piece)
 		if n == 0 {
-			n = len(piece) // do failed before it knew how many items fit
+			n = len(piece) // do failed before it had determined how many items fit
 		}
 		switch {
 		case errors.Is(err, ErrRefused) && n > 1:
@@ -41,14 +41,14 @@ const (
 	// termWeight is the maximum size of a term. It covers the term's entry in the document and its
 	// index entry, which repeats the document's name.
 	termWeight = 180
-	// linkWeight is the size of a link without its destination and its terms: the titles,
-	// names and ids.
+	// linkWeight is the size of a link without its destination and its terms: titles, names and
+	// IDs.
 	linkWeight = 4 << 10
 )
 
-// weight estimates the number of bytes that a commit changes if it creates or deletes the link with
-// its slug, its terms and its event. It estimates the number of terms from the length of their
-// source texts. An ordinary link weighs 15 kB.
+// weight estimates how many bytes a commit changes if it creates or deletes the link, including its
+// slug, its terms and its event. It estimates the number of terms from the length of their source
+// texts. An ordinary link weighs 15 kB.
 func (l *Link) weight() int {
 	if l == nil {
 		return 0
@@ -62,7 +62,7 @@ func (l *Link) weight() int {
 	for _, r := range l.Route().Rules {
 		rules += r.size()
 	}
-	// The link, its slug and its event each contain the rules.
+	// The rules are stored three times: in the link, its slug and its event.
 	return linkWeight + 2*(len(l.Destination.Given)+len(l.Destination.Location)) + 3*rules + termWeight*min(terms, maxTerms)
 }
 

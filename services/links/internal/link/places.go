@@ -5,24 +5,24 @@ import (
 	"slices"
 )
 
-// ErrNoLimit means that a link no longer exists or no longer limits its clicks. Such a link has no
-// [Places].
+// ErrNoLimit means that a link no longer exists or no longer limits its clicks, and therefore has
+// no [Places].
 var ErrNoLimit = errors.New("the link does not limit its clicks")
 
 // Places records how many clicks of a link's MaxClicks are used. The record exists as long as the
-// link has a limit. Every visit takes a place here before it is redirected. The limit therefore
-// holds across all replicas, even if Redis or the click log fails.
+// link has a limit. Every visit takes a place here before it is redirected. This makes the limit
+// hold across all replicas, even if Redis or the click log fails.
 type Places struct {
 	Key  string // key of the link's slug; see [SlugKey]
 	Max  int64  // the link's MaxClicks
-	Used int64  // places taken, plus the clicks from before the limit
-	// Settled is false as long as clicks from before the limit may still be uncounted. Until then,
-	// the number of remaining places is unknown, and visits get none.
+	Used int64  // places taken, plus the clicks made before the limit was set
+	// Settled is false as long as clicks made before the limit was set may still be uncounted.
+	// While it is false, the number of remaining places is unknown, and visits get none.
 	Settled bool
 	Recent  []Grant // last grants, oldest first
 }
 
-// Grant is the outcome of an ask that took or returned places.
+// Grant is the result of an ask that took or returned places.
 type Grant struct {
 	ID string // ID of the ask
 	N  int64  // number of places that the ask got
@@ -31,8 +31,8 @@ type Grant struct {
 // Ask requests places for the visits that are waiting at one replica.
 type Ask struct {
 	ID   string // unique for each ask
-	Want int64  // places to take
-	Back int64  // places to return, because their visits did not use them
+	Want int64  // number of places to take
+	Back int64  // number of places to return, because their visits did not use them
 	// Unsure contains the IDs of earlier asks with unknown outcomes. The replica has redirected no
 	// visits for these asks, so the places that they got become free again. The places that they
 	// returned are not returned again, because the first return may have succeeded.
@@ -40,7 +40,7 @@ type Ask struct {
 }
 
 // maxRecent limits the number of grants in a record. If a replica does not know the outcome of an
-// ask and its grant is no longer in the record, the places of the grant stay used.
+// ask whose grant is no longer in the record, the places of that grant stay used.
 const maxRecent = 64
 
 // NewPlaces returns the record for a link that gets a limit. before is the link without the limit,
@@ -82,8 +82,8 @@ func (p *Places) Take(a Ask) (granted int64, changed bool) {
 	return granted, true
 }
 
-// Settle counts the clicks from before the limit as used places. clicks is the number of all clicks
-// of the link. No click may be uncounted.
+// Settle counts the clicks made before the limit was set as used places. clicks is the total number
+// of the link's clicks. Call it only when every click has been counted.
 func (p *Places) Settle(clicks int64) {
 	p.Used, p.Settled = max(p.Used, clicks), true
 }
@@ -96,14 +96,14 @@ func (l *Link) Limit() int64 {
 	return l.Routing.MaxClicks
 }
 
-// exhausted reports whether all clicks of the link are used up. The number of clicks alone is not
-// enough. If a process was killed before it responded to a visit, the visit's place is used, but
+// exhausted reports whether all clicks of the link are used up. The number of clicks alone does not
+// show this. If a process was killed before it responded to a visit, the visit's place is used, but
 // there is no click.
 func (l *Link) exhausted() bool {
 	return l.Limit() > 0 && (l.UsedUp || l.Clicks >= l.Limit())
 }
 
-// limited sets UsedUp of the edited link if its limit has changed. It reads the places if the link
+// limited sets UsedUp on the edited link if its limit has changed. It reads the places if the link
 // already had a limit, so call it before the transaction's writes.
 func limited(tx Tx, before, after *Link) error {
 	if after.Limit() == before.Limit() {

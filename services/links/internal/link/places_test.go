@@ -38,7 +38,7 @@ func TestAnAskThatComesTwiceGetsItsPlacesOnce(t *testing.T) {
 		}
 	}
 	if p.Used != 2 {
-		t.Errorf("%d places are used, want 2", p.Used)
+		t.Errorf("got %d places used, want 2", p.Used)
 	}
 }
 
@@ -55,9 +55,9 @@ func TestThePlacesOfAnUnknownOutcomeAreGivenToTheNext(t *testing.T) {
 	}
 }
 
-// Replicas ask in random order, and some outcomes are unknown for a while. At no time are more
-// visits redirected than the limit allows. Once all outcomes are known, the number of redirects
-// equals the limit, unless an ask that returned places was lost.
+// Replicas ask in random order, and some outcomes are unknown for a while. The number of redirects
+// must never exceed the limit. Once all outcomes are known, the number of redirects equals the
+// limit, unless an ask that returned places was lost on the way.
 func TestNoOrderOfAsksPassesTheLimit(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(300) {

@@ -14,7 +14,7 @@ import (
 )
 
 // Routing contains all settings of a link for visits, except its destination and its expiry. A link
-// without such settings has no Routing. A Routing must not change once it is part of a link.
+// without such settings has no Routing. A Routing must not be changed once it is part of a link.
 type Routing struct {
 	// RedirectType is the HTTP status 301 or 308; 0 means 302.
 	RedirectType int
@@ -23,10 +23,10 @@ type Routing struct {
 	StartsAt     Moment
 	ExpiredURL   *URL // destination of visits after the expiry, or nil
 	Rules        []Rule
-	Unread       bool   // the link has rules, but this copy for a list omits them
+	Unread       bool   // the link has rules, but this copy, made for a list, omits them
 	Password     string // hash from libs/password; "" without a password
 	MaxClicks    int64  // maximum number of redirects over the whole life of the link; 0 means no limit
-	// SplitKey makes different links divide their visitors differently; see [Visit.Place].
+	// SplitKey ensures that different links divide their visitors differently; see [Visit.Place].
 	SplitKey string
 }
 
@@ -61,7 +61,7 @@ type Rule struct {
 }
 
 // When contains the conditions of a rule. An empty condition is always met. A condition with
-// several values is met if one of them matches.
+// several values is met if any of them matches.
 type When struct {
 	Countries   []string // two capital letters
 	Devices     []Device // Desktop, Mobile or Tablet
@@ -87,8 +87,8 @@ func (l *Link) Route() Routing {
 	return *l.Routing
 }
 
-// SetRoute sets the link's routing. A routing without any setting becomes nil, so that a plain link
-// remains plain.
+// SetRoute sets the link's routing. A routing without any settings becomes nil, so that a plain
+// link stays plain.
 func (l *Link) SetRoute(r Routing) {
 	if r.plain() {
 		l.Routing = nil
@@ -124,17 +124,17 @@ func (r *Routing) splits() bool {
 	return slices.ContainsFunc(r.Rules, func(rule Rule) bool { return rule.When.Percent > 0 })
 }
 
-// Conflict is a pair of a link's fields with values that exclude each other.
+// Conflict is a pair of fields of a link with mutually exclusive values.
 type Conflict struct {
-	// Fields are the two fields. The response names the field or fields in the request. If Always
-	// is set, it names only the first field.
+	// Fields are the two fields. The response names those of them that the request contains. If
+	// Always is set, it names only the first field.
 	Fields [2]string
 	Always bool
 	Code   string
 	Text   string
 }
 
-// Conflicts returns the fields of the link with values that exclude each other.
+// Conflicts returns the pairs of the link's fields with mutually exclusive values.
 func (l *Link) Conflicts() (all []Conflict) {
 	r := l.Route()
 	if r.StartsAt.Set && l.Expiry.Set && r.StartsAt.MS >= l.Expiry.MS {
@@ -156,9 +156,10 @@ func (l *Link) Conflicts() (all []Conflict) {
 	return all
 }
 
-// CheckRules checks and normalizes all rules of a link. It trims the names, and converts countries
-// to capitals and languages to the case of BCP 47. countryKnown reports whether this installation
-// can determine a visitor's country. The details name fields such as rules.0.when.country.
+// CheckRules checks and normalizes all rules of a link. It trims names, and converts countries to
+// upper case and languages to the case that BCP 47 recommends. countryKnown reports whether this
+// installation can determine a visitor's country. The details name fields such as
+// rules.0.when.country.
 func CheckRules(rules []Rule, countryKnown bool) ([]Rule, []apierr.Detail) {
 	var bad []apierr.Detail
 	refuse := func(field, code, message string) {
@@ -259,7 +260,7 @@ func languageTag(text string) (_ string, ok bool) {
 }
 
 // Size estimates the size of the routing in memory. The estimate must not be too low, because the
-// limit on the memory for links relies on it.
+// memory limit for cached links relies on it.
 func (r *Routing) Size() (n int) {
 	if r == nil {
 		return 0
@@ -285,7 +286,7 @@ func (r *Routing) Size() (n int) {
 }
 
 // inMemory estimates the size of the texts in memory, without their string headers. It accounts for
-// the rounding of sizes by the runtime.
+// the runtime's rounding of allocation sizes.
 func inMemory(texts ...string) (n int) {
 	for _, t := range texts {
 		n += len(t) + min(len(t), 8+len(t)/8)

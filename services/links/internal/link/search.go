@@ -13,20 +13,20 @@ import (
 
 // A search finds a link by its terms. A term is a short text that states one fact about the link. A
 // query requests links that have all its terms, and the store answers it from indexes alone. Some
-// prefixes of each word are terms ([search.Tokens]), so that a word in a query finds longer words
-// that begin with it. The search looks up a word by its longest such prefix. It reads the links and
-// drops those that match only the prefix.
+// prefixes of each word are terms too ([search.Tokens]), so that a word in a query finds longer
+// words that begin with it. The search looks up a word by its longest such prefix. It reads the
+// links and drops those that match only the prefix.
 const (
 	// maxTerms limits the index entries of one link. An ordinary link has about 40. Without a
-	// limit, a destination of 8 KiB of short words would have thousands.
+	// limit, an 8 KiB destination made of short words would have thousands.
 	maxTerms = 1500
-	// maxAsked limits the words of a query that the search looks up. The search compares the other
-	// words after it has read the links.
+	// maxAsked limits how many words of a query the search looks up. It compares the other words
+	// after it has read the links.
 	maxAsked = 12
 )
 
-// Words returns the folded words by which a search can find the link: the words of its slug, tags
-// and title, and of its destination's host and path.
+// Words returns the folded words by which a search can find the link: the words in its slug, tags
+// and title, and in its destination's host and path.
 func (l *Link) Words() []string {
 	host, path := hostAndPath(l.Destination.Location)
 	texts := []string{string(l.Slug)}
@@ -95,7 +95,7 @@ func (l *Link) Terms() map[string]bool {
 	return terms
 }
 
-// Top is a position before every link of a list.
+// Top is a position before every link in a list.
 const Top int64 = -1
 
 // Query requests links of an account. A link must match all its filters.
@@ -103,7 +103,7 @@ type Query struct {
 	AccountID string
 	Before    int64 // a Seq, or [Top]; only older links are listed
 	Limit     int
-	// Whole requests every field. Otherwise the store reads only the fields that lists need.
+	// Whole requests every field. Without it, the store reads only the fields that lists need.
 	Whole bool
 	// Broken also requests links that cannot be read; see [Link.Broken].
 	Broken bool
@@ -147,7 +147,7 @@ func (q Query) asked() []string {
 }
 
 // Rest returns the part of the query that the terms do not cover: words that are longer than their
-// term, and words that the search does not look up.
+// terms, and words that the search does not look up.
 func (q Query) Rest() Query {
 	asked := q.asked()
 	open := slices.DeleteFunc(slices.Clone(q.Words), func(w string) bool { return search.Token(w) == w && slices.Contains(asked, w) })

@@ -12,9 +12,9 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 )
 
-// ErrInTheWay is a [Store]'s error if a document that must be new already exists, if the outcome of
-// the commit is unknown, or if the account may be full. In all three cases the caller must read the
-// records.
+// ErrInTheWay is the error that a [Store] returns if a document that must be new already exists,
+// the outcome of the commit is unknown, or the account may be full. In all three cases the caller
+// must read the records.
 var ErrInTheWay = errors.New("the records must be read first")
 
 // Store keeps links.
@@ -31,8 +31,8 @@ type Store interface {
 	Tags(ctx context.Context, accountID, q, after string, limit int) (page []string, next string, err error)
 	// RemoveStats removes all statistics of links.
 	RemoveStats(ctx context.Context, linkIDs []string) error
-	// Days returns the days later than after on which a link has clicks, oldest first, at most
-	// limit days. It reports whether more follow.
+	// Days returns up to limit days later than after on which a link has clicks, oldest first, and
+	// reports whether more follow.
 	Days(ctx context.Context, linkID string, after Day, limit int) (page []DayStats, more bool, err error)
 	// Count counts the account's links.
 	Count(ctx context.Context, accountID string) (int, error)
@@ -41,7 +41,7 @@ type Store interface {
 	// nothing, nothing is committed. The error is ErrRefused for a commit that is too large for the
 	// database.
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
-	// Add creates links with slugs that were never used, in one database call and without reading.
+	// Add creates links whose slugs were never used, in one database call and without reading.
 	// limit is the account's limit for links; 0 means no limit. The error is ErrInTheWay if one of
 	// the links cannot be created this way.
 	Add(ctx context.Context, limit int, links ...*Link) error
@@ -62,17 +62,17 @@ type Tx interface {
 	// ExternalIDs returns the links that have these external IDs of the account. The result for an
 	// unused ID is "".
 	ExternalIDs(accountID string, ids ...string) (linkIDs []string, err error)
-	// Tags records the tags that links of the account get and lose. It reads records, so call it
+	// Tags records the tags that links of the account gain and lose. It reads records, so call it
 	// before the transaction's writes.
 	Tags(accountID string, got, lost []string) error
 	// Places returns the places of a link, or nil for a link without a limit.
 	Places(linkID string) (*Places, error)
-	// Room returns the number of links that the account may add, at most want; see libs/quota.
+	// Room returns how many links the account may add, at most want; see libs/quota.
 	Room(accountID string, limit, want int) (int, error)
 
 	// Each of the methods below announces the slug to every replica. Otherwise replicas would serve
-	// the old state until their cache entries expire. A method with an events.Type also writes the
-	// event of the change, unless it is [events.Quiet].
+	// the old state until their cache entries expire. A method with an events.Type parameter also
+	// writes the event of the change, unless the type is [events.Quiet].
 
 	// Add creates a link and its slug record. If over is set, Add replaces the record of the slug's
 	// previous link. Otherwise the slug must have no record. Only a [Link.Foreseeable] slug is
@@ -95,12 +95,12 @@ type Tx interface {
 // Options configure a [Service].
 type Options struct {
 	Store Store
-	// Blocked are the destinations that this installation blocks. If it is nil, none is blocked.
+	// Blocked lists the destinations that this installation blocks. If it is nil, none are blocked.
 	Blocked *Blocklist
 	Now     func() time.Time
 }
 
-// Service provides the operations on links for the API.
+// Service provides the API's operations on links.
 type Service struct{ opt Options }
 
 // NewService returns a service.
@@ -123,8 +123,8 @@ func (s *Service) List(ctx context.Context, q Query) (page []*Link, more bool, e
 	return s.opt.Store.List(ctx, q)
 }
 
-// Days returns the days later than after on which a link has clicks, oldest first, at most limit
-// days. It reports whether more follow.
+// Days returns up to limit days later than after on which a link has clicks, oldest first, and
+// reports whether more follow.
 func (s *Service) Days(ctx context.Context, linkID string, after Day, limit int) (page []DayStats, more bool, err error) {
 	return s.opt.Store.Days(ctx, linkID, after, limit)
 }
@@ -134,15 +134,15 @@ func (s *Service) Stats(ctx context.Context, linkID string, first, last Day) (St
 	return s.opt.Store.Stats(ctx, linkID, first, last)
 }
 
-// Explain returns the response that a visit to the link would get. own are the names of the default
-// short host, and pages are the pages of the link's host.
+// Explain returns the response that a visit to the link would get. own contains the names of the
+// default short host, and pages the pages of the link's host.
 func (s *Service) Explain(l *Link, v *Visit, own Hosts, pages *Pages) Decision {
 	return Decide(l.Target(), v, &Surroundings{
 		Own: own, Pages: pages, Blocked: s.opt.Blocked, Exhausted: l.exhausted(), Unlocked: true,
 	})
 }
 
-// SlugFree reports whether the account can take a slug of a domain now. An empty domainID means the
+// SlugFree reports whether the account can take a slug on a domain now. An empty domainID means the
 // default short host.
 func (s *Service) SlugFree(ctx context.Context, accountID, domainID string, slug Slug) (bool, error) {
 	r, err := s.opt.Store.Slug(ctx, SlugKey(domainID, slug.Folded()))
@@ -164,8 +164,8 @@ func (s *Service) CheckRoom(ctx context.Context, p *identity.Principal) error {
 }
 
 // Update changes a link of the account. edit returns the changes to the current link. check decides
-// whether the link may be changed at its current revision. Update returns an error from either of
-// them. Both may run several times.
+// whether the link may be changed at its current revision. Update returns an error from either
+// function. Both may run several times.
 func (s *Service) Update(
 	ctx context.Context, accountID, id string, check func(rev int64) error, edit func(*Link) (Patch, error),
 ) (*Link, error) {
@@ -193,7 +193,7 @@ func (s *Service) Update(
 				return err
 			}
 		}
-		if after.Routing != l.Routing { // otherwise the limit has not changed
+		if after.Routing != l.Routing { // otherwise, the limit has not changed
 			if err := limited(tx, l, after); err != nil {
 				return err
 			}

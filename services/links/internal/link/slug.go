@@ -13,18 +13,18 @@ const MaxSlug = 100
 
 var slugForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 
-// reserved are the words that the default short host reserves for itself.
+// reserved lists the words that the default short host reserves for itself.
 var reserved = map[string]bool{
 	"api": true, "v": true, "healthz": true, "livez": true, "readyz": true, "metrics": true,
 	"robots.txt": true, "favicon.ico": true, "sitemap.xml": true,
 	"docs": true, "admin": true, "login": true, "assets": true,
 }
 
-// Quarantine is the time for which a deleted link's slug stays unavailable to other accounts, so
-// that nobody takes over the visitors of a printed address.
+// Quarantine is how long a deleted link's slug stays unavailable to other accounts, so that nobody
+// can take over the visitors of a printed address.
 const Quarantine = 30 * 24 * time.Hour
 
-// SlugRecord contains the account and link that have a slug of a domain, or had it last. It does
+// SlugRecord contains the account and link that have a slug on a domain, or had it last. It does
 // not contain the destination.
 type SlugRecord struct {
 	AccountID string
@@ -34,8 +34,8 @@ type SlugRecord struct {
 	ReleasedUntil time.Time
 	// Formerly is the ID of the deleted link. A repeated delete finds the slug by this ID.
 	Formerly string
-	// Takedown is stored on the slug as well as on its link, so that the takedown stays in effect
-	// if the link is deleted and another link with the slug is created.
+	// Takedown is stored with the slug as well as with its link. It therefore stays in effect if
+	// the link is deleted and another link with the slug is created.
 	Takedown *Takedown
 }
 
@@ -52,7 +52,7 @@ func Released(l *Link, now time.Time) *SlugRecord {
 }
 
 // FreeFor reports whether the account may take the slug at now. Every account may take a slug
-// without a record, because it was never used or its quarantine has ended.
+// without a record, because the slug was never used or its quarantine has ended.
 func (r *SlugRecord) FreeFor(accountID string, now time.Time) bool {
 	if r == nil {
 		return true

@@ -15,13 +15,13 @@ type DayStats struct {
 	Broken error
 }
 
-// Stats is a link's clicks over some days.
+// Stats contains a link's clicks over a range of days.
 type Stats struct {
 	Total int64
 	Days  []int64 // one entry for each requested day
 	Shares
 }
 
-// Shares divides some clicks in four ways. Each list starts with the largest share and adds up to
-// all of these clicks. The name "" stands for unknown, and in Rules for no rule.
+// Shares breaks down a number of clicks in four ways. Each list starts with the largest share and
+// adds up to the total. The name "" means unknown and, in Rules, no rule.
 type Shares struct{ Referrers, Countries, Devices, Rules []Share }

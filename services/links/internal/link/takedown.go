@@ -26,7 +26,7 @@ func (s *Service) KeyOf(ctx context.Context, id string) (string, error) {
 }
 
 // TakeDown takes down the link with a slug. The slug keeps the takedown even if the link is
-// deleted. If another takedown is in effect, it is kept, and the returned link contains it.
+// deleted. If another takedown is already in effect, it is kept, and the returned link contains it.
 func (s *Service) TakeDown(ctx context.Context, slugKey string, t Takedown) (*Link, error) {
 	var after *Link
 	err := s.opt.Store.Atomically(ctx, "take down link", func(tx Tx) error {
@@ -56,7 +56,7 @@ func (s *Service) TakeDown(ctx context.Context, slugKey string, t Takedown) (*Li
 }
 
 // Lift ends a takedown of a slug, even if the link was deleted or replaced by another link with the
-// slug. It also succeeds if the takedown is not in effect.
+// slug. It also succeeds if the takedown is no longer in effect.
 func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
 	return s.opt.Store.Atomically(ctx, "lift takedown", func(tx Tx) error {
 		r, l, err := behind(tx, slugKey)
@@ -106,8 +106,8 @@ func behind(tx Tx, slugKey string) (*SlugRecord, *Link, error) {
 // Purge removes up to limit links of an account that is being erased. It takes the newest links
 // with a list position below before. last is the position of the oldest processed link, or [Top] if
 // there was none. Slugs stay unavailable for [Quarantine]. For a slug that was taken down, this
-// time starts when auth lifts the takedown, at the end of the erasure. ErrRefused means that some
-// links could not be removed; all others were.
+// period starts when auth lifts the takedown, at the end of the erasure. ErrRefused means that some
+// links could not be removed, while all others were.
 func (s *Service) Purge(ctx context.Context, accountID string, before int64, limit int) (last int64, err error) {
 	page, _, err := s.opt.Store.List(ctx, Query{AccountID: accountID, Before: before, Limit: limit, Broken: true})
 	if err != nil || len(page) == 0 {
@@ -143,8 +143,8 @@ func (s *Service) erase(ctx context.Context, accountID string, ids []string) (n 
 		n = fitting(found)
 		for _, l := range found[:n] {
 			// The IDs come from a list that was read outside this transaction. Another replica may
-			// have removed some links since. A removal is final, so check the account of the
-			// current records.
+			// have removed some links since. Removal is final, so check the account in the current
+			// records.
 			if l == nil || l.AccountID != accountID {
 				continue
 			}
@@ -161,8 +161,8 @@ func (s *Service) erase(ctx context.Context, accountID string, ids []string) (n 
 	return n, err
 }
 
-// releasedBroken does the same as [Released] for an unreadable link. It returns nil if the link's
-// record names a slug of another link, so that this slug does not change.
+// releasedBroken is like [Released], but for an unreadable link. It returns nil if the link's
+// record names another link's slug, so that this slug does not change.
 func (s *Service) releasedBroken(tx Tx, l *Link) (*SlugRecord, error) {
 	_, slugs, err := tx.Find(nil, []string{l.Key()})
 	if err != nil || slugs[0] == nil || slugs[0].LinkID != l.ID {

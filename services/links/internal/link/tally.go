@@ -18,16 +18,16 @@ func (d Day) String() string { return time.Unix(int64(d)*86400, 0).UTC().Format(
 
 // Click is a counted visit, without any data that identifies a person.
 type Click struct {
-	LinkID   string // or a domain ID, for a visit that no link serves
+	LinkID   string // or a domain's ID, for a visit that no link serves
 	Day      Day
 	Referrer string // host, or ""
 	Country  string // two letters, or "" if unknown
 	Device   Device
-	Rule     string // name, at that time, of the rule that redirected the visitor, or ""
+	Rule     string // the name, at that time, of the rule that redirected the visitor, or ""
 }
 
-// The names of visits that no link serves, in the counts of a domain. They are stored in the same
-// field as the names of rules in the counts of a link.
+// Names of the kinds of visits that no link serves, in the counts of a domain. They are stored in
+// the same field as rule names in the counts of a link.
 const (
 	VisitHome     = "home"
 	VisitNotFound = "notFound"
@@ -42,8 +42,8 @@ type Tally struct {
 	Referrers map[string]int64
 	Countries map[string]int64
 	Devices   map[string]int64
-	// Rules contains only clicks that a rule redirected. It is nil for a plain link, so that the
-	// statistics of a plain link need no space for it.
+	// Rules contains only clicks that a rule redirected. It is nil for a plain link, so that a
+	// plain link's statistics need no space for it.
 	Rules map[string]int64 `json:",omitempty"`
 }
 
@@ -99,8 +99,8 @@ type Mark struct {
 	Day          Day // day of the last batch; marks without new batches are removed later
 }
 
-// Progress records which batches of each producer have been counted. Cycle is the number of times that
-// counts have been written. An unexpected Cycle shows a writer that another writer was faster.
+// Progress records which batches of each producer have been counted. Cycle is the number of times
+// that counts have been written. An unexpected Cycle tells a writer that another writer was faster.
 type Progress struct {
 	Cycle     int64
 	Producers map[string]Mark

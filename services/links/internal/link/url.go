@@ -11,17 +11,17 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// maxURL is the maximum length of a URL in bytes, because a destination is sent as a header. The
-// API contract has its own limit, in characters.
+// maxURL is the maximum length of a URL in bytes. It exists because destinations are sent in a
+// header. The API contract has its own limit, in characters.
 const maxURL = 8192
 
 // URL is an http or https URL. Given is the exact text from the caller. Location is the same URL in
-// ASCII, as the URL standard serializes it. Browsers interpret a URL by that standard, and Location
-// is therefore the form that [ParseURL] checks.
+// ASCII, as the URL standard serializes it. Browsers interpret URLs by that standard, so Location
+// is the form that [ParseURL] checks.
 type URL struct{ Given, Location string }
 
-// Hosts are the hosts that serve redirects. A link to one of them could cause a redirect loop, so
-// links must not point to them.
+// Hosts is a list of hosts that serve redirects. A link to one of them could cause a redirect loop,
+// so links must not point to them.
 type Hosts []Host
 
 // Host is a host name in lower case with its port. Port is "" for the default ports of http and
@@ -61,9 +61,10 @@ func (h Hosts) Names() []string {
 	return out
 }
 
-// ParseURL accepts the URL of a destination or of a preview image, and never fetches it. The URL
-// must be http or https, have a host right after the slashes and no user info, be valid under the
-// WHATWG URL standard, have at most 8,192 bytes, and not be on one of the hosts in own.
+// ParseURL accepts the URL of a destination or of a preview image. It never fetches the URL. The
+// URL must be http or https, have a host right after the slashes, and have no user info. It must be
+// valid under the WHATWG URL standard, have at most 8,192 bytes, and not be on one of the hosts in
+// own.
 func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
 	if len(text) > maxURL {
 		return URL{}, &apierr.Detail{Code: apierr.TooLong, Message: "Use at most 8,192 bytes.", Max: maxURL}
@@ -104,8 +105,7 @@ func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
 	return URL{Given: text, Location: location}, nil
 }
 
-// LeadsBack returns the error for a URL on a host of short links from which visits could be
-// redirected back.
+// LeadsBack returns the error for a URL on a short-link host that could redirect visits back.
 func LeadsBack() *apierr.Detail {
 	return &apierr.Detail{
 		Code: apierr.SelfReference, Message: "The address is on one of our own short hosts, so visits could end up in a redirect loop. Use the final destination.",

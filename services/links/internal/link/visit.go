@@ -17,13 +17,12 @@ func IsPrefetch(purpose string) bool {
 // maxReferrer is the maximum length of a referrer's host that is stored. DNS has the same limit.
 const maxReferrer = 253
 
-// ReferrerHost returns the host of a Referer header. It returns "" for a header that is not
-// counted: another scheme, no plain host, or a host in own.
+// ReferrerHost returns the host of a Referer header. It returns "" for headers that are not
+// counted: those with another scheme, without a plain host, or with a host in own.
 func ReferrerHost(referer string, own Hosts) string {
 	hostport, _ := authority(referer)
-	// Visitors choose this text, and it is stored in statistics. Therefore only the characters of
-	// host names are accepted. Trim's result is not empty if there is any other character, even in
-	// the middle.
+	// Visitors choose this text, and it is stored in statistics, so only characters of host names
+	// are accepted. Trim's result is not empty if there is any other character, even in the middle.
 	host := ParseHost(hostport)
 	if host.Name == "" || len(host.Name) > maxReferrer || strings.Trim(host.Name, "abcdefghijklmnopqrstuvwxyz0123456789.-_") != "" {
 		return ""
@@ -36,8 +35,8 @@ func ReferrerHost(referer string, own Hosts) string {
 
 // Country returns the two-letter code of a country or territory in upper case, or "" for anything
 // else. If a proxy passes on a header from the visitor, visitors can choose the code. There are
-// about 285 known codes, and with all of them a day's statistics still fit into one commit. With
-// all 676 pairs of letters they would not.
+// about 285 known codes. Even with all of them, a day's statistics fit into one commit. With all
+// 676 pairs of letters, they would not.
 func Country(code string) string {
 	if len(code) != 2 {
 		return ""
@@ -49,7 +48,7 @@ func Country(code string) string {
 	return c
 }
 
-// countries contains, for each pair of letters, whether Unicode's data has a country or territory
+// countries records, for each pair of letters, whether Unicode's data has a country or territory
 // with that code. Historic codes are included.
 var countries = func() (known [26][26]bool) {
 	for a := range known {

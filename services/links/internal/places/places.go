@@ -1,18 +1,19 @@
-// Package places ensures that the number of redirects of a link does not exceed its maxClicks,
-// across any number of replicas.
+// Package places ensures that a link does not redirect more visits than its maxClicks, across any
+// number of replicas.
 //
 // A visit takes a place in Firestore before it is redirected. Its click is recorded in the click
-// log like any other. Therefore neither a lost click nor the loss of Redis allows a visit over the
-// limit. At each replica, a link has at most one commit in flight. The next commit takes places for
-// all visits that have arrived during it. If a process is killed before it responds to a visit, the
+// log like any other, so neither a lost click nor the loss of Redis allows a visit over the limit.
+// At each replica, a link has at most one commit in flight. The next commit takes places for all
+// visits that arrived in the meantime. If a process is killed before it responds to a visit, the
 // visit's place stays used. If the outcome of a commit is unknown, its visits get an error. The
-// replica then retries until it knows the outcome, and assigns the places to other visits.
+// replica then retries until it knows the outcome, and gives the places to other visits.
 //
-// When a link is exhausted, the record of its slug contains this, and every replica caches that
-// record. After that, only a replica's first visit still requests a place.
+// When a link is exhausted, this is written to the record of its slug, which every replica caches.
+// From then on, only a replica's first visit to the link requests a place.
 //
-// A link that gets its limit later may have clicks that are not counted yet. Until all of them are
-// counted, the number of remaining places is unknown, and visits get an error for some seconds.
+// If an existing link gets a limit, some of its clicks may not be counted yet. Until all of them
+// are counted, the number of remaining places is unknown, and visits get an error for a few
+// seconds.
 package places
 
 import (
@@ -31,13 +32,13 @@ import (
 )
 
 // ErrChanged means that the link has changed since the visit looked it up: it no longer has a
-// limit, or all its places are taken. The visit must look up the link again.
+// limit, or all its places are taken. The visit must look the link up again.
 var ErrChanged = errors.New("the link has changed")
 
 // Store keeps the places of links.
 type Store interface {
-	// Take processes the ask and returns the places after it. If the link is not settled, the ask
-	// gets no place. The error is [link.ErrNoLimit] if the link has no places. After any other
+	// Take processes the ask and returns the resulting places. If the link is not settled, the ask
+	// gets no places. The error is [link.ErrNoLimit] if the link has no places. After any other
 	// error the ask may have been processed.
 	Take(ctx context.Context, linkID string, ask link.Ask) (granted int64, left link.Places, err error)
 	// Settle counts the link's clicks as used places and marks the link as settled. Call it only
@@ -52,14 +53,13 @@ type Options struct {
 	Forget func(slugKeys ...string)
 	// Announce notifies all replicas that the slugs have changed.
 	Announce func(ctx context.Context, slugKeys ...string)
-	// Counted returns a function that reports whether all clicks have been counted that any replica
-	// recorded before Counted was called. The gate calls that function until it returns true.
+	// Counted returns a function that reports whether all clicks that any replica recorded before
+	// the call to Counted have been counted. The gate calls that function until it returns true.
 	Counted func() func(ctx context.Context) (bool, error)
 }
 
-// Limits for the visits that are waiting at one replica. Visits over a limit get an error at once.
-// Many visits to one link can therefore not use up the memory, the workers or the calls of other
-// links.
+// Limits on the visits that are waiting at one replica. Visits over a limit get an error at once,
+// so many visits to one link cannot use up the memory, workers or calls that other links need.
 const (
 	maxLines    = 512  // links with waiting visits
 	linesEach   = 16   // links of one account with waiting visits
@@ -67,16 +67,16 @@ const (
 	waitingEach = 1024 // waiting visits at one link
 	waitingOf   = 2048 // waiting visits at all links of one account
 	callTime    = 4 * time.Second
-	// maxUnsure limits the number of asks with an unknown outcome that a line stores. The places of
-	// older asks stay used.
+	// maxUnsure limits the number of asks with an unknown outcome that a line remembers. The places
+	// of older asks stay used.
 	maxUnsure = 32
-	// settleFor is the time after the last visit for which a line tries to settle its link.
+	// settleFor is how long a line keeps trying to settle its link after the last visit.
 	settleFor = time.Minute
 )
 
 // The pause between two commits of a link. Firestore accepts only a few writes per second to one
 // document. While visits keep arriving, the pauses therefore grow, and more visits share a commit.
-// The first visit after a pause in traffic does not wait.
+// The first visit after a quiet period does not wait.
 const (
 	restMin        = 100 * time.Millisecond
 	restMax        = 500 * time.Millisecond
@@ -89,7 +89,7 @@ type Gate struct {
 	opt    Options
 	stop   chan struct{} // closed when the process ends
 	wg     sync.WaitGroup
-	failed lograte.Limit // limit of the lines about failed asks
+	failed lograte.Limit // rate limit for log lines about failed asks
 
 	mu       sync.Mutex
 	stopped  bool
@@ -107,10 +107,10 @@ type line struct {
 	waiting            []chan error // Gate.mu guards waiting and back
 	back               int64
 
-	// Only the line's goroutine uses the fields below.
+	// The fields below are used only by the line's goroutine.
 	unsure  []string
 	counted func(ctx context.Context) (bool, error) // set while the link is not settled
-	until   time.Time                               // end of the line's attempts to settle its link
+	until   time.Time                               // when the line stops trying to settle its link
 }
 
 // New returns a gate.
@@ -132,7 +132,7 @@ func (g *Gate) Run(ctx context.Context) error {
 }
 
 // Take takes a place for a visit to the link with this slug. It waits until the place is durable.
-// After any error except ErrChanged the visit may be retried later.
+// After any error except ErrChanged, the visit may be retried later.
 func (g *Gate) Take(accountID, linkID, slugKey string) error {
 	g.mu.Lock()
 	l := g.line(accountID, linkID, slugKey)
@@ -153,7 +153,7 @@ func (g *Gate) Take(accountID, linkID, slugKey string) error {
 func (g *Gate) Back(accountID, linkID, slugKey string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if l := g.line(accountID, linkID, slugKey); l != nil { // otherwise the place stays used
+	if l := g.line(accountID, linkID, slugKey); l != nil { // otherwise, the place stays used
 		l.back++
 	}
 }
@@ -178,8 +178,8 @@ func (g *Gate) line(accountID, linkID, slugKey string) *line {
 	return l
 }
 
-// serve takes places for the waiting visits, one commit after the other, and returns when no work
-// is left.
+// serve takes places for the waiting visits, one commit after another, and returns when no work is
+// left.
 func (g *Gate) serve(l *line) {
 	pause := time.Duration(0)
 	for first := true; ; first = false {
@@ -187,7 +187,7 @@ func (g *Gate) serve(l *line) {
 		if !ok {
 			return
 		}
-		started := time.Now() // in real time, because it only paces the commits
+		started := time.Now() // real time, because this only paces the commits
 		err := g.take(l, visits, back)
 		if err == nil && l.counted != nil {
 			err = g.settle(l)
@@ -199,8 +199,8 @@ func (g *Gate) serve(l *line) {
 		case first:
 			pause = min(took, restMax)
 		default:
-			// Firestore responds slowly if a document has too many writers. Pause longer in this
-			// case.
+			// Firestore slows down when a document has too many writers, so pause longer after a
+			// slow commit.
 			pause = max(min(pause*3/2, restMax), restMin, min(took, 2*restMax))
 		}
 		select {
@@ -210,7 +210,7 @@ func (g *Gate) serve(l *line) {
 	}
 }
 
-// next returns the visits of the next commit and the number of places to return. If no work is
+// next returns the visits for the next commit and the number of places to return. If no work is
 // left, it removes the line.
 func (g *Gate) next(l *line) (visits []chan error, back int64, ok bool) {
 	g.mu.Lock()
@@ -265,7 +265,7 @@ func (g *Gate) take(l *line, visits []chan error, back int64) error {
 	case gone || left.Full():
 		l.unsure, l.counted, err, rest = nil, nil, nil, ErrChanged
 		if len(visits) > int(granted) {
-			g.opt.Forget(l.key) // before the visits look the link up again
+			g.opt.Forget(l.key) // must precede the visits' next lookup of the link
 		}
 	case !left.Settled:
 		l.unsure, rest = nil, errUnsettled
@@ -296,8 +296,8 @@ var (
 	errUnsettled = errors.New("clicks from before the limit are still being counted")
 )
 
-// begin starts to settle a link. It first announces the link, because replicas that do not know its
-// limit yet would redirect visits without a place.
+// begin starts settling a link. It first announces the link, because replicas that do not know
+// about its limit yet would redirect visits without a place.
 func (g *Gate) begin(l *line) {
 	_ = g.call(l, func(ctx context.Context) error { g.opt.Announce(ctx, l.key); return nil })
 	l.counted = g.opt.Counted()

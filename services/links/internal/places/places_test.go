@@ -12,15 +12,16 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// shelf is an in-memory store. A channel in hold delays every ask of a link until it is closed.
+// shelf is an in-memory store. A channel in hold delays every ask for a link until the channel is
+// closed.
 type shelf struct {
 	mu      sync.Mutex
 	places  map[string]*link.Places
 	calls   atomic.Int64
 	flying  atomic.Int64
-	most    atomic.Int64 // most concurrent calls of Take
+	most    atomic.Int64 // largest number of concurrent calls to Take
 	hold    map[string]chan struct{}
-	fail    atomic.Int64 // number of calls that take effect but return an error
+	fail    atomic.Int64 // number of calls that should take effect but return an error
 	settled atomic.Int64
 }
 
@@ -92,7 +93,7 @@ func start(t *testing.T, s *shelf) (*Gate, *atomic.Int64) {
 	return g, forgotten
 }
 
-// crowd runs n concurrent visits that each take a place, and counts the outcomes.
+// crowd runs n concurrent visits, each of which takes a place, and counts the outcomes.
 func crowd(g *Gate, account, id string, n int) (placed, changed, failed int) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -135,7 +136,7 @@ func TestWaitingVisitsShareACommit(t *testing.T) {
 		t.Errorf("%d commits, %d concurrent; want at most 20, 1", calls, most)
 	}
 	if forgotten.Load() == 0 {
-		t.Error("the replica did not forget the link after its places were used up")
+		t.Error("the replica still caches the link after its places were used up, want it forgotten")
 	}
 }
 
@@ -154,7 +155,7 @@ func TestOneLinksFloodDelaysNoOther(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "visits over the bound fail at once", func() bool { return failed.Load() > 0 })
+	eventually(t, "visits over the limit fail at once", func() bool { return failed.Load() > 0 })
 	for _, l := range [][2]string{{"a", "beside"}, {"b", "other"}} {
 		if err := g.Take(l[0], l[1], "|"+l[1]); err != nil {
 			t.Errorf("Take for %v: %v", l, err)
@@ -184,7 +185,7 @@ func TestOneAccountsLinksDoNotTakeAllRoom(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "asks for an account's links over the bound fail", func() bool { return refused.Load() == 4 })
+	eventually(t, "asks for an account's links over the limit fail", func() bool { return refused.Load() == 4 })
 	if err := g.Take("b", "other", "|other"); err != nil {
 		t.Errorf("Take for another account: %v", err)
 	}
@@ -251,6 +252,6 @@ func TestAStoppedGateLetsNobodyWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := g.Take("a", "l", "|l"); err == nil {
-		t.Error("Take of a stopped gate succeeded, want an error")
+		t.Error("Take on a stopped gate succeeded, want an error")
 	}
 }

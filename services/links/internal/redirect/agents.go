@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// agentsKept is the maximum number of user agents in a generation of the cache. The two
-	// generations together take about half a megabyte.
+	// agentsKept is the maximum number of user agents in a cache generation. Together, the two
+	// generations take about half a megabyte.
 	agentsKept = 1 << 13
 	// newAgents is the number of new user agents that a process parses per second, and agentsAtOnce
-	// is the number in a burst, such as after a start. The limit is necessary because any client
-	// can send any text, and parsing an agent costs more than the rest of a redirect.
+	// is the number in a burst, such as after a start. The limit is necessary because clients can
+	// send any text, and parsing an agent costs more than the rest of a redirect.
 	newAgents    = 500
 	agentsAtOnce = 4096
 )
@@ -25,12 +25,12 @@ const (
 // a secret seed, so that no client can find two texts with the same hash.
 //
 // The cache has two generations. When the young generation is full, it becomes the old generation.
-// An agent of the old generation that is used again moves to the young one. Many texts that are
-// sent only once therefore do not evict the agents of real visitors.
+// An agent of the old generation that is used again moves to the young one. Texts that are sent
+// only once, however many, therefore do not evict the agents of real visitors.
 type agents struct {
 	seed   maphash.Seed
-	second atomic.Int64 // second in which left was last increased
-	left   atomic.Int64 // remaining number of new agents to parse
+	second atomic.Int64 // the second in which left was last increased
+	left   atomic.Int64 // number of new agents that may still be parsed
 
 	mu         sync.RWMutex
 	young, old map[uint64]link.Agent
@@ -41,7 +41,7 @@ func newAgentCache() *agents {
 }
 
 // read returns the parsed user agent. When the budget for new agents is used up, the result for a
-// new agent only reports whether the agent calls itself a robot.
+// new agent reports only whether the agent calls itself a robot.
 func (a *agents) read(userAgent []byte, now time.Time) link.Agent {
 	key := maphash.Bytes(a.seed, userAgent)
 	a.mu.RLock()
@@ -68,13 +68,13 @@ func (a *agents) read(userAgent []byte, now time.Time) link.Agent {
 	return agent
 }
 
-// mayRead uses the budget for new agents and reports whether it was sufficient. Unlike a
-// rate.Limiter with its lock, it costs almost nothing when the budget is used up. At the change of
-// a second, slightly more agents than the budget may be parsed.
+// mayRead takes one agent from the budget for new agents and reports whether there was one left.
+// Unlike rate.Limiter, which has a lock, it costs almost nothing when the budget is used up. When a
+// new second begins, slightly more agents than the budget may be parsed.
 func (a *agents) mayRead(now time.Time) bool {
 	second := now.Unix()
 	if last := a.second.Load(); second != last && a.second.CompareAndSwap(last, second) {
-		left := max(a.left.Load(), 0) + newAgents*max(second-last, 0) // the clock may step back
+		left := max(a.left.Load(), 0) + newAgents*max(second-last, 0) // the clock may be set back
 		a.left.Store(min(left, agentsAtOnce))
 	}
 	return a.left.Load() > 0 && a.left.Add(-1) >= 0

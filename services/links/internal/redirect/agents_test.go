@@ -45,7 +45,7 @@ func TestBeyondTheBudgetANewAgentIsUnknown(t *testing.T) {
 	check([]byte("SomeBot/1.0"), link.Agent{Robot: true})
 	check([]byte(phone), iPhone)
 	check(numbered(0), desktop)
-	for range 3 { // an agent that was not parsed is not cached and is parsed now
+	for range 3 { // an agent that was not parsed was not cached, so it is parsed now
 		now = now.Add(time.Second)
 		for range newAgents {
 			check(numbered(next), desktop)
@@ -53,7 +53,7 @@ func TestBeyondTheBudgetANewAgentIsUnknown(t *testing.T) {
 		}
 		check(numbered(next), link.Agent{})
 	}
-	now = now.Add(-time.Hour) // a clock that steps back must not add to the budget
+	now = now.Add(-time.Hour) // a clock that is set back must not add to the budget
 	check(numbered(next), link.Agent{})
 	now = now.Add(time.Minute)
 	for range agentsAtOnce {
@@ -64,7 +64,7 @@ func TestBeyondTheBudgetANewAgentIsUnknown(t *testing.T) {
 }
 
 // A client sends new agents as fast as they are parsed. The agents of real visitors, who arrive
-// occasionally, must stay cached, and the memory must stay bounded. The test is not parallel,
+// only occasionally, must stay cached, and memory use must stay bounded. The test is not parallel,
 // because it measures the heap.
 func TestAFloodOfAgentsPushesOutNobodyAndTakesNoMemory(t *testing.T) {
 	a, before, now := newAgentCache(), procstat.Heap(), time.Unix(1_790_000_000, 0)
@@ -78,7 +78,7 @@ func TestAFloodOfAgentsPushesOutNobodyAndTakesNoMemory(t *testing.T) {
 		}
 		if n%agentsKept == agentsKept-1 {
 			if a.left.Store(0); a.read([]byte(phone), now).System != link.IOS {
-				t.Fatalf("after %d new agents, the phone is no longer cached", n)
+				t.Fatalf("after %d new agents, the phone is no longer cached, want it kept", n)
 			}
 			now = now.Add(time.Second)
 		}
@@ -92,8 +92,8 @@ func TestAFloodOfAgentsPushesOutNobodyAndTakesNoMemory(t *testing.T) {
 	runtime.KeepAlive(a)
 }
 
-// BenchmarkAgents measures redirects in three cases: a cached agent (warm), a new agent that is
-// parsed, without a budget (new), and a flood of new agents (flood).
+// BenchmarkAgents measures redirects with a cached agent (warm), with new agents and an unlimited
+// budget for parsing them (new), and with a flood of new agents (flood).
 func BenchmarkAgents(b *testing.B) {
 	for _, redis := range []bool{false, true} {
 		for _, kind := range []string{"warm", "new", "flood"} {
@@ -123,7 +123,7 @@ func BenchmarkAgents(b *testing.B) {
 					ua := numbered(0)
 					begin := len(ua) - len("000000000.0 Safari/537.36")
 					for pb.Next() {
-						n := agent.Add(1) // also when warm, so that the cases differ only in their agents
+						n := agent.Add(1) // done in the warm case too, so that the cases differ only in their agents
 						if kind != "warm" {
 							strconv.AppendInt(ua[:begin], 100_000_000+n, 10)
 						}

@@ -21,17 +21,17 @@ import (
 )
 
 // generatorEnv turns the test binary into a process that announces changes. Its value consists of
-// the address of Redis, the number of partitions and the changes per second.
+// the address of Redis, the number of partitions and the number of changes per second.
 const generatorEnv = "LINKREEL_TEST_ANNOUNCE"
 
 func init() {
 	if spec := os.Getenv(generatorEnv); spec != "" {
-		fmt.Fprintln(os.Stderr, generate(spec)) // generate returns only on an error
+		fmt.Fprintln(os.Stderr, generate(spec)) // generate only returns on an error
 		os.Exit(1)
 	}
 }
 
-// generate announces changes of unvisited links until the process is killed.
+// generate announces changes to unvisited links until the process is killed.
 func generate(spec string) error {
 	var addr string
 	var parts, rate int
@@ -45,7 +45,7 @@ func generate(spec string) error {
 	memory := invalidation.NewMemory(invalidation.Options{Target: generated{}.Target, Host: generated{}.Host, Suspended: nobody, Capacity: 1 << 20, Partitions: parts})
 	a := invalidation.NewAnnouncer(client, memory, "generator")
 	go func() { _ = a.Run(context.Background()) }()
-	// 50 batches per second, because the changes of concurrent authors share calls.
+	// Announce 50 batches per second, because concurrent changes share calls.
 	each := max(rate/50, 1)
 	pause := time.Duration(each) * time.Second / time.Duration(rate)
 	fmt.Println("ready")
@@ -62,8 +62,8 @@ func generate(spec string) error {
 }
 
 // BenchmarkServeBesideAnnouncements measures redirects of cached links while another process
-// announces changes of other links. It reports the CPU time per redirect of this process and Redis
-// (cpu-ns/op).
+// announces changes to other links. It reports the CPU time that this process and Redis use per
+// redirect (cpu-ns/op).
 func BenchmarkServeBesideAnnouncements(b *testing.B) {
 	for _, parts := range []int{1, 4, 16} {
 		for _, rate := range []int{0, 700, 10_000} {

@@ -48,8 +48,8 @@ func takenDown() *apierr.Error {
 	return apierr.New(apierr.TakenDown, "This link was taken down by the operator of this service.")
 }
 
-// suspended returns an error that reveals only that the link is out of service. The reason concerns
-// only the account and the operator.
+// suspended returns an error that reveals only that the link is out of service. The reason is only
+// for the account and the operator.
 func suspended() *apierr.Error {
 	return &apierr.Error{Code: apierr.AccountSuspended, OnPage: true, Message: "This link is out of service."}
 }
@@ -100,13 +100,13 @@ func (h *Handler) redirect(ctx *fasthttp.RequestCtx, d *link.Decision, prefetch 
 	res.SetStatusCode(d.Status)
 	res.Header.SetNoDefaultContentType(true)
 	res.Header.SetBytesK(headerLocation, d.Location)
-	if d.Status == fasthttp.StatusSeeOther { // after a password
+	if d.Status == fasthttp.StatusSeeOther { // after the password form
 		res.Header.Set("Referrer-Policy", "no-referrer")
 	}
 	switch {
 	case d.MaxAge < 0:
 		res.Header.SetCanonical(headerCacheControl, neverCached)
-	case prefetch: // the real visit must send its own request, so that it is counted
+	case prefetch: // the actual visit must send its own request, so that it is counted
 		res.Header.SetCanonical(headerCacheControl, neverStored)
 	default:
 		res.Header.Set("Cache-Control", "private, max-age="+strconv.Itoa(d.MaxAge))
@@ -117,7 +117,7 @@ func (h *Handler) redirect(ctx *fasthttp.RequestCtx, d *link.Decision, prefetch 
 func (h *Handler) fail(ctx *fasthttp.RequestCtx, e *apierr.Error) {
 	status := e.Status()
 	if (status == fasthttp.StatusNotFound || status == fasthttp.StatusMethodNotAllowed) && h.callsAPI(ctx) {
-		moved := *e // a copy, because the error may be shared
+		moved := *e // change a copy, because the error may be shared
 		moved.Message += " The API is at " + strings.TrimRight(h.opt.BaseURL, "/") + "/api/v1."
 		e = &moved
 	}
@@ -143,9 +143,9 @@ func (h *Handler) fail(ctx *fasthttp.RequestCtx, e *apierr.Error) {
 	page(ctx, status, "message.html", m)
 }
 
-// callsAPI reports whether a program has confused the default short host with the API: it sent
-// JSON, or requested a path of the API. On a custom domain callsAPI returns false, because
-// responses there must reveal nothing about the deployment.
+// callsAPI reports whether a program has mistaken the default short host for the API, because it
+// sent JSON or requested an API path. On a custom domain callsAPI returns false, because responses
+// there must reveal nothing about the deployment.
 func (h *Handler) callsAPI(ctx *fasthttp.RequestCtx) bool {
 	if _, isDefault, _ := h.hostOf(ctx); !isDefault || h.opt.BaseURL == "" {
 		return false
@@ -161,7 +161,7 @@ var titles = map[apierr.Code]string{
 }
 
 // failures logs the causes of failed visits. Thousands of visits per second may fail for the same
-// reason, so it writes at most one line per second.
+// reason, so at most one line per second is written.
 type failures struct{ lograte.Limit }
 
 func (f *failures) warn(status int, cause error) {
@@ -175,8 +175,8 @@ func (h *Handler) wellKnownName(folded string) bool {
 }
 
 // wellKnown responds to paths that are not links. It serves the files that clients request from
-// every host, and responds with 404 to all others. On a custom domain, a link with the name of such
-// a file takes precedence.
+// every host, and responds with 404 to all other paths. On a custom domain, a link whose slug is
+// the name of such a file takes precedence.
 func (h *Handler) wellKnown(ctx *fasthttp.RequestCtx, segment []byte) {
 	switch string(segment) {
 	case "robots.txt":
@@ -207,13 +207,13 @@ var style = func() template.CSS {
 	return template.CSS(design.Tokens + string(raw)) //nolint:gosec // our own embedded file
 }()
 
-// policy allows a page to use its own style and to load nothing else. lockedPolicy is the policy of
-// the password page.
+// policy allows a page to use its own style and nothing else. lockedPolicy is the policy of the
+// password page.
 var policy, lockedPolicy = policyWith("'none'"), policyWith("*")
 
 // policyWith returns a policy that allows forms to be sent to certain URLs. Browsers also apply it
-// to the redirect that follows a form. The correct password redirects to any destination, so the
-// policy of its form must allow all URLs.
+// to the redirect that follows a form. The correct password can redirect to any destination, so the
+// form's policy must allow all URLs.
 func policyWith(forms string) string {
 	sum := sha256.Sum256([]byte(style))
 	return fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; base-uri 'none'; form-action %s; frame-ancestors 'none'",
@@ -225,7 +225,7 @@ type message struct {
 	Begins              string // start of the link (RFC 3339), or ""
 }
 
-// view contains the fields for the pages about a link. It does not contain the private title.
+// view contains the data for the pages about a link. It does not include the private title.
 type view struct {
 	ShortURL, Location, Host string
 	Title, Description       string
@@ -256,8 +256,8 @@ func (h *Handler) inspectPage(ctx *fasthttp.RequestCtx, t *link.Target, location
 	page(ctx, fasthttp.StatusOK, "inspect.html", h.viewOf(ctx, t, location))
 }
 
-// limitedPage responds to visits to a link with maxClicks that do not count as clicks. It does not
-// reveal the destination. Otherwise the user agent of a robot would be enough to get the
+// limitedPage responds to visits that do not count as clicks, if the link has maxClicks. It does
+// not reveal the destination. Otherwise anybody could use a robot's user agent to get the
 // destination without using up a click.
 func (h *Handler) limitedPage(ctx *fasthttp.RequestCtx) {
 	ctx.Response.Header.Set("Vary", "User-Agent")
@@ -290,9 +290,9 @@ func page(ctx *fasthttp.RequestCtx, status int, name string, data any) {
 	res.Header.Set("Referrer-Policy", "strict-origin-when-cross-origin")
 }
 
-// latency has a series from the start for each status that an alert uses.
+// latency has, from the start, a series for each status that an alert uses.
 var latency = metrics.NewHistogram(prometheus.HistogramOpts{
-	Name: "linkreel_redirect_duration_seconds", Help: "Time to answer a request for a short address, by status.",
+	Name: "linkreel_redirect_duration_seconds", Help: "Time to respond to a request for a short URL, by status.",
 	Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},
 }, []string{"status"}, metrics.Each("302", "404", "500", "503")...)
 

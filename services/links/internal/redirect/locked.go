@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	maxPassword = 256 // in code points, as in the API contract
-	// checkTime limits the time that a guess waits to be hashed.
+	maxPassword = 256 // in code points, like the limit in the API contract
+	// checkTime limits how long a guess waits to be hashed.
 	checkTime = 10 * time.Second
 )
 
 // locked is the password page of a link. It reveals nothing about the link.
 type locked struct{ Problem, Report string }
 
-// lockedPage responds with the password page. Its form has no action, so the browser sends it to
-// the URL of the page, with the path and the query.
+// lockedPage responds with the password page. Its form has no action, so the browser submits it to
+// the page's own URL, including the path and the query.
 func (h *Handler) lockedPage(ctx *fasthttp.RequestCtx, status int, problem string) {
 	page(ctx, status, "locked.html", locked{problem, h.report()})
 	ctx.Response.Header.Set("Content-Security-Policy", lockedPolicy)
@@ -48,8 +48,8 @@ func (h *Handler) unlock(ctx *fasthttp.RequestCtx, v *visit, target *link.Target
 	}
 	wait, cancel := context.WithTimeout(context.Background(), checkTime)
 	defer cancel()
-	// Count the guess before checking the password, because concurrent guesses must not all be
-	// accepted.
+	// Count the guess before checking the password. Otherwise concurrent guesses could all pass the
+	// limit.
 	try, pause := unlock.Guess(wait, h.opt.Guesses, target.LinkID, h.opt.Client(ctx))
 	if pause > 0 {
 		h.tooMany(ctx, pause)

@@ -9,7 +9,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/places"
 )
 
-// gate records its calls and returns err from each.
+// gate records its calls and returns err from each of them.
 type gate struct {
 	asked []string
 	err   error

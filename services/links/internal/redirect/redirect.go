@@ -1,10 +1,10 @@
-// Package redirect responds to visits of short URLs.
+// Package redirect responds to visits to short URLs.
 //
-// In the common case, host and slug are cached (package invalidation). Then the only call to
-// another process is one round trip that many visits share. In this call, the click log confirms
-// that the response is not stale and that the click is durable (package clicks). Other hosts and
-// slugs are read from Firestore. If that read fails, the response is a 503, never a 404. Cached
-// links are still served.
+// In the common case, host and slug are cached (package invalidation). The only call to another
+// process is then one round trip that many visits share. In this call, the click log confirms that
+// the response is not stale and that the click is durable (package clicks). Hosts and slugs that
+// are not cached are read from Firestore. If that read fails, the response is a 503, never a 404,
+// and cached links are still served.
 //
 // This package never fetches a URL from a user.
 package redirect
@@ -53,33 +53,32 @@ type Options struct {
 	// ShortBaseURL is the URL of the default short host.
 	ShortBaseURL string
 	// BaseURL is the product's base URL. Programs that call the API at the default short host by
-	// mistake get BaseURL in the error message. If it is empty, they do not.
+	// mistake get BaseURL in the error message, unless it is empty.
 	BaseURL string
-	// Country returns a request's country, or "" if it is unknown. If Country is nil, all
+	// Country returns a request's country, or "" if the country is unknown. If Country is nil, all
 	// countries are unknown.
 	Country func(ctx *fasthttp.RequestCtx) string
-	// Blocked lists the destinations that the operator blocks. If it is nil, none is
-	// blocked.
+	// Blocked lists the destinations that the operator blocks. If it is nil, none are blocked.
 	Blocked *link.Blocklist
 	// AbuseContact is the target of the "Report" link. If it is empty, pages have no such link.
 	AbuseContact string
 	// Trace starts a trace for a visit that has to wait for a store, and returns a function that
-	// ends the trace. If Trace is nil, nothing is traced. Visits of cached links are not traced,
-	// because there are too many of them and they are all alike.
+	// ends the trace. If Trace is nil, nothing is traced. Visits to cached links are not traced,
+	// because there are too many of them and their traces would all be alike.
 	Trace func() (ctx context.Context, end func(status int))
 	// Places provides a place for each visit to a link with maxClicks. If it is nil, such links do
 	// not redirect.
 	Places Places
-	// SplitKey is an input of the hash that assigns visitors to shares. When the operator changes
-	// it, visitors may move to other shares of all links.
+	// SplitKey is an input to the hash that assigns visitors to shares. If the operator changes it,
+	// visitors to any link may move to another share.
 	SplitKey string
-	// Pages are the pages of the default short host, or nil if it has none.
+	// Pages contains the pages of the default short host, or is nil if there are none.
 	Pages *link.Pages
 	// Passwords checks the passwords of links, and Guesses limits the guesses.
 	Passwords *password.Hasher
 	Guesses   unlock.Limiter
-	// Misses limits the number of missing links that each network may request. If it is nil, there
-	// is no limit. Client returns the address of a request's client.
+	// Misses limits how many nonexistent links each network may request. If it is nil, there is no
+	// limit. Client returns the address of a request's client.
 	Misses *ratelimit.Misses
 	Client func(ctx *fasthttp.RequestCtx) netip.Addr
 	Now    func() time.Time
@@ -90,7 +89,7 @@ type Handler struct {
 	memory *invalidation.Memory
 	log    Confirmer
 	opt    Options
-	host   []byte // the default short host in the form that browsers send
+	host   []byte // the default short host as browsers send it
 	names  map[string]bool
 	own    link.Hosts
 	agents *agents
@@ -134,7 +133,7 @@ func HostOf(baseURL string) string {
 }
 
 // OwnHosts returns the names of the default short host. If that host is this machine, they include
-// its loopback names and addresses.
+// the machine's loopback names and addresses.
 func OwnHosts(shortBaseURL string) link.Hosts {
 	host := link.ParseHost(HostOf(shortBaseURL))
 	own := link.Hosts{host}
@@ -156,20 +155,20 @@ type visit struct {
 	counted link.Click // click counted before a change made the response stale, or zero
 	placed  place      // place of the visit, or zero
 	request *fasthttp.RequestCtx
-	client  netip.Addr      // known once the visit reads the store
-	asked   bool            // the visit had to read a record that is not cached
+	client  netip.Addr      // set once the visit has to read the store
+	asked   bool            // the visit had to read a record that was not cached
 	ctx     context.Context // context of the trace; nil while all records are cached
 	end     func(status int)
 	seen    link.Visit
 	fits    string // hash that the visitor's password matches, or ""
-	// wait and place are the method values v.waits and v.placeOf. They are created once for each
-	// pooled visit.
+	// wait and place are the method values v.waits and v.placeOf, created once for each pooled
+	// visit.
 	wait  func(known bool) (context.Context, error)
 	place func(splitKey string) int
 }
 
 // waits returns the context for reads that the visit has to wait for. It rejects a network that has
-// requested too many missing links, but only if the value to read is not cached. Cached links are
+// requested too many nonexistent links, but only if the record is not cached. Cached links are
 // served to everybody.
 func (v *visit) waits(known bool) (context.Context, error) {
 	if !known && !v.asked && v.h.opt.Misses != nil {
@@ -191,13 +190,12 @@ func (v *visit) waits(known bool) (context.Context, error) {
 // place is a place of a link with maxClicks.
 type place struct{ account, link, key string }
 
-// tries limits the number of times that a visit starts again because a change made its response
-// stale.
+// tries limits how often a visit starts again because a change made its response stale.
 const tries = 10
 
 // Serve is the fasthttp handler.
 func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
-	started := time.Now() // in real time, whatever clock the links use
+	started := time.Now() // real time, regardless of the clock that the links use
 	visit := true
 	defer func() {
 		if p := recover(); p != nil {
@@ -215,7 +213,7 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 	segment, rest, home := segmentOf(ctx)
 	host, isDefault, ok := h.hostOf(ctx)
 	if !ok && httpserver.AsksForHealth(ctx) {
-		visit = false // a health check, with an IP address or a balancer's name as host
+		visit = false // a health check, with an IP address or a load balancer's name as host
 		httpserver.Healthy(ctx)
 		return
 	}
@@ -266,10 +264,10 @@ func (h *Handler) wrongMethod(ctx *fasthttp.RequestCtx) {
 	h.fail(ctx, &apierr.Error{Code: apierr.MethodNotAllowed, Message: "This address accepts only GET and HEAD."})
 }
 
-// nowhere stands for all paths that no link can have.
+// nowhere stands for every path that no link can have.
 const nowhere = "/?"
 
-// serve responds to a visit of a slug of a host, or of the host's home page if the slug is "".
+// serve responds to a visit to a slug on a host, or to the host's home page if the slug is "".
 func (h *Handler) serve(ctx *fasthttp.RequestCtx, now time.Time, host, folded, path string, inspect bool) {
 	v := h.visits.Get().(*visit)
 	v.request, v.seen.Path = ctx, path
@@ -297,8 +295,8 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 		now := v.answer.At()
 		d := h.decide(v, target, host, folded, agent)
 		if ctx.IsPost() {
-			// Check a guess against the current link. The cache may still contain the password from
-			// before an edit, and then a correct guess would count as wrong.
+			// Check a guess against the current link. The cached link may be older than an edit and
+			// contain the previous password, so that a correct guess would count as wrong.
 			if h.log.Confirm(&v.answer, nil).Again {
 				continue
 			}
@@ -325,7 +323,7 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 			if target.Routing == nil {
 				v.click.Country = h.opt.Country(ctx)
 			} else {
-				v.click.Country = v.seen.Country // looking it up again may cost as much as the decision
+				v.click.Country = v.seen.Country // a second lookup may cost as much as the decision itself
 			}
 			if d.Rule != nil {
 				v.click.Rule = d.Rule.Name
@@ -335,7 +333,7 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 			v.click = link.Click{LinkID: v.answer.DomainID(), Day: link.DayOf(now), Rule: kind}
 			click = &v.click
 		}
-		// The visit may already have been counted, before a change made its response stale.
+		// The visit may already have been counted before a change made its response stale.
 		if v.counted.LinkID != "" {
 			if click != nil && click.LinkID == v.counted.LinkID && click.Rule == v.counted.Rule {
 				click = nil
@@ -403,16 +401,16 @@ func (h *Handler) unserved(v *visit, o link.Outcome, folded string) string {
 	return link.VisitNotFound
 }
 
-// fallBack responds to a visit with an error, and undoes its click and returns its place.
+// fallBack responds to a visit with an error, undoes its click and returns its place.
 func (h *Handler) fallBack(v *visit, e *apierr.Error) {
 	h.uncount(v)
 	h.unplace(v)
 	h.fail(v.request, e)
 }
 
-// takePlace takes a place for a visit that is to be redirected, unless it already has one. It
-// returns any other place of the visit. The place must be taken before the click is counted.
-// Otherwise a visit without a place would count as a click over the limit.
+// takePlace takes a place for a visit that is to be redirected, unless the visit already has one.
+// It returns any other place that the visit holds. The place must be taken before the click is
+// counted. Otherwise a visit without a place would count as a click over the limit.
 func (h *Handler) takePlace(v *visit, target *link.Target, led bool) error {
 	if led && v.placed.link == target.LinkID {
 		return nil
@@ -432,7 +430,7 @@ func (h *Handler) takePlace(v *visit, target *link.Target, led bool) error {
 	return err
 }
 
-// unplace returns the place of a response that is not sent.
+// unplace returns the place that was taken for a response that is not sent.
 func (h *Handler) unplace(v *visit) {
 	if v.placed != (place{}) {
 		h.opt.Places.Back(v.placed.account, v.placed.link, v.placed.key)
@@ -440,7 +438,7 @@ func (h *Handler) unplace(v *visit) {
 	}
 }
 
-// decide decides on the response to the visit.
+// decide determines the response to the visit.
 func (h *Handler) decide(v *visit, target *link.Target, host, folded string, agent link.Agent) link.Decision {
 	s := &v.seen
 	s.At, s.Host = v.answer.At(), host
@@ -465,9 +463,9 @@ func (h *Handler) decide(v *visit, target *link.Target, host, folded string, age
 	return link.Decide(target, s, &around)
 }
 
-// placeOf returns the visitor's place from 0 to 99. It is computed from a hash of the link's key,
-// the operator's key, and the visitor's address and user agent. The hash is never stored. An IPv6
-// network counts as one address, because devices change their IPv6 address often.
+// placeOf returns the visitor's place from 0 to 99, computed from a hash of the link's key, the
+// operator's key, and the visitor's address and user agent. The hash is never stored. An IPv6
+// network counts as one address, because devices often change their IPv6 address.
 func (v *visit) placeOf(splitKey string) int {
 	client := v.h.opt.Client(v.request)
 	if !client.IsValid() {
@@ -491,10 +489,10 @@ func (h *Handler) uncount(v *visit) {
 }
 
 // hostOf returns whether a request is for the default short host or for a custom host. If the host
-// cannot be a custom domain, ok is false, and the caller makes no lookups for it.
+// cannot be a custom domain, ok is false, and the caller does not look it up.
 func (h *Handler) hostOf(ctx *fasthttp.RequestCtx) (host string, isDefault, ok bool) {
 	raw := ctx.Request.Header.Host()
-	// Nearly all requests have the host in this form. The comparison allocates no string.
+	// Nearly all requests contain the host in this form. The comparison does not allocate.
 	if bytes.Equal(raw, h.host) || h.names[string(raw)] {
 		return "", true, true
 	}
@@ -506,8 +504,8 @@ func (h *Handler) hostOf(ctx *fasthttp.RequestCtx) (host string, isDefault, ok b
 	return host, false, problem == nil
 }
 
-// segmentOf returns the first segment of the path, decoded once, and the rest of the path as sent
-// by the visitor. The segment is nil if it is empty, too long or badly encoded. home is true for
+// segmentOf returns the first segment of the path, decoded once, and the rest of the path as the
+// visitor sent it. The segment is nil if it is empty, too long or badly encoded. home is true for
 // the path "/".
 func segmentOf(ctx *fasthttp.RequestCtx) (segment []byte, rest string, home bool) {
 	path := ctx.Request.Header.RequestURI()
@@ -543,8 +541,8 @@ func segmentOf(ctx *fasthttp.RequestCtx) (segment []byte, rest string, home bool
 	return path, rest, false
 }
 
-// isPrefetch reports whether a browser prefetches the page. It scans the headers once. Looking up
-// each of its four headers by name would scan all of them each time.
+// isPrefetch reports whether a browser is prefetching the page. It scans the headers once. Looking
+// up the four relevant headers by name would scan all headers four times.
 func isPrefetch(ctx *fasthttp.RequestCtx) bool {
 	for name, value := range ctx.Request.Header.All() {
 		switch string(name) {

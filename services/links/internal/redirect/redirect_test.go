@@ -60,11 +60,11 @@ func (s *shelf) Host(_ context.Context, host string) (link.Site, bool, error) {
 	return link.Site{DomainID: d}, ok, nil
 }
 
-// yes confirms everything and records the clicks.
+// yes confirms every response and records the clicks.
 type yes struct {
 	mu     sync.Mutex
 	clicks []link.Click
-	again  int // number of answers to report as overtaken
+	again  int // how many answers to report as overtaken
 }
 
 func (y *yes) Confirm(_ clicks.Answer, c *link.Click) clicks.Outcome {
@@ -145,7 +145,7 @@ func TestServeTracesAVisitThatWaitsForTheStore(t *testing.T) {
 		ask(h, "/a", "lrl.example")
 	}
 	if traced != 1 || len(ended) != 1 || ended[0] != 302 {
-		t.Errorf("got %d traced loads and traces with the statuses %v, want one uncached visit with 302", traced, ended)
+		t.Errorf("got %d traced loads and traces with the statuses %v, want one load and one trace with 302", traced, ended)
 	}
 }
 
@@ -276,8 +276,8 @@ func TestServeCountsTheRuleThatLedTheVisitor(t *testing.T) {
 		}}}
 	}
 	s.links["|a"] = leads("phones")
-	// The owner renames the rule while a visitor is waiting. The click must be counted under the
-	// new name.
+	// The owner renames the rule while a visitor is waiting. The click must count under the new
+	// name.
 	rename := func() {
 		s.mu.Lock()
 		s.links["|a"] = leads("mobile")
@@ -307,7 +307,7 @@ func TestServeCountsTheRuleThatLedTheVisitor(t *testing.T) {
 	}
 }
 
-// overtaken counts a click and reports its first answer as overtaken by a change.
+// overtaken counts a click, and reports the first answer as overtaken by a change.
 type overtaken struct {
 	*yes
 	change func()
@@ -344,8 +344,8 @@ func TestServeASuspendedAccountIsOutOfService(t *testing.T) {
 	}
 }
 
-// A program that calls the API at a short host gets JSON with the right URL. A visitor gets a page,
-// and a custom domain reveals nothing about the deployment.
+// A program that calls the API at the default short host gets JSON with the right URL. Visitors get
+// a page, and a custom domain reveals nothing about the deployment.
 func TestServeTellsProgramsWhereTheAPIIs(t *testing.T) {
 	t.Parallel()
 	s := &shelf{links: map[string]link.Target{}, hosts: map[string]string{"go.example.com": "d"}}
@@ -394,16 +394,16 @@ func FuzzServe(f *testing.F) {
 		switch res := ask(h, uri, host); res.StatusCode() {
 		case 302:
 			if l := string(res.Header.Peek("Location")); l != "https://x.example/" && l != "https://y.example/" {
-				t.Fatalf("visit of %q at %q: location %q, want one of the two links", uri, host, l)
+				t.Fatalf("visit to %q at %q: location %q, want one of the two links", uri, host, l)
 			}
 		case 200, 204, 404:
 		default:
-			t.Fatalf("visit of %q at %q: unexpected status %d", uri, host, res.StatusCode())
+			t.Fatalf("visit to %q at %q: status %d, want 200, 204, 302 or 404", uri, host, res.StatusCode())
 		}
 	})
 }
 
-// TestMemoryHoldsAMillionLinks bounds the memory that a replica needs.
+// TestMemoryHoldsAMillionLinks checks that a million cached links fit into the memory of a replica.
 func TestMemoryHoldsAMillionLinks(t *testing.T) {
 	const limit = 400 << 20
 	n := 100_000
@@ -461,11 +461,11 @@ func (r ruled) Target(ctx context.Context, key string) (link.Target, bool, error
 	return t, found, err
 }
 
-// nobody reports that no account is suspended.
+// nobody reports every account as not suspended.
 func nobody(context.Context, string) (bool, error) { return false, nil }
 
-// BenchmarkServeWarm measures a redirect of a cached link, without a click log and with a real
-// click log and a real Redis.
+// BenchmarkServeWarm measures a redirect of a cached link, both without a click log and with a real
+// click log and Redis.
 func BenchmarkServeWarm(b *testing.B) {
 	b.Run("unconfirmed", func(b *testing.B) { benchmarkServe(b, confirmed{}) })
 	b.Run("last of 20 rules", func(b *testing.B) {
@@ -517,8 +517,8 @@ func benchmarkMemory(b *testing.B, m *invalidation.Memory, c Confirmer) {
 	})
 }
 
-// The log must contain the cause of failed visits, but many failed visits must not flood the log.
-// The test is not parallel, because the logger is shared by the whole process.
+// The log must contain the cause of failed visits, but many failed visits must not flood it. The
+// test is not parallel, because the whole process shares the logger.
 func TestVisitsThatFailWriteALineASecond(t *testing.T) {
 	var log strings.Builder
 	former := slog.Default()
@@ -545,6 +545,6 @@ func TestVisitsThatFailWriteALineASecond(t *testing.T) {
 	log.Reset()
 	s.down = false
 	if res := ask(h, "/none", "lrl.example"); res.StatusCode() != 404 || log.Len() > 0 {
-		t.Errorf("visit of an unknown link: status %d, log %q; want 404 and no line", res.StatusCode(), log.String())
+		t.Errorf("visit to an unknown link: status %d, log %q; want 404 and no line", res.StatusCode(), log.String())
 	}
 }

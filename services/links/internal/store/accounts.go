@@ -11,7 +11,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Standings returns the records of auth's decisions about accounts.
+// Standings returns the store of auth's decisions about accounts.
 func Standings(db *firestoredb.DB) keeper.Standings {
 	return keeper.Standings{DB: db, Collection: "linkAccounts"}
 }
@@ -45,7 +45,7 @@ func (s *Store) RemoveStats(ctx context.Context, linkIDs []string) error {
 }
 
 // removeDays removes the days of one link. A day with the maximum number of long names takes 50 kB,
-// and deleted data counts toward a commit's limit of 10 MiB.
+// and deleted data counts toward the limit of 10 MiB per commit.
 func (s *Store) removeDays(ctx context.Context, linkID string) error {
 	return s.db.EraseAll(ctx, "remove click days", s.days(linkID).Query, 150)
 }
@@ -69,6 +69,6 @@ func readDay(snap firestoredb.Snap) (link.DayStats, error) {
 }
 
 func statsOf(snap firestoredb.Snap, d *dayDoc) link.DayStats {
-	day, _ := link.ParseDay(snap.Ref.ID) // the names of the documents are days
+	day, _ := link.ParseDay(snap.Ref.ID) // the documents are named by day
 	return link.DayStats{Day: day, Clicks: d.Clicks, Shares: d.shares()}
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// heard collects the announced keys until the test takes them.
+// heard collects announced keys until the test takes them.
 type heard struct {
 	mu   sync.Mutex
 	keys []string
@@ -43,8 +43,8 @@ func (h *heard) take() []string {
 	return slices.Compact(keys)
 }
 
-// A change that is not announced stays invisible on every replica until its cache entry expires.
-// Each step below fails if the call that announces its change is missing.
+// If a change is not announced, other replicas serve the old state until their cache entries
+// expire. Each step below fails if the call that announces its change is missing.
 func TestEveryChangeIsAnnounced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -85,7 +85,7 @@ func TestEveryChangeIsAnnounced(t *testing.T) {
 	step("retry of a create after an attempt that may have died before its announcement", err, "|three", "|two")
 
 	four, err := create(origin(4), "")
-	step("create with a generated slug, which has no visitors yet", err)
+	step("create with a generated slug, which nobody can have visited", err)
 	key := "|" + strings.ToLower(string(four[0].Slug))
 	step("delete of the link with a generated slug", links.Delete(ctx, "acc", four[0].ID, allow), key)
 	_, err = create(origin(4), "")
@@ -136,7 +136,8 @@ func TestEveryChangeIsAnnounced(t *testing.T) {
 	step("repeated suspension", accounts.SetState(ctx, "acc", suspended), invalidation.AccountKey("acc"))
 }
 
-// A commit that loses its answer may have succeeded. Its change must therefore be announced too.
+// If the response to a commit is lost, the commit may have succeeded, so its change must be
+// announced too.
 func TestACommitOfUnknownOutcomeIsAnnounced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -157,5 +158,5 @@ func patch(p link.Patch) func(*link.Link) (link.Patch, error) {
 	return func(*link.Link) (link.Patch, error) { return p, nil }
 }
 
-// anyVersion allows a domain to be deleted in any version.
+// anyVersion allows a domain to be deleted at any revision.
 func anyVersion(*customdomain.Domain) error { return nil }

@@ -22,7 +22,8 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 )
 
-// certificateDoc is certificates/{host}. It contains the certificate and the state of its order.
+// certificateDoc is the document certificates/{host}. It contains the certificate and the state of
+// its order.
 type certificateDoc struct {
 	// AccountID is the account of the last order. It is kept after the domain is deleted, until the
 	// pause after failed orders ends.
@@ -48,14 +49,14 @@ type certificateDoc struct {
 	Due *record.Due `firestore:"due,omitempty"`
 }
 
-// challengeDoc is the authority's challenge for a running order. It has the same fields as
-// [certificate.Challenge], so that Go can convert one into the other.
+// challengeDoc is the authority's challenge for an in-flight order. It has the same fields as
+// [certificate.Challenge], so that Go can convert one to the other.
 type challengeDoc struct {
 	Token  string `firestore:"token"`
 	Answer string `firestore:"answer"`
 }
 
-// acmeAccountDoc is acmeAccounts/{hash of the authority and the e-mail address}.
+// acmeAccountDoc is the document acmeAccounts/{hash of the authority and the e-mail address}.
 type acmeAccountDoc struct {
 	Key       []byte    `firestore:"key"` // sealed
 	ChangedAt time.Time `firestore:"changedAt"`
@@ -113,8 +114,8 @@ func (s Certificates) ChangeCertificate(
 	var forget bool
 	err := s.db.Tx(ctx, "change certificate", func(t *record.Tx) error {
 		forget = false
-		// Read the owner and the record in one transaction. It is retried if the name gets another
-		// owner concurrently.
+		// Read the owner and the record in one transaction, which is retried if the name gets
+		// another owner concurrently.
 		var h hostDoc
 		owned, err := t.Load(s.hostRef(host), &h)
 		if err != nil {
@@ -147,8 +148,8 @@ func (s Certificates) ChangeCertificate(
 			}
 			return nil
 		}
-		// Most changes, such as the extension of a lease, do not change the certificate's state for
-		// the owner.
+		// Most changes, such as extending a lease, do not affect the certificate's state that the
+		// owner sees.
 		if domain != nil && owner.Shown != domain.Certificate {
 			after := *domain
 			after.Certificate = owner.Shown
@@ -181,7 +182,7 @@ func (s Certificates) DueCertificates(ctx context.Context, at time.Time, limit i
 }
 
 // Waits looks for certificates that are due to be ordered or renewed. It also reports the earliest
-// expiry. Expired certificates do not count, because their hosts have no visits or the owner has
+// expiry. Expired certificates are ignored, because their hosts get no visits or the owner has
 // moved the domain to another service.
 func (s Certificates) Waits() waiting.Look {
 	all := s.db.Collection("certificates")
@@ -221,7 +222,7 @@ func (s Certificates) PutOffCertificate(ctx context.Context, host string, at tim
 
 // SealedBy implements [certificate.Store].
 func (s Certificates) SealedBy(ctx context.Context, keyIDs []string, after string, limit int) ([]string, error) {
-	keyIDs = keyIDs[:min(len(keyIDs), 30)] // Firestore accepts at most 30
+	keyIDs = keyIDs[:min(len(keyIDs), 30)] // Firestore accepts at most 30 values
 	q := s.db.Collection("certificates").Where("keyId", "in", keyIDs).OrderBy(firestore.DocumentID, firestore.Asc).Limit(limit)
 	if after != "" {
 		q = q.StartAfter(after)
@@ -231,7 +232,7 @@ func (s Certificates) SealedBy(ctx context.Context, keyIDs []string, after strin
 
 // ChangeAccount implements [certificate.Account]'s store.
 func (s Certificates) ChangeAccount(ctx context.Context, id string, fn func(sealed []byte, since time.Time) ([]byte, error)) error {
-	sum := sha256.Sum256([]byte(id)) // the ID contains a URL, which cannot be a document's name
+	sum := sha256.Sum256([]byte(id)) // hashed, because the ID contains a URL, which cannot be part of a document's name
 	ref := s.db.Collection("acmeAccounts").Doc(hex.EncodeToString(sum[:20]))
 	return s.db.Tx(ctx, "change account at the authority", func(t *record.Tx) error {
 		var d acmeAccountDoc

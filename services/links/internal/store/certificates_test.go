@@ -10,7 +10,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/certificate"
 )
 
-// Forget must delete everything of an account, even the pauses of its deleted domains.
+// Forget must delete all of an account's data, even the pauses of its deleted domains.
 func TestForgetRemovesThePausesOfDeletedDomains(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -43,7 +43,7 @@ func TestForgetRemovesThePausesOfDeletedDomains(t *testing.T) {
 	}
 }
 
-// An unreadable certificate must not prevent a domain from being deleted or its name from being
+// An unreadable certificate must not prevent its domain from being deleted or its name from being
 // verified.
 func TestDeleteTakesACertificateThatCannotBeReadAlong(t *testing.T) {
 	t.Parallel()
@@ -63,11 +63,11 @@ func TestDeleteTakesACertificateThatCannotBeReadAlong(t *testing.T) {
 		t.Errorf("certificate of the deleted domain: found = %v, %v; want none", found, err)
 	}
 	if _, err := b.domains.Get(t.Context(), "a", d.ID); apierr.CodeOf(err) != apierr.DomainNotFound {
-		t.Errorf("get the deleted domain: %v, want DOMAIN_NOT_FOUND", err)
+		t.Errorf("get of the deleted domain: %v, want DOMAIN_NOT_FOUND", err)
 	}
 }
 
-// The test is not parallel, because the metric is shared by the whole process.
+// The test is not parallel, because the whole process shares the metric.
 func TestWaitsTellsWhichCertificatesAreDueAndWhichEndsFirst(t *testing.T) {
 	b := newWorld(t)
 	waits := b.Certificates().Waits()
@@ -79,7 +79,7 @@ func TestWaitsTellsWhichCertificatesAreDueAndWhichEndsFirst(t *testing.T) {
 			t.Errorf("%s: %d certificates are due, %v; want %d", when, d.N, err, n)
 		}
 		if series := testutil.CollectAndCount(earliestEnd); series == 0 != end.IsZero() {
-			t.Errorf("%s: the metric has %d series, want one only if a certificate exists", when, series)
+			t.Errorf("%s: the metric has %d series, want 1 if a certificate exists and 0 otherwise", when, series)
 		} else if got := testutil.ToFloat64(earliestEnd.WithLabelValues()); series > 0 && got != float64(end.Unix()) {
 			t.Errorf("%s: earliest expiry = %v, want %v", when, got, end.Unix())
 		}
@@ -107,6 +107,6 @@ func TestWaitsTellsWhichCertificatesAreDueAndWhichEndsFirst(t *testing.T) {
 	b.offset.Store(int64(50 * 24 * time.Hour))
 	look("one certificate expired", 1, ends["a.example.com"])
 	if waits.Lost(); testutil.CollectAndCount(earliestEnd) != 0 {
-		t.Error("the metric still has a value after Lost")
+		t.Error("the metric still has a value after Lost, want none")
 	}
 }

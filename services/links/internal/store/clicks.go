@@ -22,12 +22,12 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Counts stores the click counts of one partition: the total of each link and the counts of its
-// days. In the same transaction it stores the last counted batch of each producer.
+// Counts stores the click counts of one partition: each link's total and its counts per day. In the
+// same transaction, it stores the last counted batch of each producer.
 type Counts struct {
 	s    *Store
 	part int
-	// overtaken is the error for a writer with a progress other than the stored progress.
+	// overtaken is the error for a writer whose progress differs from the stored progress.
 	overtaken error
 
 	mu    sync.Mutex
@@ -35,43 +35,43 @@ type Counts struct {
 }
 
 // Counts returns the store for the counts of one of several partitions. overtaken is the error for
-// a writer if another writer was faster.
+// a writer that another writer has overtaken.
 func (s *Store) Counts(part, parts int, overtaken error) *Counts {
 	return &Counts{s: s, part: part, overtaken: overtaken, names: newNameMemory(namesMemory / max(parts, 1))}
 }
 
 const (
-	// linksPerCommit and bytesPerCommit keep a commit small. It has at most 400 writes, and takes
-	// well below 1 MiB when it is first stored as one pending document. The writes take about three
-	// times that, because each of them repeats its document's name and the paths of its fields.
-	// Firestore accepts 10 MiB.
+	// linksPerCommit and bytesPerCommit keep commits small. A commit has at most 400 writes, and
+	// takes well below 1 MiB when it is first stored as one pending document. The writes themselves
+	// take about three times that, because each repeats its document's name and the paths of its
+	// fields. Firestore accepts 10 MiB.
 	linksPerCommit = 200
 	bytesPerCommit = 700 << 10
 	// commitsAtOnce is the number of concurrent commits.
 	commitsAtOnce = 8
-	// producerMemory is the number of days for which a producer without new batches is kept. No
-	// spool is older than that. producersMax limits the size of the document.
+	// producerMemory is for how many days a producer without new batches is kept. No spool is older
+	// than that. producersMax limits the number of producers, and thereby the size of the document.
 	producerMemory = 14
 	producersMax   = 5000
 	// maxReferrers and maxRuleNames limit the names in a day document. All further names share one
-	// entry. Visitors can send any host, and owners can rename the rules of a link as often as they
-	// like. Firestore accepts 500 changed counts of a document in one commit, and countries need
-	// nearly 300 of them.
+	// entry, because visitors can send any host, and owners can rename a link's rules as often as
+	// they like. Firestore accepts 500 changed counts per document in one commit, and countries
+	// need nearly 300 of them.
 	maxReferrers = 100
 	maxRuleNames = 50
 	// OtherNames is the name of the entry that all further names share.
 	OtherNames = "(other)"
-	// daysAtOnce is the number of days that are read in one call. Each day may have 50 kB of names.
+	// daysAtOnce is the number of days read in one call. Each day may contain 50 kB of names.
 	daysAtOnce = 100
-	// dayMemory is the time for which days are stored.
+	// dayMemory is how long days are stored.
 	dayMemory = 400 * 24 * time.Hour
 )
 
-// partitionDoc is clickPartitions/{n}.
+// partitionDoc is the document clickPartitions/{n}.
 type partitionDoc struct {
 	Cycle     int64              `firestore:"cycle"`
 	Producers map[string]markDoc `firestore:"producers"`
-	Pending   []string           `firestore:"pending"` // IDs of clickPending documents that are not counted yet
+	Pending   []string           `firestore:"pending"` // IDs of clickPending documents that have not been added to their links yet
 }
 
 type markDoc struct {
@@ -85,13 +85,13 @@ type dayKey struct {
 	day    link.Day
 }
 
-// dayDoc is links/{id}/days/{yyyy-mm-dd}, or the same below a domain.
+// dayDoc is the document links/{id}/days/{yyyy-mm-dd}, or the same document under a domain.
 type dayDoc struct {
 	Clicks    int64            `firestore:"clicks"`
 	Referrers map[string]int64 `firestore:"referrers"`
 	Countries map[string]int64 `firestore:"countries"`
 	Devices   map[string]int64 `firestore:"devices"`
-	Rules     map[string]int64 `firestore:"rules,omitempty"` // without clicks that no rule redirected
+	Rules     map[string]int64 `firestore:"rules,omitempty"` // does not include clicks that no rule redirected
 	ExpireAt  time.Time        `firestore:"expireAt"`
 }
 
@@ -111,7 +111,7 @@ func (c *Counts) Progress(ctx context.Context) (link.Progress, error) {
 	if err != nil {
 		return link.Progress{}, err
 	}
-	// A flusher that died has left these. Progress already covers them, so they only have to be
+	// A flusher left these when it died. Progress already covers them, so they only have to be
 	// added to their links.
 	pending := make([]part, len(d.Pending))
 	for i, id := range d.Pending {
@@ -151,8 +151,8 @@ func (c *Counts) Count(
 		if !errors.Is(err, firestoredb.ErrInvalid) {
 			return next, 0, err
 		}
-		// Firestore rejects one of the tallies. Store all as pending first, so that progress does
-		// not wait while finish looks for the rejected tally.
+		// Firestore rejects one of the tallies. Store all of them as pending first, so that the
+		// progress does not have to wait until finish has found the rejected one.
 	}
 	pending, names := make([]part, len(chunks)), make([]string, len(chunks))
 	for i, chunk := range chunks {
@@ -186,8 +186,8 @@ func (c *Counts) Count(
 	return next, refused, err
 }
 
-// pendingDoc is clickPending/{partition-cycle-i}: tallies that progress already covers but that are
-// not yet added to their links.
+// pendingDoc is the document clickPending/{partition-cycle-i}. It contains tallies that progress
+// already covers but that have not been added to their links yet.
 type pendingDoc struct {
 	Counts []byte `firestore:"counts"` // JSON
 }
@@ -197,7 +197,8 @@ func pendingDocOf(tallies []*link.Tally) (*pendingDoc, error) {
 	return &pendingDoc{raw}, err
 }
 
-// refusedDoc is clickRefused/{id}: a tally that Firestore rejected, stored for an operator.
+// refusedDoc is the document clickRefused/{id}. It contains a tally that Firestore rejected, for an
+// operator to examine.
 type refusedDoc struct {
 	Tally []byte    `firestore:"tally"` // JSON
 	Error string    `firestore:"error"`
@@ -214,8 +215,8 @@ func advance(from link.Progress, marks map[string]link.Mark) link.Progress {
 	for _, m := range next.Producers {
 		today = max(today, m.Day)
 	}
-	// If this document became too large for Firestore, counting would stop permanently. If there
-	// are very many producers, the oldest are therefore removed sooner.
+	// If this document became too large for Firestore, counting would stop permanently, so when
+	// there are very many producers, the oldest are removed sooner.
 	for keep := link.Day(producerMemory); keep >= 0; keep-- {
 		maps.DeleteFunc(next.Producers, func(_ string, m link.Mark) bool { return today-m.Day > keep })
 		if len(next.Producers) <= producersMax {
@@ -238,8 +239,9 @@ func (c *Counts) check(tx *firestore.Transaction, from link.Progress) error {
 	var d partitionDoc
 	snap, err := tx.Get(c.partition())
 	switch {
-	// For a missing document, Get returns a snapshot together with NotFound, so check this before
-	// the error. A missing document means that nothing has been counted yet, which is cycle 0.
+	// For a missing document, Get returns a snapshot together with NotFound, so check the snapshot
+	// before the error. A missing document means that nothing has been counted yet, which is cycle
+	// 0.
 	case snap != nil && !snap.Exists():
 	case err != nil:
 		return err
@@ -272,13 +274,13 @@ func (c *Counts) countAtOnce(ctx context.Context, from, next link.Progress, tall
 // part is a pendingDoc, identified by its ID.
 type part struct {
 	id string
-	// tallies are the contents of the document, unless another flusher has changed it since it was
-	// written. If tallies is nil, the contents are unknown.
+	// tallies contains the contents of the document, unless another flusher has changed it since it
+	// was written. If tallies is nil, the contents are unknown.
 	tallies []*link.Tally
 	written time.Time
 }
 
-// finish adds pending parts to their links, several concurrently.
+// finish adds pending parts to their links, several parts concurrently.
 func (c *Counts) finish(ctx context.Context, pending []part) (refused int64, err error) {
 	var g errgroup.Group
 	g.SetLimit(commitsAtOnce)
@@ -294,8 +296,8 @@ func (c *Counts) finish(ctx context.Context, pending []part) (refused int64, err
 	return sum.Load(), err
 }
 
-// finishOne adds a pending part to its links and removes the part in the same commit. Any flusher
-// may therefore do this and may retry. If Firestore rejects the commit, finishOne tries smaller
+// finishOne adds a pending part to its links and removes the part in the same commit, so any
+// flusher may do this and may retry it. If Firestore rejects the commit, finishOne tries smaller
 // pieces until it finds the rejected tally.
 func (c *Counts) finishOne(ctx context.Context, p part) (refused int64, err error) {
 	if p.tallies != nil {
@@ -304,15 +306,15 @@ func (c *Counts) finishOne(ctx context.Context, p part) (refused int64, err erro
 			!errors.Is(err, firestoredb.ErrNotFound) && !errors.Is(err, firestoredb.ErrStale) && !errors.Is(err, firestoredb.ErrInvalid) {
 			return 0, err
 		}
-		// A link is deleted, Firestore rejects a tally, or another flusher was faster. Read the
-		// pending document to find the remaining tallies.
+		// Either a link was deleted, Firestore rejects a tally, or another flusher was faster. Read
+		// the pending document to find the remaining tallies.
 	}
 	id := p.id
 	for size := 1 << 30; ; {
 		rest, err := c.finishPiece(ctx, id, size, nil)
 		switch {
 		case errors.Is(err, firestoredb.ErrInvalid) && size > 1:
-			// Try half of the last piece, which may have been smaller than size.
+			// Halve the last piece, which may have been smaller than size.
 			size = max(min(size, rest)/2, 1)
 		case errors.Is(err, firestoredb.ErrInvalid):
 			n, err := c.setAside(ctx, id, err)
@@ -340,7 +342,7 @@ func (c *Counts) finishUnread(ctx context.Context, p part) error {
 
 // finishPiece adds the first size tallies of a pending part to their links and leaves the others
 // pending. It returns the number of remaining tallies, or the size of the piece if Firestore
-// rejects it. A part that does not exist was counted by another flusher.
+// rejects it. If the part does not exist, another flusher has counted it.
 func (c *Counts) finishPiece(ctx context.Context, id string, size int, gone map[string]bool) (left int, err error) {
 	var piece []*link.Tally
 	err = c.s.db.DB.Tx(ctx, "count pending clicks", func(_ context.Context, tx *firestore.Transaction) error {
@@ -358,7 +360,7 @@ func (c *Counts) finishPiece(ctx context.Context, id string, size int, gone map[
 		return c.putRest(tx, id, rest)
 	})
 	switch {
-	// A missing link makes the whole commit fail. Find the missing links, and retry without them.
+	// A deleted link makes the whole commit fail. Find the deleted links and retry without them.
 	case errors.Is(err, firestoredb.ErrNotFound) && len(gone) < len(piece):
 		missing, lookErr := c.missing(ctx, piece)
 		if lookErr != nil {
@@ -387,7 +389,7 @@ func (c *Counts) setAside(ctx context.Context, id string, why error) (clicks int
 			return err
 		}
 		doc := &refusedDoc{Tally: raw, Error: strings.ToValidUTF8(fmt.Sprintf("%.1000s", why), ""), At: c.s.db.Now()}
-		// Each attempt uses the same name, and each tally of the part gets a different name.
+		// The name is the same in each attempt, and different for each tally of the part.
 		name := fmt.Sprintf("%s-%d", id, len(tallies))
 		if err := tx.Set(c.s.db.Collection("clickRefused").Doc(name), doc); err != nil {
 			return err
@@ -427,8 +429,8 @@ func (c *Counts) putRest(tx *firestore.Transaction, id string, rest []*link.Tall
 	return tx.Set(c.pendingRef(id), doc)
 }
 
-// skippingGone writes tallies. A deleted link makes the whole commit fail. skippingGone then finds
-// the deleted links and writes the others.
+// skippingGone writes tallies. If a deleted link makes the whole commit fail, skippingGone finds
+// the deleted links and writes the other tallies.
 func (c *Counts) skippingGone(ctx context.Context, tallies []*link.Tally, write func([]*link.Tally) error) error {
 	for range 3 {
 		err := write(tallies)
@@ -444,14 +446,14 @@ func (c *Counts) skippingGone(ctx context.Context, tallies []*link.Tally, write 
 	return write(tallies)
 }
 
-// missing returns the links of the tallies that no longer exist.
+// missing returns those links of the tallies that no longer exist.
 func (c *Counts) missing(ctx context.Context, tallies []*link.Tally) (map[string]bool, error) {
 	var refs []*firestore.DocumentRef
 	for _, t := range tallies {
 		ref, _ := c.s.countedRef(t.LinkID)
 		refs = append(refs, ref)
 	}
-	// Tallies are sorted by link, so equal references are neighbours.
+	// Tallies are sorted by link, so equal references are adjacent.
 	refs = slices.CompactFunc(refs, func(a, b *firestore.DocumentRef) bool { return a.ID == b.ID })
 	gone := map[string]bool{}
 	err := c.s.db.Do(ctx, "look for links", func(ctx context.Context) error {
@@ -466,7 +468,7 @@ func (c *Counts) missing(ctx context.Context, tallies []*link.Tally) (map[string
 	return gone, err
 }
 
-// add increments links or domains, and their days.
+// add increments the counts of links or domains, and of their days.
 func (c *Counts) add(tx *firestore.Transaction, tallies []*link.Tally) error {
 	for i := 0; i < len(tallies); {
 		id, clicks := tallies[i].LinkID, int64(0)
@@ -479,8 +481,8 @@ func (c *Counts) add(tx *firestore.Transaction, tallies []*link.Tally) error {
 				return err
 			}
 		}
-		// If the document does not exist, Update and its commit fail, and none of its days is
-		// written.
+		// If the document does not exist, Update fails together with its commit, and none of its
+		// days are written.
 		if err := tx.Update(ref, []firestore.Update{{Path: total, Value: firestore.Increment(clicks)}}); err != nil {
 			return err
 		}
@@ -488,8 +490,8 @@ func (c *Counts) add(tx *firestore.Transaction, tallies []*link.Tally) error {
 	return nil
 }
 
-// countedRef returns the document of the link or domain with the given ID, and the field of its
-// total.
+// countedRef returns the document of the link or domain with the given ID, and the name of the
+// field that contains its total.
 func (s *Store) countedRef(id string) (ref *firestore.DocumentRef, total string) {
 	if customdomain.IsID(id) {
 		return s.db.Collection("domains").Doc(id), "visits"
@@ -526,9 +528,9 @@ func dayIncrements(t *link.Tally) map[string]any {
 }
 
 // keyOf converts a name to a field name. Firestore requires at least one character and reserves
-// names like __this__, but visitors can send any host name, and rules can have any name. "-" means
-// no name. A name that is "-" or reserved, or that starts with a percent sign, is prefixed with a
-// percent sign.
+// names like __this__, but visitors can send any host name, and rules can have any name. "-" stands
+// for no name. A percent sign is added in front of names that are "-" or reserved, or that start
+// with a percent sign.
 func keyOf(name string) string {
 	switch {
 	case name == "":
@@ -567,9 +569,9 @@ func inCommits(tallies []*link.Tally) [][]*link.Tally {
 	return out
 }
 
-// boundNames counts hosts and rules over the limits of a day under [OtherNames]. Any client can
-// send any Referer header. Without a limit, a document could grow until Firestore rejects all
-// writes to it. The names of a day are read once and then cached.
+// boundNames counts hosts and rules that exceed the limits of a day under [OtherNames]. Any client
+// can send any Referer header, so without a limit, a document could grow until Firestore rejects
+// all writes to it. The names of a day are read once and then cached.
 func (c *Counts) boundNames(ctx context.Context, tallies []*link.Tally) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -596,14 +598,14 @@ func (c *Counts) boundNames(ctx context.Context, tallies []*link.Tally) error {
 	return nil
 }
 
-// readNames reads the hosts and rules that the tallies' days already contain.
+// readNames reads the hosts and rules already contained in the tallies' days.
 func (c *Counts) readNames(ctx context.Context, tallies []*link.Tally) error {
 	refs := make([]*firestore.DocumentRef, len(tallies))
 	for i, t := range tallies {
 		refs[i] = c.s.dayRef(t.LinkID, t.Day)
 	}
 	return c.s.db.Do(ctx, "read click days", func(ctx context.Context) error {
-		snaps, err := c.s.db.GetAll(ctx, refs) // in the order of refs
+		snaps, err := c.s.db.GetAll(ctx, refs) // in the same order as refs
 		if err != nil {
 			return err
 		}
@@ -620,7 +622,7 @@ func (c *Counts) readNames(ctx context.Context, tallies []*link.Tally) error {
 	})
 }
 
-// named reports whether a tally has referring hosts or rules. Their number is limited.
+// named reports whether a tally has referring hosts or rules, which are limited in number.
 func named(t *link.Tally) bool {
 	_, unnamed := t.Referrers[""]
 	return len(t.Referrers) > 1 || len(t.Referrers) == 1 && !unnamed || len(t.Rules) > 0
@@ -639,8 +641,8 @@ func (s *Store) Stats(ctx context.Context, linkID string, first, last link.Day) 
 		if err != nil {
 			return link.Stats{}, err
 		}
-		// The query compares IDs as text, so a document that is not a day could match. Skip such
-		// documents.
+		// The query compares IDs as text, so it may also match documents that are not days. Skip
+		// those.
 		day, ok := link.ParseDay(snap.Ref.ID)
 		if !ok || day < first || day > last {
 			continue
@@ -669,7 +671,7 @@ func (d *dayDoc) add(other *dayDoc) {
 }
 
 // shares returns the shares of the day's clicks. Clicks without a rule are not stored but computed
-// as the remainder, so that days of plain links store nothing about rules.
+// as the remainder, so that the days of plain links store nothing about rules.
 func (d *dayDoc) shares() link.Shares {
 	rules, left := map[string]int64{}, d.Clicks
 	for key, n := range d.Rules {
@@ -682,7 +684,7 @@ func (d *dayDoc) shares() link.Shares {
 	return link.Shares{Referrers: ranked(d.Referrers), Countries: ranked(d.Countries), Devices: ranked(d.Devices), Rules: ranked(rules)}
 }
 
-// ranked returns the counts of a day document by name, most clicks first.
+// ranked returns the counts in a day document by name, most clicks first.
 func ranked(stored map[string]int64) []link.Share {
 	out := make([]link.Share, 0, len(stored))
 	for key, n := range stored {

@@ -29,8 +29,8 @@ func counted(t *testing.T, b world, id string, day link.Day) (total int64, refer
 	return l.Clicks, referrers
 }
 
-// Visitors choose referring hosts, and owners choose the names of rules. Clicks with any name must
-// be counted.
+// Visitors choose referring hosts, and owners choose the names of rules. Clicks must be counted
+// whatever the name is.
 func TestCountTakesEveryNameThatAStrangerCanChoose(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -67,7 +67,7 @@ func TestCountTakesEveryNameThatAStrangerCanChoose(t *testing.T) {
 	}
 	for _, share := range days[0].Rules {
 		if share.Clicks != 1 || !slices.Contains(append(names, ofOwners...), share.Name) {
-			t.Errorf("rule %q has %d clicks, want a rule of the test with 1", share.Name, share.Clicks)
+			t.Errorf("rule %q has %d clicks, want a rule from the test with 1", share.Name, share.Clicks)
 		}
 	}
 }
@@ -82,7 +82,7 @@ func TestCountSetsAsideWhatIsRefusedAndCountsTheRest(t *testing.T) {
 		for _, l := range links {
 			tallies = append(tallies, tally(l.ID, day, link.Click{Referrer: "good.example"}))
 		}
-		// The database rejects a reserved document name, as it may reject other data.
+		// The database rejects a reserved document name, just as it may reject other data.
 		tallies = slices.Insert(tallies, 1, tally("__reserved__", day, link.Click{}, link.Click{}))
 		p, err := c.Progress(t.Context())
 		if err != nil {
@@ -138,7 +138,7 @@ func TestCountKeepsEveryRequestSmall(t *testing.T) {
 	}
 }
 
-// A link without rules stores nothing about rules, neither in its days nor with its pending clicks.
+// A link without rules stores nothing about rules, neither in its days nor in its pending clicks.
 func TestPlainLinksStoreNothingAboutRules(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -165,8 +165,8 @@ func TestPlainLinksStoreNothingAboutRules(t *testing.T) {
 	}
 }
 
-// Counting many links takes several commits. The flusher knows the data that it wrote for them and
-// must not read it back.
+// Counting many links takes several commits. The flusher knows the data that it wrote for these
+// commits and must not read it back.
 func TestCountOfManyLinksReadsOnlyWhereCountingStands(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -185,15 +185,15 @@ func TestCountOfManyLinksReadsOnlyWhereCountingStands(t *testing.T) {
 	}
 	// The flusher reads only the progress, which does not exist yet.
 	if got := b.cloud.Firestore.Stats().Reads - before; got > 1 {
-		t.Errorf("%d documents were read, want at most 1", got)
+		t.Errorf("got %d documents read, want at most 1", got)
 	}
 	if total, _ := counted(t, b, tallies[0].LinkID, day); total != 1 {
 		t.Errorf("counted %d clicks, want 1", total)
 	}
 }
 
-// A slow flusher may find that another flusher has already counted some clicks of the part that it
-// has just written.
+// A slow flusher may find that another flusher has already counted some of the part that it has
+// just written.
 func TestCountAddsWhatAnotherFlusherHasLeftOfAPart(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)

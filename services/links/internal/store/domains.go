@@ -12,7 +12,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// domainDoc is domains/{id}, an account's claim.
+// domainDoc is the document domains/{id}, an account's claim.
 type domainDoc struct {
 	AccountID    string    `firestore:"accountId"`
 	Hostname     string    `firestore:"hostname"`
@@ -23,7 +23,7 @@ type domainDoc struct {
 	FailingSince time.Time `firestore:"failingSince,omitzero"`
 	Failures     int       `firestore:"failures"`
 	Failure      string    `firestore:"failure"`
-	// Certificate is absent until the first visit of the host over TLS.
+	// Certificate is absent until the host is first visited over TLS.
 	Certificate shownCertificateDoc `firestore:"certificate,omitzero"`
 	// Due is the time of the next check of a verified domain.
 	Due   *record.Due `firestore:"due,omitempty"`
@@ -32,7 +32,7 @@ type domainDoc struct {
 	Visits int64 `firestore:"visits,omitempty"`
 }
 
-// pagesDoc is [customdomain.Pages] in the documents of a domain and of its host.
+// pagesDoc contains [customdomain.Pages] in the documents of a domain and of its host.
 type pagesDoc struct {
 	Home     urlDoc `firestore:"home"`
 	NotFound urlDoc `firestore:"notFound"`
@@ -53,16 +53,16 @@ func pagesOf(d *pagesDoc) customdomain.Pages {
 	return customdomain.Pages{Home: customdomain.Page(d.Home), NotFound: customdomain.Page(d.NotFound), Expired: customdomain.Page(d.Expired)}
 }
 
-// shownCertificateDoc has the same fields as [customdomain.Certificate], so that Go can
-// convert one into the other.
+// shownCertificateDoc has the same fields as [customdomain.Certificate], so that Go can convert one
+// to the other.
 type shownCertificateDoc struct {
 	Status    customdomain.CertificateStatus `firestore:"status"`
 	ExpiresAt time.Time                      `firestore:"expiresAt,omitzero"`
 	Error     string                         `firestore:"error"`
 }
 
-// hostDoc is hostnames/{host}. It contains the owner of the name and is written when a claim is
-// proven. A name has one document and therefore one owner.
+// hostDoc is the document hostnames/{host}. It contains the owner of the name and is written when a
+// claim is proven. A name has one document and therefore one owner.
 type hostDoc struct {
 	DomainID  string    `firestore:"domainId"`
 	AccountID string    `firestore:"accountId"`
@@ -140,12 +140,12 @@ func (s Domains) Atomically(ctx context.Context, what string, fn func(tx customd
 	})
 }
 
-// domainTx is [customdomain.Tx].
+// domainTx implements [customdomain.Tx].
 type domainTx struct {
 	record.In[customdomain.Domain]
 	tx    *record.Tx
 	s     *Store
-	certs map[string]*certificateDoc // certificates of hosts with an owner that this transaction has read
+	certs map[string]*certificateDoc // certificate records of the hosts whose owner this transaction has read
 }
 
 // Domain implements [customdomain.Tx].
@@ -159,15 +159,16 @@ func (s *Store) domain(tx *record.Tx, id string) (*customdomain.Domain, error) {
 	return found[0], nil
 }
 
-// Owner implements [customdomain.Tx]. It also reads the certificate, because SetOwner and
-// ClearOwner need it and must not read.
+// Owner implements [customdomain.Tx]. It also reads the certificate, which SetOwner and ClearOwner
+// need but must not read themselves.
 func (t domainTx) Owner(hostname string) (string, error) {
 	snaps, err := t.tx.GetAll(t.s.hostRef(hostname), t.s.certificateRef(hostname))
 	if err != nil {
 		return "", err
 	}
 	if snaps[1] != nil {
-		// An unreadable certificate must not block the name. The next change of owner deletes it.
+		// An unreadable certificate must not block the name. It is deleted when the name's owner
+		// next changes.
 		if c, err := firestoredb.As[certificateDoc](snaps[1]); err == nil {
 			t.certs[hostname] = &c
 		}
@@ -215,7 +216,7 @@ func (t domainTx) ClearOwner(d *customdomain.Domain) {
 }
 
 // handOver assigns the certificate record of a host to account, or to "" if the host loses its
-// owner. It returns the part of the record that is kept. Nothing is kept if this transaction has
+// owner. It returns the part of the record that is kept, which is nothing if this transaction has
 // not read the owner.
 func (t domainTx) handOver(host, account string) *certificate.Record {
 	if d := t.certs[host]; d != nil {

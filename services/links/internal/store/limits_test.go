@@ -22,9 +22,9 @@ import (
 )
 
 // An account gets exactly as many links as its limit allows, and no caller is told that the account
-// is full while it is not. A commit takes 30 ms, as in Firestore.
+// is full when it is not. A commit takes 30 ms, as in Firestore.
 //
-// With LINKREEL_FULL the test also fills accounts that start empty, with up to a million links.
+// With LINKREEL_FULL, the test also fills empty accounts with up to a million links.
 func TestLimitsHoldAndAreReached(t *testing.T) {
 	t.Parallel()
 	type run struct{ limit, begun int }
@@ -34,7 +34,7 @@ func TestLimitsHoldAndAreReached(t *testing.T) {
 	}
 	for _, r := range runs {
 		t.Run(fmt.Sprintf("%d from %d", r.limit, r.begun), func(t *testing.T) {
-			if r.limit < 1000 { // larger tests need all CPU time
+			if r.limit < 1000 { // the larger cases need all CPUs
 				t.Parallel()
 			}
 			b := newWorld(t)
@@ -42,10 +42,10 @@ func TestLimitsHoldAndAreReached(t *testing.T) {
 			b.cloud.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Delay: 30 * time.Millisecond})
 			b.cloud.Firestore.ResetStats()
 			made, waited := b.importUpTo(t, r.limit)
-			// Read the statistics now, before the test's own reads add to them.
+			// Read the statistics before the test's own reads add to them.
 			s, hot := b.cloud.Firestore.Stats(), b.cloud.Firestore.MaxSustainedWrites(10*time.Second)
 			if have, err := b.Count(t.Context(), "acc"); err != nil || have != r.limit || made != r.limit-r.begun {
-				t.Errorf("%d links created, %d counted, %v; want a total of %d", made, have, err, r.limit)
+				t.Errorf("created %d links, counted %d, %v; want a total of %d", made, have, err, r.limit)
 			}
 			t.Logf("%d links created: %.2f reads and %.2f writes each, including rejected creates; %d times RATE_LIMITED; most frequent writes: %s, %d in 10 s",
 				made, float64(s.Reads)/float64(made), float64(s.Writes)/float64(made), waited, hot.Document, hot.Writes)
@@ -57,7 +57,7 @@ func TestLimitsHoldAndAreReached(t *testing.T) {
 }
 
 // TestAFullAccountIsCountedOnce checks that one count is enough to reject a create. A large account
-// is counted only every few seconds, and a create that needed two counts would rarely complete.
+// is counted only every few seconds, so a create that needed two counts would rarely complete.
 func TestAFullAccountIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -87,7 +87,7 @@ func asked(ctx context.Context) context.Context {
 	return identity.WithRequest(ctx, &identity.Request{Began: time.Now()})
 }
 
-// begin stores n links of the account, with only the fields that a count reads.
+// begin stores n links of the account, with only the fields that counting needs.
 func (b world) begin(t *testing.T, n int) {
 	t.Helper()
 	for i := 0; i < n; {
@@ -138,12 +138,13 @@ func (b world) importUpTo(t *testing.T, limit int) (made, waited int) {
 				switch code := apierr.CodeOf(err); {
 				case err == nil:
 					n.Add(1)
-				// localcloud takes seconds to count a million links. On a busy machine that exceeds a call's timeout.
+				// localcloud takes seconds to count a million links, which exceeds a call's timeout
+				// on a busy machine.
 				case code == apierr.RateLimited, code == apierr.Unavailable && limit > 100_000:
 					retries.Add(1)
 				case code == apierr.QuotaExceeded:
 					if limit > 100_000 {
-						return // a count would take longer than the rest of the test
+						return // counting would take longer than the rest of the test
 					}
 					if have, err := b.Count(ctx, "acc"); err == nil && have < limit {
 						t.Errorf("got QUOTA_EXCEEDED with %d links, want it only with %d", have, limit)
@@ -160,7 +161,7 @@ func (b world) importUpTo(t *testing.T, limit int) (made, waited int) {
 	return int(n.Load()), int(retries.Load())
 }
 
-// watch checks continuously that the account has no more links than its limit.
+// watch continuously checks that the account has no more links than its limit allows.
 func (b world) watch(ctx context.Context, t *testing.T, limit int) {
 	for {
 		have, err := b.Count(ctx, "acc")

@@ -10,29 +10,29 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// listed are the fields that lists and searches need.
+// listed contains the fields that lists and searches need.
 var listed = []string{
 	"accountId", "seq", "domainId", "host", "slug", "url", "location", "title", "expiresAt", "clicks", "createdAt",
 	"takedown", "tags", "externalId", "archived", "importedClicks", "usedUp",
-	// The rules are omitted, because they may be large and lists only show whether there are any.
+	// The rules are omitted, because they may be large and lists show only whether there are any.
 	"routing.ruled", "routing.type", "routing.query", "routing.path", "routing.startsAt", "routing.expired", "routing.password", "routing.maxClicks",
 }
 
 const (
 	// maxSearched limits the links that one search reads.
 	maxSearched = 2000
-	// searchMore is the number of links that a search reads at a time after its terms have found
+	// searchMore is the number of links that a search reads at a time once its terms have found
 	// links that do not match.
 	searchMore = 100
 )
 
-// List implements [link.Store]. It reads one link more than limit to find out whether more follow.
+// List implements [link.Store]. It reads one more link than limit, to find out whether more follow.
 func (s *Store) List(ctx context.Context, want link.Query) (page []*link.Link, more bool, err error) {
 	if want.ExternalID != "" {
 		return s.byExternalID(ctx, want)
 	}
 	page, rest := make([]*link.Link, 0, want.Limit+1), want.Rest()
-	var broken error // error of an omitted link
+	var broken error // the error of an omitted link
 	for read, size := 0, want.Limit+1; read < maxSearched; size = max(want.Limit+1-len(page), searchMore) {
 		found, err := s.page(ctx, want, size)
 		if err != nil {
@@ -54,12 +54,12 @@ func (s *Store) List(ctx context.Context, want link.Query) (page []*link.Link, m
 		}
 		want.Before, read = found[len(found)-1].Seq, read+len(found)
 	}
-	// The search has reached its limit. It can continue only from a page that has links.
+	// The search has reached its limit. It can be continued only from a page that contains links.
 	return page, len(page) > 0, unlisted(ctx, page, broken)
 }
 
-// unlisted logs that unreadable links are omitted. If every link of a page is omitted, unlisted
-// returns an error, because the empty page must not look like the end of the list.
+// unlisted logs that unreadable links are omitted. If every link on a page is omitted, unlisted
+// returns an error, because an empty page must not look like the end of the list.
 func unlisted(ctx context.Context, page []*link.Link, broken error) error {
 	if broken == nil || len(page) == 0 {
 		return broken
@@ -79,7 +79,7 @@ func (s *Store) page(ctx context.Context, want link.Query, size int) ([]*link.Li
 }
 
 // withTerms returns the query for the links between two IDs that have all the terms, newest first.
-// It needs no composite index: a range of document names contains one account's links in the order
+// It needs no composite index. A range of document names contains one account's links in the order
 // of its list ([link.ID]), and Firestore merges the indexes of the terms.
 func (s *Store) withTerms(low, high string, terms ...string) firestore.Query {
 	q := s.db.Collection("links").Where(firestore.DocumentID, ">", s.linkRef(low)).
@@ -90,7 +90,7 @@ func (s *Store) withTerms(low, high string, terms ...string) firestore.Query {
 	return q
 }
 
-// anyLink returns the query for one link of the account that has a term.
+// anyLink returns a query for any one of the account's links that has a term.
 func (s *Store) anyLink(accountID, term string) firestore.Query {
 	low, high := link.IDsBelow(accountID, link.Top)
 	return s.withTerms(low, high, term).Select("seq").Limit(1)

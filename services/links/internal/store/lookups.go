@@ -7,11 +7,11 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Lookups reads the records that redirects cache.
+// Lookups reads the records that are cached for redirects.
 type Lookups struct{ DB *firestoredb.DB }
 
-// Target reads the target of the slug with this [link.SlugKey]. It finds no target if the slug was
-// never used or its link is deleted.
+// Target reads the target of the slug with this [link.SlugKey]. There is no target if the slug was
+// never used or its link was deleted.
 func (r Lookups) Target(ctx context.Context, key string) (link.Target, bool, error) {
 	t, _, err := firestoredb.Lookup(ctx, r.DB, "resolve slug", r.slugRef(key), readTarget)
 	if err != nil || t == nil {
@@ -40,7 +40,7 @@ func targetOf(_ firestoredb.Snap, d *slugDoc) *link.Target {
 	return t
 }
 
-// Host reads the data of a host name that redirects need. The name must be in lower case.
+// Host reads the data about a host name that redirects need. The name must be in lower case.
 func (r Lookups) Host(ctx context.Context, host string) (s link.Site, found bool, err error) {
 	d, found, err := firestoredb.Lookup(ctx, r.DB, "resolve host", r.hostRef(host), firestoredb.As[hostDoc])
 	if s = (link.Site{DomainID: d.DomainID, AccountID: d.AccountID}); d.Pages != nil {

@@ -8,21 +8,22 @@ import (
 )
 
 const (
-	// namesMemory limits the memory in which one process caches the names of days, for all
+	// namesMemory limits the memory that one process uses to cache the names of days, for all
 	// partitions together.
 	namesMemory = 16 << 20
-	// dayBytes is the maximum size of a day without its names, in a map that has just grown.
+	// dayBytes is the maximum size of a day without its names, in a map that has just been
+	// enlarged.
 	dayBytes  = 96
 	nameBytes = 8
 )
 
 // nameMemory caches the referring hosts and the rules of days, so that a day is not read again for
-// each cycle in which it has clicks. It may forget a day at any time, and the day is then read
+// each cycle in which it has clicks. It may forget a day at any time, in which case the day is read
 // again.
 //
 // It stores days and names as hashes, because clients can easily send millions of different hosts
 // of up to 253 bytes. If two names have the same hash, each is still counted under its own name.
-// The day may then have one name over its limit, but no count is wrong. The hashes have a secret
+// The day may then exceed its limit by one name, but no count is wrong. The hashes have a secret
 // seed, so that clients cannot find names with the same hash.
 type nameMemory struct {
 	max   int
@@ -39,7 +40,7 @@ func (m *nameMemory) key(t *link.Tally) uint64 {
 	return maphash.Comparable(m.seed, dayKey{t.LinkID, t.Day})
 }
 
-// kind is the last bit of a name's hash. It distinguishes hosts from rules. A day has one list for
+// kind is the last bit of a name's hash. It distinguishes hosts from rules. A day has one list of
 // both, because few links have rules.
 type kind uint64
 
@@ -78,7 +79,7 @@ func (m *nameMemory) learn(t *link.Tally, stored *dayDoc) {
 	m.bytes += dayBytes + nameBytes*cap(names)
 }
 
-// bound counts names over the limits of a known day under [OtherNames].
+// bound counts names that exceed the limits of a known day under [OtherNames].
 func (m *nameMemory) bound(t *link.Tally) {
 	key := m.key(t)
 	names := m.days[key]
@@ -101,7 +102,7 @@ func (m *nameMemory) boundKind(names []uint64, counts map[string]int64, k kind, 
 		switch {
 		case name == "" || slices.Contains(names, sum):
 		case known < most:
-			// The commit is made later. If it fails, this day has room for one name less until the
+			// The commit happens later. If it fails, this day has room for one name less until the
 			// memory is cleared.
 			names = append(names, sum)
 			known++

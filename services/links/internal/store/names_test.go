@@ -48,15 +48,15 @@ func TestMemoryOfNamesIsBoundedInBytes(t *testing.T) {
 	}
 }
 
-// If the memory is always full, every cycle reads the hosts of the days again. The counts must
-// still be correct.
+// If the memory is always full, every cycle reads the days' hosts again. The counts must still be
+// correct.
 func TestCountWithAFullMemoryKeepsTheBoundOfADay(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	day := link.DayOf(b.clock())
 	c := b.Counts(0, 1, errOvertaken)
 	c.names = newNameMemory(0)
-	links := b.create(t, "acc", daysAtOnce+20) // more than one call can read
+	links := b.create(t, "acc", daysAtOnce+20) // more days than one call can read
 	for round := range 3 {
 		p, err := c.Progress(t.Context())
 		if err != nil {
@@ -109,7 +109,7 @@ func TestCountReadsADayOnce(t *testing.T) {
 			reads += b.cloud.Firestore.Stats().Reads - before
 		}
 	}
-	if reads > 4 { // reads of the progress
-		t.Errorf("%d documents were read in four cycles, want at most 4", reads)
+	if reads > 4 { // the reads of the progress
+		t.Errorf("got %d documents read in four cycles, want at most 4", reads)
 	}
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// placesCollection contains the [link.Places] of each link, by link ID. They are separate documents
-// because visits to a busy link take places constantly, while the flusher writes the link's
-// document and every replica reads the slug's document.
+// placesCollection contains the [link.Places] of each link, by link ID. They are separate
+// documents, because visits to a busy link take places constantly, while the flusher writes the
+// link's document and every replica reads the slug's.
 const placesCollection = "clickPlaces"
 
 type placesDoc struct {
-	AccountID string     `firestore:"accountId"` // for the erasure of an account
+	AccountID string     `firestore:"accountId"` // needed to erase an account
 	Key       string     `firestore:"key"`
 	Max       int64      `firestore:"max"`
 	Used      int64      `firestore:"used"`
@@ -108,8 +108,8 @@ func (s *Store) Settle(ctx context.Context, linkID string) error {
 	})
 }
 
-// changePlaces changes the places of a link. When all of them are used, the same commit writes this
-// to the link and to its slug. Replicas read the slug, so later visits need no write.
+// changePlaces changes the places of a link. When all of them are used, the same commit records
+// this in the link and in its slug. Replicas read the slug, so later visits need no write.
 func (s *Store) changePlaces(
 	ctx context.Context, what, linkID string, change func(*record.Tx, *link.Places) (changed bool, err error),
 ) error {
@@ -134,7 +134,7 @@ func (s *Store) changePlaces(
 		used := firestore.Update{Path: "usedUp", Value: p.Full()}
 		t.Update(s.linkRef(linkID), used)
 		t.Update(s.slugRef(p.Key), used)
-		if full { // places were returned, but replicas have cached that none are left
+		if full { // places were returned, but replicas have cached that there are none left
 			t.Announce(p.Key)
 		}
 		return nil

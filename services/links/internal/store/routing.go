@@ -8,8 +8,8 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// routingDoc is [link.Routing] in the documents of a link and of its slug. Plain links have no
-// routing.
+// routingDoc contains [link.Routing] in the documents of a link and of its slug. Plain links have
+// no routing.
 type routingDoc struct {
 	RedirectType int       `firestore:"type,omitempty"`
 	ForwardQuery bool      `firestore:"query,omitempty"`
@@ -17,10 +17,10 @@ type routingDoc struct {
 	StartsAt     *int64    `firestore:"startsAt,omitempty"`
 	Expired      *urlDoc   `firestore:"expired,omitempty"`
 	Rules        []ruleDoc `firestore:"rules,omitempty"`
-	Ruled        bool      `firestore:"ruled,omitempty"` // whether there are Rules, for lists, which do not read the rules
+	Ruled        bool      `firestore:"ruled,omitempty"` // whether there are rules, for lists, which do not read the rules themselves
 	Password     string    `firestore:"password,omitempty"`
 	MaxClicks    int64     `firestore:"maxClicks,omitempty"`
-	// SplitKey is only in the slug's document, and only if the link has percentages.
+	// SplitKey is stored only in the slug's document, and only if the link has percentages.
 	SplitKey string `firestore:"key,omitempty"`
 }
 
@@ -97,7 +97,7 @@ func routingOf(d *routingDoc) *link.Routing {
 }
 
 // forSlug returns the routing for the slug's document. It derives SplitKey from the link's secret
-// nonce, so that visitors cannot compute their own place.
+// nonce, so that visitors cannot compute their own places.
 func (d *routingDoc) forSlug(nonce string) *routingDoc {
 	for i := range d.Rules {
 		if d.Rules[i].Percent > 0 {

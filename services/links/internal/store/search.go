@@ -12,13 +12,13 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// externalDoc is linkExternalIds/{account~hash}. It makes external IDs unique.
+// externalDoc is the document linkExternalIds/{account~hash}. It makes external IDs unique.
 type externalDoc struct {
 	Link string `firestore:"link"`
 }
 
 func (s *Store) externalRef(accountID, id string) firestoredb.Ref {
-	sum := sha256.Sum256([]byte(id)) // an external ID may contain a slash
+	sum := sha256.Sum256([]byte(id)) // hashed, because an external ID may contain a slash
 	return s.db.Collection("linkExternalIds").Doc(accountID + "~" + hex.EncodeToString(sum[:16]))
 }
 
@@ -46,7 +46,7 @@ func (t *tx) ExternalIDs(accountID string, ids ...string) ([]string, error) {
 	return owners, nil
 }
 
-// externalID updates the records of a link's external ID after a change of the ID.
+// externalID updates the records about a link's external ID after the ID has changed.
 func (t *tx) externalID(before, after *link.Link) {
 	if before != nil && before.ExternalID != "" {
 		t.Delete(t.s.externalRef(before.AccountID, before.ExternalID))
@@ -56,7 +56,7 @@ func (t *tx) externalID(before, after *link.Link) {
 	}
 }
 
-// byExternalID finds the only link that can match a query with an external ID.
+// byExternalID finds the one link that can match a query with an external ID.
 func (s *Store) byExternalID(ctx context.Context, want link.Query) (page []*link.Link, more bool, err error) {
 	ref := s.externalRef(want.AccountID, want.ExternalID)
 	d, found, err := firestoredb.Lookup(ctx, s.db.DB, "find external id", ref, firestoredb.As[externalDoc])

@@ -1,14 +1,14 @@
 // Package store keeps links and domains in Firestore.
 //
 // A link has two documents that are always written together. The owner lists, searches and edits
-// links/{id}. A redirect needs only slugs/{domain|folded slug}, so a redirect of an uncached link
-// takes one read. A slug document is created only if it does not exist yet, so that slugs stay
+// links/{id}. A redirect needs only slugs/{domain|folded slug}, so redirecting an uncached link
+// takes one read. A slug document is created only if it does not exist yet, which keeps slugs
 // unique.
 //
 // Identifiers are derived from the request. A link's ID consists of its account and its position in
-// the account's list (seq), and the document stores the nonce of the request that created it.
-// Therefore seq is unique in an account without a counter that every create would have to change,
-// and a repeated request recognises its own link and succeeds.
+// the account's list (seq), and the document stores the nonce of the request that created it. This
+// makes seq unique within an account without a counter that every create would have to change. It
+// also lets a repeated request recognise its own link and succeed.
 package store
 
 import (
@@ -32,8 +32,8 @@ type Store struct {
 	labels  *tags.Store
 	domains *record.Kept[customdomain.Domain]
 
-	// Records contains every kind of account record except links, for the export and the erasure of
-	// an account.
+	// Records contains every kind of account record except links. It is used to export and erase
+	// accounts.
 	Records *record.Set
 }
 
@@ -43,20 +43,20 @@ type Shown struct {
 	Domain func(*customdomain.Domain) any
 }
 
-// New returns a store on a database of records.
+// New returns a store that uses a database of records.
 func New(db *record.DB, shown Shown) *Store {
 	s := &Store{
 		Lookups: Lookups{db.DB}, db: db, shown: shown, labels: tags.New(db.DB, tags.Links, db.Now),
 		domains: record.Keep(db, domainKind(shown.Domain)),
 	}
-	// In an erasure, [customdomain.Service] first deletes domains with their hosts. Traces then
+	// During an erasure, [customdomain.Service] first deletes domains with their hosts. Traces then
 	// removes the account's remaining certificate records.
 	s.Records = db.Set(s.domains, record.Traces{DB: db, Collection: "certificates"}, record.Traces{DB: db, Collection: placesCollection})
 	return s
 }
 
-// linkDoc is links/{id}. Most links have few of these fields, and every stored field makes reading
-// a link slower. Empty fields are therefore not stored.
+// linkDoc is the document links/{id}. Most links have few of these fields, and every stored field
+// makes reading a link slower, so empty fields are not stored.
 type linkDoc struct {
 	AccountID string    `firestore:"accountId"`
 	Seq       int64     `firestore:"seq"`
@@ -78,7 +78,7 @@ type linkDoc struct {
 	Tags       []string `firestore:"tags,omitempty"`
 	ExternalID string   `firestore:"externalId,omitempty"`
 	Archived   bool     `firestore:"archived,omitempty"`
-	// Only imported links have ImportedClicks.
+	// ImportedClicks is set only for imported links.
 	ImportedClicks *int64 `firestore:"importedClicks,omitempty"`
 
 	Routing *routingDoc `firestore:"routing,omitempty"`
@@ -86,9 +86,9 @@ type linkDoc struct {
 	Takedown *takedownDoc `firestore:"takedown,omitempty"`
 }
 
-// foundLinkDoc is a linkDoc with the link's search terms as members of a map. Firestore indexes
-// each member. A search for several terms merges their indexes in the order of document names,
-// which is also the order of the list. Code that reads links omits the terms.
+// foundLinkDoc is a linkDoc with the link's search terms as keys of a map. Firestore indexes each
+// key. A search for several terms merges their indexes in the order of document names, which is
+// also the order of the list. Code that reads links omits the terms.
 type foundLinkDoc struct {
 	linkDoc
 	Terms map[string]bool `firestore:"w"`
@@ -101,9 +101,9 @@ type ogDoc struct {
 	ImageLocation *string `firestore:"imageLocation,omitempty"`
 }
 
-// slugDoc is slugs/{domain|folded}. If ReleasedUntil is set, it is the slug of a deleted link.
-// Until that time, only the account of the link may use the slug again. Afterwards every account
-// may use it, and Firestore's TTL removes the document.
+// slugDoc is the document slugs/{domain|folded}. If ReleasedUntil is set, the slug's link was
+// deleted. Until that time, only the link's account may use the slug again. After that, every
+// account may use it, and Firestore's TTL removes the document.
 type slugDoc struct {
 	LinkID        string    `firestore:"linkId,omitempty"`
 	AccountID     string    `firestore:"accountId"`
@@ -116,13 +116,12 @@ type slugDoc struct {
 	UsedUp        bool      `firestore:"usedUp,omitempty"`
 
 	Routing *routingDoc `firestore:"routing,omitempty"`
-	// Takedown is stored on the link and on its slug, because the redirect reads only the slug, and
-	// a slug that is used again after a delete is still taken down.
+	// Takedown is stored with the link and with its slug. Redirects read only the slug, and a slug
+	// that is used again after a delete is still taken down.
 	Takedown *takedownDoc `firestore:"takedown,omitempty"`
 }
 
-// takedownDoc has the same fields as [link.Takedown], so that Go can convert one into the
-// other.
+// takedownDoc has the same fields as [link.Takedown], so that Go can convert one to the other.
 type takedownDoc struct {
 	ID     string    `firestore:"id"`
 	Reason string    `firestore:"reason"`
@@ -150,7 +149,7 @@ func (r Lookups) slugRef(key string) firestoredb.Ref {
 	return r.DB.Collection("slugs").Doc(key)
 }
 
-// slugKeyOf returns the key from which [Lookups.slugRef] made ref.
+// slugKeyOf returns the key from which [Lookups.slugRef] derived ref.
 func slugKeyOf(ref firestoredb.Ref) string {
 	if rest, ok := strings.CutPrefix(ref.ID, "default|"); ok {
 		return "|" + rest

@@ -61,13 +61,13 @@ func newWorld(t testing.TB) world {
 	}
 	text = New(record.Open(nil, record.Options{}), Shown{}).Records.Indexes(text)
 	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{text, tags.Indexes, outbox.Indexes}, Complete: true, Rare: []string{"linkAccounts.lookAt"}}) // changed only by operators
-	// With the race detector, a full commit can take up to a minute.
+	// Under the race detector, a full commit can take up to a minute.
 	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: cloudtest.Project, Endpoint: cloud.Endpoint, Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	if _, err := db.Identity(t.Context()); err != nil { // as a service does before it writes its first record
+	if _, err := db.Identity(t.Context()); err != nil { // as a service does before writing its first record
 		t.Fatal(err)
 	}
 	b := world{cloud: cloud, offset: new(atomic.Int64), heard: &heard{}}
@@ -140,7 +140,7 @@ func TestCreateFindsItsOwnRecordWhenTriedAgain(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	o := identity.Origin{Nonce: "n", At: time.Now()}
-	// Another link takes the position that the request would get.
+	// Another link takes the position that the request would have got.
 	if _, err := b.Create(t.Context(), "acc", identity.Origin{Nonce: "other", At: o.At}, []link.Draft{draft("")}); err != nil {
 		t.Fatal(err)
 	}
@@ -253,10 +253,10 @@ func TestCountOfManyLinksSurvivesAnInterruption(t *testing.T) {
 		t.Fatal(err)
 	}
 	marks := map[string]link.Mark{"p": {Batch: 1, Total: int64(len(links)), Day: day}}
-	// The commit of the second part fails, as if the process had died at this point.
+	// Committing the second part fails, as if the process had died at this point.
 	remove := b.cloud.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 3, Code: codes.PermissionDenied, Times: 1})
 	if _, _, err := c.Count(t.Context(), p, marks, tallies); err == nil {
-		t.Fatal("Count succeeded despite the failed commit")
+		t.Fatal("Count succeeded despite the failed commit, want an error")
 	}
 	remove()
 	successor := b.Counts(0, 1, errOvertaken)
@@ -287,8 +287,8 @@ func TestCountOfManyLinksSurvivesAnInterruption(t *testing.T) {
 	}
 }
 
-// Callers cannot see these bounds before they reach them. The pages about statistics and domains
-// must therefore list them.
+// Callers cannot see these limits until they reach them, so the pages about statistics and domains
+// must list them.
 func TestGuideNamesTheBoundsThatCallersMeet(t *testing.T) {
 	t.Parallel()
 	text := ""
@@ -307,7 +307,7 @@ func TestGuideNamesTheBoundsThatCallersMeet(t *testing.T) {
 		fmt.Sprintf("After %d days without the record the domain **lapses**", days(customdomain.Lapse)),
 	} {
 		if !strings.Contains(text, sentence) {
-			t.Errorf("docs/api/statistics.md and docs/api/domains.md do not contain %q", sentence)
+			t.Errorf("docs/api/statistics.md and docs/api/domains.md lack the sentence %q", sentence)
 		}
 	}
 }
@@ -317,7 +317,7 @@ func TestCountBoundsTheNamesOfADay(t *testing.T) {
 	b := newWorld(t)
 	id, day := b.create(t, "acc", 1)[0].ID, link.DayOf(time.Now())
 	for round := range 3 {
-		c := b.Counts(0, 1, errOvertaken) // as a new process
+		c := b.Counts(0, 1, errOvertaken) // like a new process
 		p, err := c.Progress(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -345,9 +345,9 @@ func TestCountBoundsTheNamesOfADay(t *testing.T) {
 	}
 }
 
-// A visitor chooses the referring host, and also the country if a proxy passes on the visitor's own
-// header. An owner chooses the names of rules. Firestore accepts 500 changed counts of a document
-// in one commit.
+// A visitor chooses the referring host, and also the country if a proxy forwards the visitor's own
+// header. An owner chooses the names of rules. Firestore accepts 500 changed counts per document in
+// one commit.
 func TestADayThatNamesAllItCanIsCounted(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -365,14 +365,14 @@ func TestADayThatNamesAllItCanIsCounted(t *testing.T) {
 	}
 	_, refused, err := c.Count(t.Context(), p, map[string]link.Mark{"p": {Batch: 1}}, []*link.Tally{sum})
 	if err != nil || refused != 0 {
-		t.Fatalf("%d clicks were rejected, %v; want none", refused, err)
+		t.Fatalf("Count: %d clicks rejected, %v; want none", refused, err)
 	}
 	if st, err := b.Stats(t.Context(), id, day, day); err != nil || st.Total != clicks || len(st.Countries) < 249 {
 		t.Errorf("counted %d of %d clicks, %d countries, %v; want all clicks and at least 249 countries", st.Total, clicks, len(st.Countries), err)
 	}
 }
 
-// proofs is a resolver. Tests set its TXT records of claims.
+// proofs is a resolver that returns the TXT records set by tests.
 type proofs struct {
 	mu    sync.Mutex
 	texts map[string][]string
@@ -390,7 +390,7 @@ func (p *proofs) Texts(_ context.Context, name string) ([]string, error) {
 	return p.texts[name], nil
 }
 
-// show publishes the records of the given claims and removes all other records of the host name.
+// show publishes the records of the given claims, and removes all other records of the host name.
 func (p *proofs) show(hostname string, claims ...*customdomain.Domain) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -454,7 +454,8 @@ func TestDomainsBelongToTheFirstThatProvesThem(t *testing.T) {
 	want("link on the account's domain", create("z", "n2"), "")
 	want("delete of a domain in use", b.domains.Delete(t.Context(), "z", z.ID, anyVersion), apierr.DomainInUse)
 
-	// The proof is removed. For a week nothing changes, then another account can verify the name.
+	// The proof is removed. Nothing changes for a week. After that, another account can verify the
+	// name.
 	b.offset.Add(int64(25 * time.Hour))
 	b.proofs.show(name)
 	if err := b.domains.RecheckDue(t.Context()); err != nil {
@@ -475,12 +476,12 @@ func TestDomainsBelongToTheFirstThatProvesThem(t *testing.T) {
 	want("check of a lost domain without a record", verify("z", z), "")
 	want("delete of the new owner's domain", b.domains.Delete(t.Context(), "a", a.ID, anyVersion), "")
 	if _, found, _ := b.Host(t.Context(), name); found {
-		t.Error("the host of the deleted domain still has an owner")
+		t.Error("the host of the deleted domain still has an owner, want none")
 	}
 }
 
-// A domain that cannot be verified and a hundred domains with failing name servers must not prevent
-// the checks of other accounts' domains.
+// Neither a domain that cannot be verified nor a hundred domains with failing name servers may
+// prevent other accounts' domains from being checked.
 func TestRecheckDuePassesOverDomainsThatCannotBeChecked(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -504,7 +505,7 @@ func TestRecheckDuePassesOverDomainsThatCannotBeChecked(t *testing.T) {
 	_ = b.domains.RecheckDue(t.Context())
 	b.offset.Add(int64(8 * 24 * time.Hour))
 	prove(taker)
-	b.proofs.show("lost.example.com", lost, taker) // now the check of the lost domain returns DOMAIN_TAKEN
+	b.proofs.show("lost.example.com", lost, taker) // the check of the lost domain now returns DOMAIN_TAKEN
 	for _, d := range broken {
 		b.proofs.down[customdomain.RecordName(d.Hostname)] = true
 	}
@@ -570,7 +571,7 @@ func TestQuotasHoldUnderRacesAndReplay(t *testing.T) {
 			for {
 				results, err := b.links.CreateAll(t.Context(), limited, o, []link.Draft{draft("")})
 				if err != nil {
-					continue // after too many conflicts, the service asks the caller to retry
+					continue // after too many conflicts, the caller is asked to retry
 				}
 				if results[0].Err == nil {
 					mu.Lock()
@@ -603,7 +604,7 @@ func TestQuotasHoldUnderRacesAndReplay(t *testing.T) {
 	}
 	wg.Wait()
 	if len(made) != 5 || made2 != 2 {
-		t.Fatalf("%d links and %d domains were created, want 5 and 2", len(made), made2)
+		t.Fatalf("created %d links and %d domains, want 5 and 2", len(made), made2)
 	}
 	for _, o := range made {
 		if results, err := b.links.CreateAll(t.Context(), limited, o, []link.Draft{draft("")}); err != nil || results[0].Err != nil {
@@ -613,7 +614,7 @@ func TestQuotasHoldUnderRacesAndReplay(t *testing.T) {
 	b.create(t, "free", 1)
 	of := b.db.Collection(quota.Collection).Where("accountId", "==", "free")
 	if found, err := b.db.Query(t.Context(), "look", of); err != nil || len(found) > 0 {
-		t.Errorf("an account without a limit has %d documents about it, %v; want none", len(found), err)
+		t.Errorf("got %d documents about an account without a limit, %v; want none", len(found), err)
 	}
 }
 
@@ -677,11 +678,11 @@ func TestIndexedFieldsAreSmall(t *testing.T) {
 	}
 }
 
-// TestEveryWriteHasItsEvent checks every transaction method that writes a record. The caller must
-// pass the event.
+// TestEveryWriteHasItsEvent checks that every transaction method that writes a record has an event
+// parameter.
 func TestEveryWriteHasItsEvent(t *testing.T) {
 	t.Parallel()
-	quiet := []string{"PutSlug", "SetOwner", "ClearOwner", "ClearStats", "SetPages"} // they write no records of the API
+	quiet := []string{"PutSlug", "SetOwner", "ClearOwner", "ClearStats", "SetPages"} // these methods write no API records
 	reads := []string{"Room", "Tags", "Announce"}
 	for _, tx := range []reflect.Type{reflect.TypeFor[link.Tx](), reflect.TypeFor[customdomain.Tx]()} {
 		for m := range tx.NumMethod() {
@@ -691,7 +692,7 @@ func TestEveryWriteHasItsEvent(t *testing.T) {
 			case slices.Contains(quiet, f.Name), slices.Contains(reads, f.Name):
 			case f.Type.NumOut() > 1: // a method that reads
 			case in == 0 || f.Type.In(in-1) != reflect.TypeFor[events.Type]():
-				t.Errorf("%s.%s writes a record but has no event parameter", tx, f.Name)
+				t.Errorf("%s.%s writes a record but has no event parameter, want one", tx, f.Name)
 			}
 		}
 	}
@@ -722,8 +723,8 @@ func (b world) told(t *testing.T, account string, what events.Type) (n int) {
 	return n
 }
 
-// A hundred links with the maximum number of search terms do not fit into one commit. The result of
-// each item must not depend on the division into commits.
+// A hundred links with the maximum number of search terms do not fit into one commit. The result
+// for each item must not depend on how they are divided into commits.
 func TestCreateOfManyLongAddressesIsExact(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -735,8 +736,8 @@ func TestCreateOfManyLongAddressesIsExact(t *testing.T) {
 	drafts[6].ExternalID, drafts[96].ExternalID = "row 6", "row 6"
 	acc := &identity.Principal{AccountID: "acc", Quotas: identity.Quotas{Links: 90}}
 	o := identity.Origin{Nonce: "n", At: time.Now()}
-	// The process dies after the third commit. A repeated request must return the outcome of each
-	// item.
+	// The process dies after the third commit. A repeated request must return the correct outcome
+	// for each item.
 	store := &stopping{Store: b.Store, after: 3}
 	links := link.NewService(link.Options{Store: store, Now: b.clock})
 	if _, err := links.CreateAll(t.Context(), acc, o, drafts); !errors.Is(err, errStopped) {
@@ -775,7 +776,7 @@ func TestCreateOfManyLongAddressesIsExact(t *testing.T) {
 		if l.Destination != drafts[89-i].Destination {
 			t.Errorf("link %d of the list has the URL %s, want %s", i, l.Destination, drafts[89-i].Destination)
 		}
-		// A search must find the link by the same words as if the link had been created alone.
+		// A search must find the link by the same words as if it had been created on its own.
 		if words := l.Words(); i%20 == 0 {
 			found, _, err := b.List(t.Context(), link.Query{AccountID: "acc", Before: link.Top, Limit: 10, Words: []string{words[len(words)-4]}})
 			if err != nil || !slices.ContainsFunc(found, func(f *link.Link) bool { return f.ID == l.ID }) {
@@ -793,7 +794,7 @@ func TestCreateOfManyLongAddressesIsExact(t *testing.T) {
 
 var errStopped = errors.New("stopped")
 
-// stopping is a store that fails after a number of commits.
+// stopping is a store that fails after a given number of commits.
 type stopping struct {
 	*Store
 	after   int
@@ -811,8 +812,8 @@ func (s *stopping) Atomically(ctx context.Context, what string, fn func(tx link.
 	return err
 }
 
-// refusing is a store that rejects a commit if the commit changes the link with the given ID or
-// more than most links.
+// refusing is a store that rejects a commit if it changes the link with the given ID, or more than
+// most links.
 type refusing struct {
 	*Store
 	id   string
@@ -912,8 +913,8 @@ func TestOneLinkThatIsRefusedHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// The erasure of an account with such a link removes everything else but does not report that it is
-// complete.
+// Erasing an account with such a link removes everything else, but does not report that the erasure
+// is complete.
 func TestErasurePassesOverALinkThatIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -948,7 +949,7 @@ func TestErasurePassesOverALinkThatIsRefused(t *testing.T) {
 	if done, err := accounts.Erased(t.Context(), "acc"); done || err != nil {
 		t.Errorf("Erased with one link left = %v, %v; want false", done, err)
 	}
-	// Once the cause is removed, the erasure completes without another call, because it retries a
+	// Once the cause is fixed, the erasure completes without another call, because it retries a
 	// minute after a failure.
 	b.offset.Add(int64(time.Minute))
 	ctx, stop = context.WithCancel(t.Context())
@@ -967,7 +968,7 @@ func TestErasurePassesOverALinkThatIsRefused(t *testing.T) {
 }
 
 // Erasing an unreadable link does not block other links and keeps its takedown. It does not change
-// the slugs of other links, whatever the damaged record contains.
+// other links' slugs, no matter what the damaged record contains.
 func TestALinkThatCannotBeReadLeavesWithItsAccount(t *testing.T) {
 	t.Parallel()
 	b, ctx := newWorld(t), t.Context()
@@ -1056,7 +1057,7 @@ func TestADomainThatCannotBeReadLeavesWithItsAccount(t *testing.T) {
 		if done, err := accounts.Erased(ctx, "acc"); done && err == nil {
 			break
 		} else if time.Now().After(deadline) {
-			t.Fatalf("not erased after a minute: %v", err)
+			t.Fatalf("not erased after 20 s: %v", err)
 		}
 	}
 	for _, host := range []string{"a.example.com", "b.example.com"} {
@@ -1072,7 +1073,7 @@ func TestADomainThatCannotBeReadLeavesWithItsAccount(t *testing.T) {
 	}
 }
 
-// 400 days with the maximum number of long names are too much to delete in one commit.
+// 400 days with the maximum number of long names are too large to delete in one commit.
 func TestRemoveStatsOfALinkWithLongNames(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)

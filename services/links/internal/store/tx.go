@@ -35,7 +35,7 @@ func (s *Store) Add(ctx context.Context, limit int, links ...*link.Link) error {
 		if limit > 0 {
 			room, err := t.Room(links[0].AccountID, limit, len(links))
 			if err == nil && room < len(links) {
-				err = link.ErrInTheWay // a full account may already have these links from an earlier attempt
+				err = link.ErrInTheWay // if the account is full, an earlier attempt may have created these links
 			}
 			if err != nil {
 				return err
@@ -56,10 +56,10 @@ func (s *Store) Add(ctx context.Context, limit int, links ...*link.Link) error {
 	return err
 }
 
-// inLinkWords converts an error of the database to an error of package link.
+// inLinkWords converts a database error to an error of package link.
 func inLinkWords(err error) error {
 	switch {
-	// This includes an unknown outcome, because our own earlier attempt may have created the
+	// This includes unknown outcomes, because our own earlier attempt may have created the
 	// document.
 	case errors.Is(err, firestoredb.ErrExists), errors.Is(err, firestoredb.ErrUncertain):
 		return fmt.Errorf("%w: %w", link.ErrInTheWay, err)
@@ -69,7 +69,7 @@ func inLinkWords(err error) error {
 	return err
 }
 
-// tx is [link.Tx].
+// tx implements [link.Tx].
 type tx struct {
 	*record.Tx
 	s *Store
@@ -118,9 +118,9 @@ func (t *tx) find(
 
 // Released implements [link.Tx].
 func (t *tx) Released(accountID string, linkIDs ...string) (slugKeys []string, err error) {
-	// Skip strings that cannot be IDs, because no link has them.
+	// Skip strings that cannot be IDs; no link has them.
 	valid := slices.DeleteFunc(slices.Clone(linkIDs), func(id string) bool { return !identity.ValidID(id) })
-	for ids := range slices.Chunk(valid, 30) { // the maximum for "in"
+	for ids := range slices.Chunk(valid, 30) { // the maximum for an "in" filter
 		snaps, err := t.Query(t.s.db.Collection("slugs").Where("formerly", "in", ids))
 		if err != nil {
 			return nil, err
@@ -179,7 +179,7 @@ func (t *tx) Add(l *link.Link, over bool, what events.Type) {
 		t.Announce(l.Key())
 	}
 	// If over is set, replace the record of a deleted link. Otherwise the slug must not exist yet,
-	// so that slugs stay unique.
+	// which keeps slugs unique.
 	if slug := slugDocOf(l.ID, d); over {
 		t.Set(t.s.slugRef(l.Key()), slug)
 	} else {
@@ -190,7 +190,7 @@ func (t *tx) Add(l *link.Link, over bool, what events.Type) {
 	}
 }
 
-// Put implements [link.Tx]. It writes only the fields that an edit may change. It therefore never
+// Put implements [link.Tx]. It writes only the fields that an edit may change, so it never
 // overwrites the clicks, which the flusher may count concurrently.
 func (t *tx) Put(before, l *link.Link, what events.Type) {
 	d, was := linkDocOf(l), linkDocOf(before)
@@ -215,7 +215,7 @@ func (t *tx) Put(before, l *link.Link, what events.Type) {
 	}
 	t.tell(l, what)
 	t.Announce(l.Key())
-	// Most edits change no data that a redirect needs.
+	// Most edits do not change any data that a redirect needs.
 	if slug := slugDocOf(l.ID, d); !reflect.DeepEqual(slug, slugDocOf(l.ID, was)) {
 		t.Set(t.s.slugRef(l.Key()), slug)
 	}

@@ -1,6 +1,6 @@
 // Package tenancy applies auth's decisions about accounts in the links service. It announces a
-// changed account in the same way as a changed slug, so that no replica uses the old state once the
-// call has returned. It also removes the links, domains and other records of an account.
+// changed account in the same way as a changed slug, so that no replica uses the old state after
+// the call has returned. It also removes the links, domains and other records of an account.
 package tenancy
 
 import (
@@ -18,7 +18,7 @@ import (
 
 // Store removes an account's records, except links and domains.
 type Store interface {
-	// Forget removes some of the records, and reports whether more are left.
+	// Forget removes some of the records and reports whether more are left.
 	Forget(ctx context.Context, accountID string) (more bool, err error)
 	// Remains reports whether any record of an account is left.
 	Remains(ctx context.Context, accountID string) (bool, error)
@@ -49,7 +49,7 @@ func New(o Options) *keeper.Keeper {
 // purgePage is the number of links that are removed at a time.
 const purgePage = 100
 
-// erase removes a page of links. If no link is left, it removes the domains and then the other
+// erase removes a page of links. If no links are left, it removes the domains and then the other
 // records. It skips links that cannot be removed, so that they do not block others. While such
 // links are left, erase keeps the domains and returns an error.
 func (o Options) erase(ctx context.Context, accountID string) (more bool, err error) {

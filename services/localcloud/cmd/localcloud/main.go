@@ -1,15 +1,15 @@
 // Command localcloud runs a durable Firestore and Cloud Storage on this machine, in one process,
-// for Google's client libraries in every language:
+// for Google's client libraries in any language:
 //
 //	localcloud --data-dir .localcloud --indexes firestore.indexes.json --bucket media
 //
-// When both are ready, it prints their addresses and writes them to localcloud.json in the data
-// directory. The file exists only while both are ready. Its keyFile field is the path of the key
-// that signs addresses.
+// When both servers are ready, it prints their addresses and writes them to localcloud.json in the
+// data directory. The file exists only while both servers are ready. Its keyFile field contains the
+// path of the key that signs URLs.
 //
-// The storage address requires signatures. Firestore and the storage API require the token of
-// --token-file. Without this flag, callers need no token, and all listeners use loopback only, even
-// with --allow-remote.
+// The storage address accepts only signed requests. Firestore and the storage API require the token
+// from --token-file. Without this flag, callers need no token, and all listeners use loopback only,
+// even with --allow-remote.
 package main
 
 import (

@@ -13,15 +13,15 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// meters contains the metrics of the object storage's handlers and of the volumes.
+// meters contains the metrics of the object storage handlers and of the volumes.
 type meters struct {
 	registry *prometheus.Registry
 	requests *prometheus.CounterVec
 	bytes    *prometheus.CounterVec
 }
 
-// newMeters returns the metrics of this process. dirs contains the directories of the volumes, by
-// name.
+// newMeters returns the metrics of this process. dirs maps the name of each volume to its
+// directory.
 func newMeters(fire *firestore.Server, dirs map[string]string) *meters {
 	m := &meters{
 		registry: prometheus.NewRegistry(),
@@ -62,7 +62,7 @@ func (m *meters) handler() http.Handler {
 	return mux
 }
 
-// counted counts the requests and bytes of h, except for probes.
+// counted wraps h and counts its requests and bytes, except for probes.
 func (m *meters) counted(h http.Handler) http.Handler {
 	in, out := m.bytes.WithLabelValues("in"), m.bytes.WithLabelValues("out")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -130,5 +130,5 @@ func (a *countedAnswer) ReadFrom(r io.Reader) (int64, error) {
 	return n, err
 }
 
-// Unwrap returns the server's own writer for http.ResponseController.
+// Unwrap gives http.ResponseController access to the underlying writer.
 func (a *countedAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

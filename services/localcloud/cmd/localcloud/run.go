@@ -64,7 +64,7 @@ func (s *size) Set(v string) error {
 	return nil
 }
 
-// list is a flag that may be given several times.
+// list is a flag that may be repeated.
 type list []string
 
 func (l *list) String() string     { return strings.Join(*l, ",") }
@@ -88,7 +88,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.Var(&o.maxUpload, "max-upload-bytes", "size of the largest object that a signed URL accepts, such as 10Gi (default 5Ti)")
 	f.Var(&o.reserve, "reserve-bytes", "free space that uploads must leave on the volume of the objects; other uploads get status 507; 0 means none")
 	f.Var(&o.apiHosts, "api-host", "host name with dots that your own programs use to call the storage API; may be repeated; not needed for IP addresses and names without dots")
-	f.StringVar(&o.publicURL, "public-url", "", "base URL of the addresses of upload sessions (default the host of the request)")
+	f.StringVar(&o.publicURL, "public-url", "", "base URL of upload sessions (default the host of the request)")
 	f.StringVar(&o.keyFile, "key-file", "", "file with the service account key that signs; share it with the programs that sign (default: a new key in the data directory)")
 	f.StringVar(&o.tokenFile, "token-file", "", "file with the bearer token that callers of Firestore and the storage API must send. A token has 32 characters or more. If the file has several tokens, separated by commas, each is accepted. Without this flag no token is needed, and the servers listen only on loopback")
 	f.StringVar(&o.pushURL, "push-url", "", "URL that receives each change of an object, in Pub/Sub push format (default: no notifications)")
@@ -105,7 +105,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		o.buckets = list{"linkreel"}
 	}
 	if o.backupAddr != "" && o.backupTokenFile == "" {
-		return nil, errors.New("--backup-addr gives all data to its callers; require a token with --backup-token-file")
+		return nil, errors.New("--backup-addr serves all data to its callers; require a token with --backup-token-file")
 	}
 	return o, nil
 }
@@ -175,7 +175,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err != nil {
 		return err
 	}
-	defer func() { _ = public.Close() }() // a server that ran on it has already closed it
+	defer func() { _ = public.Close() }() // an error is expected if a server has already closed it
 	api, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.apiAddr)
 	if err != nil {
 		return err
@@ -187,7 +187,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 
-	var serving atomic.Bool // true when Firestore is also ready
+	var serving atomic.Bool // true once Firestore is also ready
 	failed := make(chan error, 2)
 	meters := newMeters(fire, o.volumes())
 	publicServer, apiServer := server(meters.counted(store.PublicHandler())), server(health(&serving, fire, meters.counted(store.APIHandler())))
@@ -241,11 +241,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 }
 
-// version is set by the image build with -ldflags "-X main.version=1.2.3".
+// version is set by the image build through -ldflags "-X main.version=1.2.3".
 var version string
 
-// built returns the version of the image. Without one, it returns the revision from which the program
-// was built, or else its module's version.
+// built returns the version of the image. If there is none, it returns the revision from which the
+// program was built, or else the module's version.
 func built() string {
 	if version != "" {
 		return version
@@ -262,7 +262,7 @@ func built() string {
 	return info.Main.Version
 }
 
-// readIndexes reads the index files. Without files it returns nil, which enforces nothing.
+// readIndexes reads the index files. Without files it returns nil, so no indexes are enforced.
 func readIndexes(paths []string) (*firestore.Indexes, error) {
 	if len(paths) == 0 {
 		return nil, nil
@@ -282,8 +282,8 @@ func readIndexes(paths []string) (*firestore.Indexes, error) {
 	return indexes, nil
 }
 
-// described returns the attributes of the line at the start. It includes the number of indexes, because
-// a query without its index fails.
+// described returns the attributes of the startup log line. They include the number of indexes,
+// because a query without its index fails.
 func (o *options) described(indexes *firestore.Indexes) []any {
 	count := 0
 	if indexes != nil {
@@ -317,8 +317,8 @@ func openStorage(o *options, apiURL, token string, log *slog.Logger) (*storage.S
 	return storage.Open(so)
 }
 
-// readToken reads a token file, if there is one. An empty file is an error, because callers would
-// otherwise need no token.
+// readToken reads a token file, if there is one. An empty file is an error. Otherwise callers would
+// need no token.
 func readToken(path string) (string, error) {
 	if path == "" {
 		return "", nil
@@ -338,7 +338,7 @@ func readToken(path string) (string, error) {
 }
 
 // checkRemote rejects an address that other machines can reach, unless --allow-remote is set and
-// callers need a token.
+// callers must send a token.
 func checkRemote(addr string, allowed, guarded bool) error {
 	a, err := net.ResolveTCPAddr("tcp", addr)
 	switch {
@@ -354,14 +354,14 @@ func checkRemote(addr string, allowed, guarded bool) error {
 	return nil
 }
 
-// server returns a server without a limit on the duration of a request, because an upload may take
-// any length of time.
+// server returns a server that does not limit the duration of a request, because an upload may take
+// arbitrarily long.
 func server(h http.Handler) *http.Server {
 	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 }
 
 // health makes /readyz fail until all parts are ready. /livez succeeds from the start. While
-// commits fail, both report this in their text. Their status remains 200, because reads work and a
+// commits fail, the response text of both says so. The status remains 200, because reads work and a
 // restart would not help.
 func health(serving *atomic.Bool, fire *firestore.Server, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -376,12 +376,13 @@ func health(serving *atomic.Bool, fire *firestore.Server, h http.Handler) http.H
 	})
 }
 
-// volumes returns the directories of the volumes by their names in the metric.
+// volumes maps the name of each volume in the metrics to its directory.
 func (o *options) volumes() map[string]string {
 	return map[string]string{"data": o.dataDir, "objects": cmp.Or(o.objectsDir, o.dataDir)}
 }
 
-// backups serves all records and objects. It aborts running backups when ctx ends.
+// backups returns a handler that serves all records and objects. It aborts running backups when ctx
+// is done.
 func (o *options) backups(ctx context.Context, fire *firestore.Server, store *storage.Server, token string) (http.Handler, error) {
 	tokens, err := guard.Parse(token)
 	if err != nil {
@@ -390,7 +391,7 @@ func (o *options) backups(ctx context.Context, fire *firestore.Server, store *st
 	return (&backup.Source{Records: fire, Objects: store, Tokens: tokens, Stop: ctx}).Handler(), nil
 }
 
-// serveBeside serves h on an address, if there is one, until stop is called.
+// serveBeside serves h on addr until stop is called. It does nothing if addr is empty.
 func serveBeside(ctx context.Context, addr string, h http.Handler) (url string, stop func(), err error) {
 	if addr == "" {
 		return "", func() {}, nil
@@ -400,11 +401,11 @@ func serveBeside(ctx context.Context, addr string, h http.Handler) (url string, 
 		return "", nil, err
 	}
 	s := server(h)
-	go func() { _ = s.Serve(l) }() // stop ends this; the other servers also work without it
+	go func() { _ = s.Serve(l) }() // stop makes Serve return; the main servers do not depend on this one
 	return "http://" + l.Addr().String(), func() { stopServer(ctx, s) }, nil
 }
 
-// stopServer gives running requests some time to finish, although ctx has ended.
+// stopServer gives running requests some time to finish, even though ctx is done.
 func stopServer(ctx context.Context, s *http.Server) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()

@@ -29,7 +29,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// serve runs the program until the test ends or stop is called, and returns its localcloud.json.
+// serve runs the program until the test ends or stop is called. It returns the parsed
+// localcloud.json.
 func serve(t *testing.T, dir string, args ...string) (d description, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -125,10 +126,10 @@ func TestTheProgramServesBothAndKeepsDataOverARestart(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "bytes" {
-			t.Errorf("after the restart, the object is %q, %v; want bytes", b, err)
+			t.Errorf("after the restart, the object is %q (error %v), want \"bytes\"", b, err)
 		}
 		if a, err := store.Bucket("media").Object("o").Attrs(t.Context()); err != nil || a.Size != 5 {
-			t.Errorf("the object's attributes are %+v, %v; want a size of 5", a, err)
+			t.Errorf("the object's attributes are %+v (error %v), want a size of 5", a, err)
 		}
 		health, err := http.Get(d.HealthURL)
 		if err != nil || health.StatusCode != http.StatusOK {
@@ -139,12 +140,12 @@ func TestTheProgramServesBothAndKeepsDataOverARestart(t *testing.T) {
 	}
 	d, stop := serve(t, dir, "--bucket", "media")
 	if fi, err := os.Stat(d.KeyFile); err != nil || fi.Mode().Perm() != 0o600 {
-		t.Errorf("the key file has the mode %v, %v; want 0600", fi.Mode(), err)
+		t.Errorf("the key file has mode %v (error %v), want 0600", fi.Mode(), err)
 	}
 	story(d, true)
 	stop()
 	if _, err := os.Stat(filepath.Join(dir, "localcloud.json")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("localcloud.json still exists after the stop: %v", err)
+		t.Errorf("Stat of localcloud.json after the stop = %v, want ErrNotExist", err)
 	}
 	d, _ = serve(t, dir, "--bucket", "media")
 	story(d, false)
@@ -162,7 +163,7 @@ func TestAddressesBeyondThisMachineNeedPermission(t *testing.T) {
 	}
 }
 
-// writeToken creates a token file.
+// writeToken creates a token file and returns its path.
 func writeToken(t *testing.T, text string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "token")
@@ -179,17 +180,17 @@ func TestItListensBeyondLoopbackOnlyUnderAToken(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no token":        {nil, "--token-file"},
-		"a missing file":  {[]string{"--token-file", filepath.Join(t.TempDir(), "none")}, "read token"},
-		"an empty file":   {[]string{"--token-file", writeToken(t, "\n")}, "is empty"},
-		"a short token":   {[]string{"--token-file", writeToken(t, "hunter2")}, "32 or more"},
-		"one short token": {[]string{"--token-file", writeToken(t, good+",")}, "32 or more"},
+		"no token file":            {nil, "--token-file"},
+		"a missing file":           {[]string{"--token-file", filepath.Join(t.TempDir(), "none")}, "read token"},
+		"an empty file":            {[]string{"--token-file", writeToken(t, "\n")}, "is empty"},
+		"a short token":            {[]string{"--token-file", writeToken(t, "hunter2")}, "32 or more"},
+		"an empty token in a list": {[]string{"--token-file", writeToken(t, good+",")}, "32 or more"},
 	} {
 		for _, f := range []string{"--firestore-addr", "--storage-addr", "--storage-api-addr"} {
 			args := []string{"--data-dir", t.TempDir(), "--firestore-addr", "127.0.0.1:0", "--storage-addr", "127.0.0.1:0", "--storage-api-addr", "127.0.0.1:0", "--allow-remote", f, "0.0.0.0:0"}
 			err := run(t.Context(), append(args, tc.args...), io.Discard, io.Discard)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("%s: %s with a public address returned %v, want an error with %q", name, f, err, tc.want)
+				t.Errorf("%s: run with a public %s returned %v, want an error with %q", name, f, err, tc.want)
 			}
 		}
 	}
@@ -207,12 +208,12 @@ func TestItListensBeyondLoopbackOnlyUnderAToken(t *testing.T) {
 	}
 	var printed strings.Builder
 	if d.print(&printed); strings.Contains(printed.String(), "EMULATOR_HOST") || strings.Contains(printed.String(), good) {
-		t.Errorf("the output contains settings that do not work with a token, or the token:\n%s", printed.String())
+		t.Errorf("the output contains the token or settings that do not work with a token:\n%s", printed.String())
 	}
 }
 
-// TestBackupsNeedTheirOwnToken takes a backup of the program. The token of the storage API must not
-// be accepted.
+// TestBackupsNeedTheirOwnToken takes backups from the running program, which must reject the token
+// of the storage API.
 func TestBackupsNeedTheirOwnToken(t *testing.T) {
 	t.Parallel()
 	api, own := strings.Repeat("a", 32), strings.Repeat("b", 32)
@@ -229,16 +230,16 @@ func TestBackupsNeedTheirOwnToken(t *testing.T) {
 	resp.Body.Close()
 	for name, o := range map[string]backup.Options{
 		"no token": {URL: d.BackupURL}, "the token of the API": {URL: d.BackupURL, Token: api},
-		"the port of the API": {URL: d.StorageAPIURL + "/-/backup", Token: own}, "the port of signed addresses": {URL: d.StorageURL + "/-/backup", Token: own},
+		"the API's port": {URL: d.StorageAPIURL + "/-/backup", Token: own}, "the port of signed URLs": {URL: d.StorageURL + "/-/backup", Token: own},
 	} {
 		o.Dir = t.TempDir()
 		if _, err := backup.Take(t.Context(), o); err == nil {
-			t.Errorf("%s: taking a backup succeeded, want an error", name)
+			t.Errorf("%s: Take succeeded, want an error", name)
 		}
 	}
 	m, err := backup.Take(t.Context(), backup.Options{Dir: t.TempDir(), URL: d.BackupURL, Token: own})
 	if err != nil || len(m.Objects) != 1 {
-		t.Errorf("the backup is %+v, %v; want one object", m, err)
+		t.Errorf("the backup is %+v (error %v), want one object", m, err)
 	}
 }
 
@@ -259,12 +260,12 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 	}
 }
 
-// TestNodeClients runs the same workflow with Google's Node clients of both services against the
-// program.
+// TestNodeClients runs the workflow of the Go tests against the program, with Google's Node clients
+// for both services.
 func TestNodeClients(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("npm"); err != nil {
-		t.Skip("npm is not installed, and Debian's package needs 500 others; tests of the Go clients run the same workflow")
+		t.Skip("npm is not installed (Debian's package has 500 dependencies); the tests of the Go clients cover the same workflow")
 	}
 	src, err := filepath.Abs("../../nodesmoke")
 	if err != nil {
@@ -284,8 +285,8 @@ func TestNodeClients(t *testing.T) {
 	}
 }
 
-// nodePackages returns a folder with a copy of src's program and the packages in its lockfile. The
-// user's cache keeps the packages for the next run.
+// nodePackages returns a folder with a copy of the program in src and the packages of its lockfile.
+// It keeps the packages in the user's cache for the next run.
 func nodePackages(ctx context.Context, t *testing.T, src string) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -346,8 +347,8 @@ func TestSizesHaveUnits(t *testing.T) {
 	}
 }
 
-// The flags that the chart sets must take effect: a limit, a separate directory, and reserved
-// space.
+// The flags that the chart sets for a limit, a separate directory and reserved space must take
+// effect.
 func TestUploadsAreBoundedFromTheCommandLine(t *testing.T) {
 	t.Parallel()
 	objects := t.TempDir()
@@ -375,7 +376,7 @@ func TestUploadsAreBoundedFromTheCommandLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	if files, err := os.ReadDir(filepath.Join(objects, "data")); err != nil || len(files) != 1 {
-		t.Errorf("the directory for objects contains %v, %v; want one file", files, err)
+		t.Errorf("the directory for objects contains %v (error %v), want one file", files, err)
 	}
 }
 
@@ -403,7 +404,7 @@ func metric(t *testing.T, d description, series string) float64 {
 	return -1
 }
 
-// clients returns Google's clients for a program without a token.
+// clients returns Google's clients for a program that requires no token.
 func clients(t *testing.T, d description) (*gcfirestore.Client, *gcs.BucketHandle) {
 	t.Helper()
 	conn, err := grpc.NewClient(d.FirestoreAddr, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -436,7 +437,7 @@ func TestMetrics(t *testing.T) {
 	}
 	for _, volume := range []string{"data", "objects"} {
 		if n := metric(t, d, `localcloud_disk_free_bytes{volume="`+volume+`"}`); n <= 0 {
-			t.Errorf("the free space of %s is %v, want more than 0", volume, n)
+			t.Errorf("the free space of the volume %s is %v, want more than 0", volume, n)
 		}
 	}
 	fire, bucket := clients(t, d)
@@ -464,7 +465,7 @@ func TestMetrics(t *testing.T) {
 		`localcloud_commit_seconds_count`: 1,
 	} {
 		if n := metric(t, d, series); n < least {
-			t.Errorf("%s is %v, want at least %v", series, n, least)
+			t.Errorf("the metric %s is %v, want at least %v", series, n, least)
 		}
 	}
 }
@@ -520,7 +521,7 @@ func TestTheLogSaysHowManyIndexesAreThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // the line comes before anything that ends with ctx
+	cancel() // the line is logged before run checks ctx
 	for want, args := range map[string][]string{"indexes=2": {"--indexes", path}, "indexes=0": nil} {
 		var out strings.Builder
 		args = append(args, "--data-dir", t.TempDir(), "--firestore-addr", "127.0.0.1:0", "--storage-addr", "127.0.0.1:0", "--storage-api-addr", "localhost:0")
@@ -528,7 +529,7 @@ func TestTheLogSaysHowManyIndexesAreThere(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(out.String(), "msg=starting version=") || !strings.Contains(out.String(), want) {
-			t.Errorf("the log is %q, want a line about the start with %s", out.String(), want)
+			t.Errorf("the log is %q, want a startup line with %s", out.String(), want)
 		}
 	}
 }

@@ -1,7 +1,7 @@
 // Command linkreel runs the whole system on one machine (`linkreel up`), makes and restores
 // backups (`linkreel backup` and `linkreel restore`), moves the data to Google's services
-// (`linkreel move`), and installs the programs that it needs (`linkreel tools`). It is also the
-// command-line client for the API.
+// (`linkreel move`), and installs the programs that Linkreel needs (`linkreel tools`). It is also
+// the command-line client for the API.
 package main
 
 import (
@@ -123,7 +123,7 @@ func folder(fs *flag.FlagSet, args []string, env cli.Env) (string, error) {
 	return words[0], nil
 }
 
-// parse parses flags before, between and after the arguments, which it returns.
+// parse parses flags before, between and after the arguments and returns the arguments.
 func parse(fs *flag.FlagSet, args []string, env cli.Env) (words []string, err error) {
 	fs.SetOutput(io.Discard)
 	for {

@@ -12,15 +12,15 @@ import (
 	"github.com/linkreel/linkreel/services/standalone"
 )
 
-// TestTheChartsCommandsAreUnderstood reads the arguments of the chart's backup job and restore
-// container as the program does.
+// TestTheChartsCommandsAreUnderstood parses the arguments of the chart's backup job and restore
+// container in the same way as the program.
 func TestTheChartsCommandsAreUnderstood(t *testing.T) {
 	t.Parallel()
 	const chart = "../../../../charts/linkreel"
 	helm, err := exec.LookPath("../../../../.local/bin/helm")
 	if err != nil {
 		if helm, err = exec.LookPath("helm"); err != nil {
-			t.Fatal("no helm here; `make chart` builds one")
+			t.Fatal("helm is not installed; run `make chart` to build it")
 		}
 	}
 	for name, tt := range map[string]struct {
@@ -28,7 +28,7 @@ func TestTheChartsCommandsAreUnderstood(t *testing.T) {
 		backup  standalone.BackupOptions
 		restore standalone.RestoreOptions
 	}{
-		"the least": {
+		"only the required values": {
 			[]string{"--set", "backup.enabled=true,restore.enabled=true"},
 			standalone.BackupOptions{Dir: "/backups", From: "http://try-linkreel-localcloud:8087/", TokenFile: "/etc/linkreel-backup/token"},
 			standalone.RestoreOptions{Dir: "/backups", Localcloud: "/data"},
@@ -63,11 +63,11 @@ func TestTheChartsCommandsAreUnderstood(t *testing.T) {
 			}
 			b, err := backupOptions(args("backup"), cli.Env{})
 			if diff := cmp.Diff(tt.backup, b); err != nil || diff != "" {
-				t.Errorf("backupOptions returned error %v and other options (-want +got):\n%s", err, diff)
+				t.Errorf("backupOptions returned the error %v and different options (-want +got):\n%s", err, diff)
 			}
 			r, err := restoreOptions(args("restore"), cli.Env{})
 			if diff := cmp.Diff(tt.restore, r); err != nil || diff != "" {
-				t.Errorf("restoreOptions returned error %v and other options (-want +got):\n%s", err, diff)
+				t.Errorf("restoreOptions returned the error %v and different options (-want +got):\n%s", err, diff)
 			}
 		})
 	}

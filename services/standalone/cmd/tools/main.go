@@ -1,6 +1,6 @@
-// Command tools installs programs that Linkreel runs: `go run ./cmd/tools redis ffmpeg`. It
-// imports only the standard library, so that `make run` can start it while everything else
-// still compiles; `linkreel tools` does the same.
+// Command tools installs programs that Linkreel runs: `go run ./cmd/tools redis ffmpeg`. It imports
+// only the standard library, so that `make run` can start it while everything else is still
+// compiling. `linkreel tools` does the same.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package gateway is the local stand-in for the ingress: it passes each request on the base
-// host to the service that the route table names.
+// Package gateway is the local substitute for the ingress. It passes each request for the base host
+// to the service in the route table.
 //
 // It forwards requests in memory, so it adds no network hop and no limits of its own. The
 // listener's limits (httpapi.NewServer) apply to all services behind it.
@@ -11,15 +11,15 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// Route sends a path prefix of the base host to a service. A prefix matches
-// whole segments: "/v" matches "/v" and "/v/abc" and not "/video".
+// Route sends a path prefix of the base host to a service. A prefix matches whole segments: "/v"
+// matches "/v" and "/v/abc" but not "/video".
 type Route struct {
 	Prefix  string
 	Service string
 }
 
-// Routes is the route table of the base host, the same one that the Helm chart renders into its
-// Ingress and HTTPRoute. The first match wins. Paths that no row names go to auth, which
+// Routes is the route table of the base host. The Helm chart renders the same table into its
+// Ingress and HTTPRoute. The first match wins. Requests that match no row are sent to auth, which
 // serves documents, the landing page and unknown paths.
 var Routes = []Route{
 	{"/api/v1/links", "links"},
@@ -36,7 +36,7 @@ var Routes = []Route{
 	{"/", "auth"},
 }
 
-// New routes requests to the handlers by service name.
+// New returns a handler that routes requests to the given handlers, by service name.
 func New(handlers map[string]fasthttp.RequestHandler) fasthttp.RequestHandler {
 	return func(ctx *fasthttp.RequestCtx) {
 		handlers[serviceOf(string(ctx.Path()))](ctx)
@@ -51,5 +51,5 @@ func serviceOf(path string) string {
 			return r.Service
 		}
 	}
-	return "auth" // not reached: fasthttp gives every path a leading slash
+	return "auth" // unreachable, because fasthttp gives every path a leading slash
 }

@@ -15,12 +15,12 @@ import (
 	"github.com/linkreel/linkreel/services/standalone/internal/move"
 )
 
-// The test moves every type of value, at any depth, and compares what Google's server returns.
+// The test moves every type of value, at several depths, and checks what Google's server returns.
 func TestRecordsMoveToGooglesEmulator(t *testing.T) {
 	t.Parallel()
 	var emulator cloudtest.Emulator
 	t.Cleanup(func() { emulator.Stop(t.Failed()) })
-	addr := emulator.Address(t, "The other tests move to localcloud by the same protocol")
+	addr := emulator.Address(t, "The other tests move to localcloud through the same protocol")
 	w := start(t)
 	many := 2000
 	if testing.Short() {
@@ -43,7 +43,7 @@ func TestRecordsMoveToGooglesEmulator(t *testing.T) {
 	w.set("events/evt_2", map[string]any{"n": 1})
 	w.set("events/evt_1", map[string]any{"n": 2})
 	large := strings.Repeat("x", 900<<10)
-	for i := range 8 { // several fill a request
+	for i := range 8 { // several of them fill a request
 		w.set(fmt.Sprintf("large/%d", i), map[string]any{"text": []any{large}})
 	}
 
@@ -77,10 +77,10 @@ func TestRecordsMoveToGooglesEmulator(t *testing.T) {
 	}
 	defer db.Close()
 	if id, err := db.Identity(t.Context()); err != nil || id != "projects/there/databases/(default)#db_1" {
-		t.Errorf("the identity is %s, %v, want projects/there/databases/(default)#db_1", id, err)
+		t.Errorf("the identity is %s (error %v), want projects/there/databases/(default)#db_1", id, err)
 	}
 	docs, err := db.Collection("events").OrderBy("n", gc.Asc).Documents(t.Context()).GetAll()
 	if err != nil || len(docs) != 2 || !docs[0].CreateTime.Before(docs[1].CreateTime) {
-		t.Errorf("the events are %v, %v, want two in the order of their creation", docs, err)
+		t.Errorf("the events are %v (error %v), want two in the order of their creation", docs, err)
 	}
 }

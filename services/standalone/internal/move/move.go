@@ -1,18 +1,18 @@
-// Package move copies the records and objects of an embedded cloud into a database and a bucket
-// elsewhere, such as Google's, over the protocols of both.
+// Package move copies the records and objects of an embedded cloud into another database and
+// bucket, such as Google's. It uses the protocols of Firestore and Cloud Storage.
 //
 // # What it promises
 //
 //   - [Move.Pass] makes the target equal to a snapshot of the source, including deletions. It
-//     writes only the differences, so passes get shorter. The next pass continues a killed one,
-//     even in another process.
+//     writes only the differences, so later passes are shorter. A pass continues where a killed one
+//     stopped, even in another process.
 //   - It writes into a target only if the target was empty or belongs to the same move.
-//   - Values and names are copied exactly. Only the database's own name is replaced, in document
+//   - Values and names are copied exactly. Only the name of the database is replaced, in document
 //     names and references. Objects keep their generations (see [objectstore.Moved]).
-//   - Documents of [Move.Ordered] collections are created in the order in which they were created
-//     in the source, even if only their times record that order.
-//   - No release of Linkreel opens the target's database before [Move.Finish], because its
-//     identity document is the last one that is written.
+//   - Documents of [Move.Ordered] collections are created in the same order as in the source, even
+//     if only their creation times record that order.
+//   - No release of Linkreel opens the target's database before [Move.Finish], because the
+//     database's identity document is written last.
 //
 // A move needs a small amount of memory for each document and object. Documents and objects get new
 // creation and update times.
@@ -62,7 +62,7 @@ type Move struct {
 	Records *firestoredb.Documents // of the target
 	Objects *objectstore.Store     // of the target
 	Ordered []string               // ids of collections
-	// Step, if set, is called around each change of the target, with its name.
+	// Step, if set, is called with the name of a step before or after each change of the target.
 	Step func(string)
 
 	pass     int
@@ -73,27 +73,27 @@ type Move struct {
 
 type record struct {
 	sum  sum
-	pass int // that has seen it in the source
+	pass int // the last pass that found the record in the source
 }
 
 type sum [16]byte
 
 type object struct {
-	of         string // id of its bytes in the source
+	of         string // id of the object's bytes in the source
 	generation int64
 	size       int64
 	crc        uint32
 	pass       int
 }
 
-// Changes count what a pass has done.
+// Changes counts the changes that a pass has made.
 type Changes struct {
 	Records, Deleted int   // documents written and deleted
 	Objects          int   // objects written or deleted
 	Bytes            int64 // of the objects written
 }
 
-// Totals describe a target. Two targets with the same checksum have the same documents and
+// Totals describes a target. Two targets with the same checksum have the same documents and
 // objects.
 type Totals struct {
 	Records, Objects int
@@ -101,14 +101,14 @@ type Totals struct {
 	Checksum         string
 }
 
-// Paths of documents that belong to a database and not to its content.
+// These documents belong to a database and not to its content.
 const (
 	identityPath = "installation/database"
 	markPath     = "installation/move"
 )
 
-// own is the prefix of objects that belong to a bucket and not to its content, and markObject
-// is the one that names the move.
+// own is the prefix of objects that belong to a bucket and not to its content. markObject is the
+// object that names the move.
 const (
 	own        = "linkreel/"
 	markObject = own + "move"
@@ -117,7 +117,8 @@ const (
 // ErrFinished means that this move is already finished. The target may be in use.
 var ErrFinished = errors.New("the move is already finished")
 
-// Begin marks the target if it is empty, and reads it if an earlier run has partly filled it.
+// Begin marks the target if it is empty. If an earlier run has partly filled the target, Begin
+// reads it.
 func (m *Move) Begin(ctx context.Context) error {
 	if err := m.markDatabase(ctx); err != nil {
 		return err
@@ -146,7 +147,8 @@ func (m *Move) markDatabase(ctx context.Context) error {
 		w := m.mark(false)
 		w.CurrentDocument = exists(false)
 		m.step("mark the database")
-		// Another run, or an attempt whose response was lost, may have been faster: read again.
+		// Another run, or an attempt whose response was lost, may have created the mark, so read it
+		// again.
 		if err := m.Records.Commit(ctx, w); err != nil && status.Code(err) != codes.AlreadyExists {
 			return fmt.Errorf("mark the target's database: %w", err)
 		}
@@ -269,7 +271,7 @@ func (m *Move) step(what string) {
 	}
 }
 
-// attempts is how often a pass starts again because storage was unavailable.
+// attempts is how often a pass starts over because storage was unavailable.
 const attempts = 10
 
 // Pass copies the differences between the source's current state and the target. If storage is
@@ -282,7 +284,7 @@ func (m *Move) Pass(ctx context.Context) (did Changes, err error) {
 		if !errors.As(err, &cut{}) || n == attempts || !outage.Pause(ctx, time.Second) {
 			return did, err
 		}
-		// What the target contains is no longer known.
+		// The content of the target is no longer known, so read it again.
 		if err := patiently(ctx, func() error { return m.Begin(ctx) }); err != nil {
 			return did, err
 		}
@@ -296,8 +298,8 @@ func (c *Changes) add(more Changes) {
 	c.Bytes += more.Bytes
 }
 
-// cut is the error of a large object that storage has not received because it was unavailable. The
-// bytes must be read from the source again.
+// cut is the error for a large object that storage did not receive because it was unavailable. The
+// object's bytes must be read from the source again.
 type cut struct{ error }
 
 func (c cut) Unwrap() error { return c.error }
@@ -317,7 +319,7 @@ func (m *Move) once(ctx context.Context) (Changes, error) {
 	if err == nil {
 		err = p.gone()
 	}
-	// An error of a writer also ends the stream, and it is the one to report.
+	// An error of a writer also ends the stream. In that case, report the writer's error.
 	if err := cmp.Or(g.Wait(), err); err != nil {
 		return p.did, err
 	}
@@ -337,7 +339,7 @@ type pass struct {
 	writes  []*pb.Write
 	size    int
 	ordered []*pb.Document
-	wanted  map[string]storage.Object // whose bytes will come, by the bytes' id
+	wanted  map[string]storage.Object // objects with pending bytes, by the bytes' id
 }
 
 func (p *pass) record(d *pb.Document) error {
@@ -350,7 +352,7 @@ func (p *pass) record(d *pb.Document) error {
 	case identityPath:
 		p.identity = d
 		return nil
-	case markPath: // of the move that filled the source
+	case markPath: // the mark of the move that filled the source
 		return nil
 	}
 	s, err := sumOf(d)
@@ -370,7 +372,7 @@ func (p *pass) record(d *pb.Document) error {
 	return p.write(&pb.Write{Operation: &pb.Write_Update{Update: d}})
 }
 
-// rename changes the document's name and references to those of the target.
+// rename changes the document's name and its references to those of the target.
 func (p *pass) rename(d *pb.Document, path string) {
 	d.Name = p.Records.Name(path)
 	for _, v := range d.GetFields() {
@@ -378,10 +380,10 @@ func (p *pass) rename(d *pb.Document, path string) {
 	}
 }
 
-// nan is the form of NaN that Firestore stores. Go uses another one.
+// nan is the form of NaN that Firestore stores. Go uses a different form.
 var nan = math.Float64frombits(0x7ff8 << 48)
 
-// refer changes references to documents of the source, and NaN into the target's form.
+// refer converts references to documents of the source, and NaN, to the target's form.
 func (p *pass) refer(v *pb.Value) {
 	switch x := v.GetValueType().(type) {
 	case *pb.Value_ReferenceValue:
@@ -403,7 +405,7 @@ func (p *pass) refer(v *pb.Value) {
 	}
 }
 
-// batchBytes is the size from which writes are sent without waiting for more.
+// batchBytes is the size at which writes are sent without waiting for more.
 const batchBytes = 2 << 20
 
 func (p *pass) write(w *pb.Write) error {
@@ -430,8 +432,8 @@ func (p *pass) flush() error {
 	return p.ctx.Err()
 }
 
-// inOrder creates the documents of ordered collections, with one commit for all that one commit
-// has created in the source.
+// inOrder creates the documents of ordered collections. It uses one commit for all documents that
+// one commit created in the source.
 func (p *pass) inOrder(ctx context.Context) error {
 	slices.SortStableFunc(p.ordered, func(a, b *pb.Document) int {
 		return a.GetCreateTime().AsTime().Compare(b.GetCreateTime().AsTime())
@@ -470,17 +472,17 @@ func (p *pass) entry(e storage.Entry) error {
 	}
 	p.wanted[o.ID] = o
 	if known {
-		return p.remove(o.Name) // a new object takes its place, and may not replace one
+		return p.remove(o.Name) // the new object must not replace an existing one
 	}
 	return nil
 }
 
-// small is the size up to which objects are sent several at a time.
+// small is the size up to which several objects are sent at a time.
 const small = 4 << 20
 
 func (p *pass) blob(id string, from io.Reader) error {
 	o, ok := p.wanted[id]
-	if !ok { // of another bucket, or of a bucket's own
+	if !ok { // the object is in another bucket or belongs to the bucket itself
 		_, err := io.Copy(io.Discard, from)
 		return err
 	}
@@ -519,7 +521,7 @@ func (p *pass) upload(ctx context.Context, o storage.Object, from io.Reader) err
 		if !ok || err == nil {
 			return final(err)
 		}
-		_, _ = again.Seek(0, io.SeekStart) // bytes in memory
+		_, _ = again.Seek(0, io.SeekStart) // cannot fail, because the bytes are in memory
 		return err
 	})
 	if err != nil {
@@ -528,11 +530,11 @@ func (p *pass) upload(ctx context.Context, o storage.Object, from io.Reader) err
 	return nil
 }
 
-// patience is how long storage may be unavailable. libs/objectstore itself retries a call for only a
-// few seconds.
+// patience is how long storage may be unavailable. libs/objectstore retries a call for only a few
+// seconds.
 const patience = 5 * time.Minute
 
-// over is an error that ends [patiently].
+// over is an error that makes [patiently] give up.
 type over struct{ error }
 
 func final(err error) error {
@@ -562,7 +564,7 @@ func (p *pass) remove(name string) error {
 	return nil
 }
 
-// gone deletes what the source no longer contains, and sends the last writes.
+// gone deletes everything that the source no longer contains and sends the last writes.
 func (p *pass) gone() error {
 	for path, r := range p.records {
 		if r.pass == p.pass {
@@ -590,9 +592,9 @@ func (p *pass) gone() error {
 	return p.flush()
 }
 
-// Verify reads the whole target and compares it with the source's state of the last pass: each
-// document by its checksum, and each object by its size and the checksum that storage has
-// computed.
+// Verify reads the whole target and compares it with the source's state at the last pass. It
+// compares documents by their checksums, and objects by their sizes and the checksums that storage
+// has computed.
 func (m *Move) Verify(ctx context.Context) (t Totals, err error) {
 	var lines []string
 	err = m.eachRecord(ctx, func(path string, s sum) error {
@@ -633,7 +635,7 @@ func (m *Move) differs(what string) error {
 	return fmt.Errorf("the %s in the target differs from the source. Does another program write to %s or its bucket?", what, m.Records.Database)
 }
 
-// Finish gives the target its identity, so that services can use it.
+// Finish gives the target an identity, so that services can use it.
 func (m *Move) Finish(ctx context.Context) error {
 	id := m.identity.GetFields()["id"].GetStringValue()
 	m.step("claim the bucket")

@@ -97,7 +97,7 @@ func (w *world) call(method, path, body string) {
 	}
 }
 
-// move returns a new process's view of the move with an id.
+// move returns the move with the given id as a new process would open it.
 func (w *world) move(id string) *move.Move {
 	w.t.Helper()
 	records, err := firestoredb.OpenDocuments(w.t.Context(), firestoredb.Config{Project: cloudtest.Project, Endpoint: w.target.Endpoint, Timeout: 20 * time.Second})
@@ -174,7 +174,8 @@ func TestAMoveIsExactThroughFaults(t *testing.T) {
 		t.Errorf("Stat of a moved object = %+v, %v, want its generation in the source", o, err)
 	}
 
-	// Another process copies only the differences: a changed and a deleted record, and two objects.
+	// Another process must copy only the differences: a changed and a deleted record, and two
+	// objects.
 	w.set("many/1", map[string]any{"n": -1})
 	if _, err := w.db.Doc("many/2").Delete(t.Context()); err != nil {
 		t.Fatal(err)
@@ -191,10 +192,10 @@ func TestAMoveIsExactThroughFaults(t *testing.T) {
 	}
 	var film strings.Builder
 	if _, err := m.Objects.Download(t.Context(), "film", 0, &film); err != nil || film.String() != "a new film" {
-		t.Errorf("the moved object is %q, %v, want a new film", film.String(), err)
+		t.Errorf("the moved object is %q (error %v), want a new film", film.String(), err)
 	}
 
-	// Services can use the target only after Finish.
+	// Services must be able to use the target only after Finish.
 	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: cloudtest.Project, Endpoint: w.target.Endpoint, Timeout: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
@@ -208,7 +209,7 @@ func TestAMoveIsExactThroughFaults(t *testing.T) {
 	}
 	identity, err := db.Identity(t.Context())
 	if err != nil || !strings.HasSuffix(identity, "#db_1") {
-		t.Errorf("the identity is %s, %v, want that of the source", identity, err)
+		t.Errorf("the identity is %s (error %v), want the source's identity", identity, err)
 	}
 	if err := m.Objects.Claim(t.Context(), identity); err != nil {
 		t.Errorf("Claim of the bucket = %v, want no error", err)
@@ -248,11 +249,11 @@ func TestAPassContinuesAfterStorageWasUnavailable(t *testing.T) {
 		t.Errorf("the pass = %+v with the totals %+v, want one object of 6 MiB", did, totals)
 	}
 	if n := uploads.Load(); n != 2 {
-		t.Errorf("the pass made %d uploads, want 2", n)
+		t.Errorf("the pass started %d uploads, want 2", n)
 	}
 }
 
-// Events that have no place in the feed yet get it in the order of their creation times.
+// Events without a position in the feed must receive one in the order of their creation times.
 func TestEventsKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	w := start(t)
@@ -303,7 +304,7 @@ func TestATargetThatIsInUseIsLeftAlone(t *testing.T) {
 			if name == "an object" {
 				var film strings.Builder
 				if _, err := w.move("x").Objects.Download(t.Context(), "film", 0, &film); err != nil || film.String() != "film" {
-					t.Errorf("the object in the target is %q, %v, want it unchanged", film.String(), err)
+					t.Errorf("the object in the target is %q (error %v), want no change", film.String(), err)
 				}
 			}
 		})
@@ -321,12 +322,12 @@ func TestVerifyFindsWhatDiffers(t *testing.T) {
 			_, err := w.there.Doc("links/a").Delete(t.Context())
 			return err
 		},
-		"another document": func(w *world, _ *move.Move) error {
+		"an additional document": func(w *world, _ *move.Move) error {
 			_, err := w.there.Doc("links/b").Set(t.Context(), map[string]any{"n": 1})
 			return err
 		},
 		"a missing object": func(_ *world, m *move.Move) error { return m.Objects.Delete(t.Context(), "film", 0) },
-		"another object": func(_ *world, m *move.Move) error {
+		"an additional object": func(_ *world, m *move.Move) error {
 			_, err := m.Objects.Upload(t.Context(), "film2", strings.NewReader("film"), objectstore.UploadOptions{})
 			return err
 		},
@@ -348,7 +349,7 @@ func TestVerifyFindsWhatDiffers(t *testing.T) {
 			if totals, err := m.Verify(t.Context()); err == nil || !strings.Contains(err.Error(), "verify: ") {
 				t.Errorf("Verify = %+v, %v, want an error", totals, err)
 			}
-			// The next pass of another process repairs the target.
+			// A pass of another process must repair the target.
 			run(t, w.move("m1"))
 		})
 	}

@@ -1,5 +1,5 @@
-// Package tools makes sure that the programs that Linkreel runs are installed. It installs
-// missing ones with the machine's own package manager. Where it cannot, its error says what to
+// Package tools makes sure that the programs that Linkreel runs are installed. It installs missing
+// programs with the machine's package manager. If it cannot install them, its error says what to
 // install.
 package tools
 
@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// Tool is a program and its names on different systems.
+// Tool describes a program and its names on different systems.
 type Tool struct {
-	Binaries []string // any one of them is enough
+	Binaries []string // one of them is enough
 	Apt      string   // Debian and Ubuntu package
-	Brew     string   // Homebrew formula; "" when there is none
+	Brew     string   // Homebrew formula; "" if there is none
 }
 
 // Known maps each name that [Ensure] accepts to its tool.
@@ -55,7 +55,7 @@ func here() Machine {
 		Run: func(ctx context.Context, argv ...string) error {
 			cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 			cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-			cmd.Stdin = os.Stdin // sudo may ask
+			cmd.Stdin = os.Stdin // sudo may ask for a password
 			var tail tail
 			cmd.Stdout, cmd.Stderr = &tail, &tail
 			if err := cmd.Run(); err != nil {
@@ -66,8 +66,8 @@ func here() Machine {
 	}
 }
 
-// Ensure installs the named tools that are missing, and returns nil when all are
-// installed.
+// Ensure installs the named tools that are missing. It returns nil if all of them are installed
+// afterwards.
 func Ensure(ctx context.Context, out io.Writer, names ...string) error {
 	return here().Ensure(ctx, out, names...)
 }
@@ -139,7 +139,7 @@ func (m Machine) install(ctx context.Context, out io.Writer, missing []string) e
 	return fmt.Errorf("please install %s (Debian packages: %s) and try again", strings.Join(missing, ", "), strings.Join(apt, " "))
 }
 
-// tail keeps the end of a program's output for its error.
+// tail keeps the end of a program's output for use in an error.
 type tail struct{ b []byte }
 
 func (t *tail) Write(p []byte) (int, error) {

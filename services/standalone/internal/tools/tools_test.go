@@ -18,7 +18,7 @@ func TestEnsure(t *testing.T) {
 		goos    string
 		root    bool
 		present []string
-		want    []string // commands that ran
+		want    []string // the expected commands
 		err     string   // part of the error; "" for success
 	}{
 		{name: "nothing is missing", goos: "linux", present: []string{"valkey-server", "ffmpeg"}},
@@ -27,7 +27,7 @@ func TestEnsure(t *testing.T) {
 		{name: "a user installs with sudo", goos: "linux", present: []string{"apt-get", "sudo"},
 			want: []string{"sudo apt-get update -q", "sudo apt-get install -y -q --no-install-recommends redis-server ffmpeg"}},
 		{name: "a Mac installs with brew", goos: "darwin", present: []string{"brew", "ffmpeg"}, want: []string{"brew install redis"}},
-		{name: "elsewhere one sentence says what to install", goos: "linux", present: []string{"apt-get"},
+		{name: "on other systems the error says what to install", goos: "linux", present: []string{"apt-get"},
 			err: "please install redis, ffmpeg (Debian packages: redis-server ffmpeg) and try again"},
 	}
 	for _, tt := range tests {
@@ -46,7 +46,7 @@ func TestEnsure(t *testing.T) {
 				}}
 			err := m.Ensure(t.Context(), io.Discard, "redis", "ffmpeg")
 			if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
-				t.Errorf("Ensure = %v, want %q", err, tt.err)
+				t.Errorf("Ensure = %v, want an error with %q", err, tt.err)
 			}
 			if d := cmp.Diff(tt.want, ran); d != "" {
 				t.Errorf("commands (-want +got):\n%s", d)

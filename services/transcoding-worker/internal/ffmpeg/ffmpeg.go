@@ -30,15 +30,15 @@ import (
 	"time"
 )
 
-// Tools has the paths of ffmpeg and ffprobe and the limits of a call. A limit of zero means
-// the default.
+// Tools specifies the paths of ffmpeg and ffprobe and the limits for each call. A limit of zero
+// means the default.
 type Tools struct {
 	FFmpeg  string // absolute path
 	FFprobe string // absolute path
 	Threads int    // per call; 0 means 2
-	// Memory bounds a call's private memory in bytes, whether used or only reserved. Allocations
-	// and thread stacks count, mapped files do not. Each thread above two adds threadMemory.
-	// 0 means DefaultMemory.
+	// Memory limits the private memory of a call in bytes, including reserved but unused memory.
+	// Allocations and thread stacks count; mapped files do not. Each thread beyond the second
+	// adds threadMemory. 0 means DefaultMemory.
 	Memory int64
 	// Reduced lets calls run without Landlock on a kernel that lacks it. They can then read
 	// everything that this process can read. If Reduced is false, calls fail on such a
@@ -49,16 +49,16 @@ type Tools struct {
 }
 
 const (
-	// DefaultMemory is enough for a 4K video and four encoders with two threads each. A third
-	// of this memory is only reserved and never used.
+	// DefaultMemory is enough for a 4K video and four encoders with two threads each. A third of
+	// it is reserved but never used.
 	DefaultMemory = 848 << 20
 	// threadMemory is the additional memory for one more thread in the decoder and in each
 	// encoder.
 	threadMemory = 96 << 20
 )
 
-// Large returns the tools for a resolution above 4K. Decoding such a video needs more memory
-// than everything else together.
+// Large returns the tools for a resolution above 4K. Decoding such a video needs more memory than
+// all other steps combined.
 func (t *Tools) Large() *Tools {
 	large := *t
 	large.Memory, large.Threads = 2*t.memory(), 1
@@ -73,8 +73,8 @@ func (t *Tools) memory() int64 {
 	return memory + threadMemory*int64(max(0, t.Threads-2))
 }
 
-// Find looks up the tools: path may be a folder, the ffmpeg program itself, or
-// empty for the search path.
+// Find looks up ffmpeg and ffprobe. path may be a folder, the ffmpeg program itself, or empty to
+// search PATH.
 func Find(path string) (*Tools, error) {
 	ffmpeg, ffprobe := "ffmpeg", "ffprobe"
 	switch {
@@ -100,7 +100,7 @@ func Find(path string) (*Tools, error) {
 	return t, nil
 }
 
-// ErrTimeout means that a call exceeded its wall time or its CPU time.
+// ErrTimeout means that a call exceeded its limit on wall time or CPU time.
 var ErrTimeout = errors.New("ffmpeg: out of time")
 
 // ErrMemory means that a call exceeded its memory limit.
@@ -116,8 +116,8 @@ const (
 	exitLinker = 127
 )
 
-// ExitError means that a tool failed. Stderr is the end of its error output. It is only
-// for the log, never for a caller.
+// ExitError means that a tool failed. Stderr is the end of its error output. Log it, but never
+// show it to API callers.
 type ExitError struct {
 	Tool   string
 	Code   int
@@ -134,7 +134,7 @@ func (e *ExitError) Error() string {
 
 // Call is one run of a tool.
 type Call struct {
-	Dir  string // its working directory, the only folder that it can use
+	Dir  string // the working directory and the only folder that the tool can access
 	Args []string
 	Wall time.Duration
 	CPU  time.Duration
@@ -207,9 +207,9 @@ func (t *Tools) start(ctx context.Context, tool string, c Call, test string) (Us
 	if err != nil {
 		return Usage{}, err
 	}
-	// The parent-death signal is tied to the thread that forked. If another goroutine locked
-	// this thread and ended, the thread would end and kill the tool. Keep the thread locked
-	// until the tool has ended.
+	// The parent-death signal is tied to the thread that forked. If another goroutine locked this
+	// thread and returned, the thread would exit, and the kernel would kill the tool. Keep the
+	// thread locked until the tool has exited.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := cmd.Start(); err != nil {
@@ -263,9 +263,9 @@ func environment() []string {
 	return nil
 }
 
-// outOfTime reports whether the kernel ended a tool because it had used up its CPU time.
-// On SIGXCPU ffmpeg exits with code 255, unless SIGKILL ends it first. The kernel counts the
-// limit in ticks, which may be much higher than the CPU time that it reports at the end.
+// outOfTime reports whether the kernel ended a tool because it had reached its CPU-time limit. On
+// SIGXCPU ffmpeg exits with code 255, unless SIGKILL ends it first. The kernel enforces the limit
+// in ticks, and this count may be much higher than the CPU time that it reports at the end.
 func outOfTime(e *ExitError, used, limit time.Duration) bool {
 	ended := e.Signal == syscall.SIGKILL || e.Signal == 0 && e.Code == 255
 	return e.Signal == syscall.SIGXCPU || used >= limit || ended && used >= limit/4*3

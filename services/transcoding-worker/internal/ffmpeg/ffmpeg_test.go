@@ -45,7 +45,7 @@ func TestLimitsEndACall(t *testing.T) {
 		call Call
 		want error
 	}{
-		{"processor time", Call{CPU: time.Second, Wall: time.Minute}, ErrTimeout},
+		{"CPU time", Call{CPU: time.Second, Wall: time.Minute}, ErrTimeout},
 		{"wall time", Call{CPU: time.Minute, Wall: 300 * time.Millisecond}, ErrTimeout},
 		{"silence", Call{CPU: time.Minute, Wall: time.Minute, Stall: 300 * time.Millisecond}, ErrTimeout},
 	}
@@ -62,22 +62,22 @@ func TestLimitsEndACall(t *testing.T) {
 		t.Parallel()
 		small := *tools
 		small.Memory = 300 << 20
-		// When ffmpeg runs out of memory, it may also hang. Stall then ends it.
+		// ffmpeg may hang when it runs out of memory. Stall then ends it.
 		usage, err := small.Transcode(t.Context(), Call{
 			Dir: dir, CPU: time.Minute, Wall: time.Minute, Stall: 3 * time.Second,
 			Args: strings.Fields("-nostdin -v error -y -f lavfi -i testsrc2=s=4096x4096:r=25:d=4 -c:v libx264 -preset veryfast -threads 2 -f null -"),
 		})
 		if !errors.Is(err, ErrMemory) && !errors.Is(err, ErrTimeout) || usage.Memory > small.Memory {
-			t.Errorf("Transcode = %v with %d bytes, want ErrMemory or ErrTimeout, and at most %d bytes", err, usage.Memory, small.Memory)
+			t.Errorf("Transcode = %v with peak memory of %d bytes, want ErrMemory or ErrTimeout with at most %d bytes", err, usage.Memory, small.Memory)
 		}
 	})
-	t.Run("caller", func(t *testing.T) {
+	t.Run("cancellation by the caller", func(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithCancelCause(t.Context())
 		reason := errors.New("lease lost")
 		time.AfterFunc(200*time.Millisecond, func() { cancel(reason) })
 		if _, err := tools.Transcode(ctx, Call{Dir: dir, Args: endless, CPU: time.Minute, Wall: time.Minute}); !errors.Is(err, reason) {
-			t.Errorf("Transcode = %v, want the cause of the cancellation", err)
+			t.Errorf("Transcode = %v, want the cancellation cause", err)
 		}
 	})
 }
@@ -137,8 +137,8 @@ func TestFitRateFindsTheGrid(t *testing.T) {
 	}{
 		{"30", grid(300, 30, 0), Rate{30, 1}, true},
 		{"29.97", grid(3000, 30000.0/1001, 0), Rate{30000, 1001}, true},
-		{"29.97 in milliseconds", grid(3000, 30000.0/1001, 0.001), Rate{30000, 1001}, true},
-		{"60 in milliseconds", grid(600, 60, 0.001), Rate{60, 1}, true},
+		{"29.97 rounded to milliseconds", grid(3000, 30000.0/1001, 0.001), Rate{30000, 1001}, true},
+		{"60 rounded to milliseconds", grid(600, 60, 0.001), Rate{60, 1}, true},
 		{"unusual rate", grid(500, 17.25, 0), Rate{17250, 1000}, true},
 		{"single frame", grid(1, 1, 0), Rate{25, 1}, true},
 		{"stall", append(grid(100, 30, 0), 10, 10+1.0/30, 10+2.0/30), Rate{30, 1}, false},

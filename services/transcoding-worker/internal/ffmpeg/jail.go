@@ -20,7 +20,7 @@ type jailSpec struct {
 	Tool     string   // absolute path of the program to execute
 	Args     []string // its arguments without argv[0]
 	Env      []string // its environment
-	Dir      string   // the only folder that it may write to, and read from apart from system libraries
+	Dir      string   // the only folder that it may write to; ReadOnly lists the others that it may read
 	ReadOnly []string // system folders that it may read
 	CPU      uint64   // seconds
 	Memory   uint64   // bytes of private memory
@@ -29,20 +29,20 @@ type jailSpec struct {
 	Test     string   // a file outside the jail; if set, try to read it instead of executing the tool
 }
 
-// ErrJail means that the jail does not protect this system.
-var ErrJail = errors.New("ffmpeg: the jail does not protect this system")
+// ErrJail means that the jail cannot protect this system.
+var ErrJail = errors.New("ffmpeg: the jail cannot protect this system")
 
-// Exit codes of a self-test, as a bit set.
+// Exit codes of a self-test. The bits can be combined.
 const (
 	testFiles = 1 << iota // a file outside the jail could be read
-	testCalls             // a socket could be opened, or another process signalled
+	testCalls             // a socket could be opened, or another process could be signalled
 )
 
-// SelfTest starts a jail in dir, which must be empty, and tries to read a file outside of it,
-// to open a socket and to signal the parent. It returns nil if all three attempts fail and
-// both tools start in the jail. It returns ErrJail if the kernel lacks a feature that the
-// jail needs. Every call then fails unless t.Reduced is set. SelfTest returns ErrStart if the
-// image lacks a library that the tools need.
+// SelfTest starts a jail in dir, which must be empty, and tries to read a file outside dir, open
+// a socket and signal the parent process. It returns nil if all three attempts fail and both
+// tools start in the jail. It returns ErrJail if the kernel lacks a feature that the jail needs.
+// Every call then fails unless t.Reduced is set. SelfTest returns ErrStart if the image lacks a
+// library that the tools need.
 func (t *Tools) SelfTest(ctx context.Context, dir string) error {
 	foreign := filepath.Join(dir, "foreign")
 	inside := filepath.Join(dir, "inside")
@@ -67,9 +67,9 @@ func (t *Tools) SelfTest(ctx context.Context, dir string) error {
 	}
 	switch {
 	case exit.Code&testCalls != 0:
-		return fmt.Errorf("%w: its programs can open sockets or signal other processes (seccomp)", ErrJail)
+		return fmt.Errorf("%w: jailed programs can open sockets or signal other processes (seccomp)", ErrJail)
 	default:
-		return fmt.Errorf("%w: its programs can read foreign files (Landlock)", ErrJail)
+		return fmt.Errorf("%w: jailed programs can read files outside their folder (Landlock)", ErrJail)
 	}
 }
 
@@ -83,9 +83,9 @@ func (t *Tools) version(ctx context.Context, dir string) error {
 	return err
 }
 
-// init turns the process into the jailed tool if it was started as a jail. Because this
-// happens in init, every binary that contains a worker can jail its children without any code
-// in its main. This includes the standalone and test binaries.
+// init turns the process into the jailed tool if it was started as a jail. Because this happens
+// in init, every binary that contains a worker, including standalone and test binaries, can jail
+// its children without any code in its main function.
 func init() {
 	if len(os.Args) != 2 || os.Args[0] != jailName {
 		return

@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// enterJail drops all access that a transcoder does not need, and then executes the tool. It
-// sets resource limits and no_new_privs, and blocks files outside its folder (Landlock) and
-// all system calls that the tool does not need (seccomp). These steps need no privileges, so
-// enterJail works in a restricted pod.
+// enterJail drops all access that a transcoder does not need, and then executes the tool. It sets
+// resource limits and no_new_privs, blocks access to files outside the tool's folder (Landlock),
+// and blocks all system calls that the tool does not need (seccomp). These steps need no
+// privileges, so enterJail works in a restricted pod.
 //
-// There is no RLIMIT_NPROC: it counts all processes of a user, and the pods of a node
-// may run as the same user. The seccomp filter forbids child processes instead.
+// enterJail does not set RLIMIT_NPROC, because it counts all processes of a user, and the pods of
+// a node may run as the same user. The seccomp filter forbids child processes instead.
 func enterJail(spec jailSpec) error {
 	runtime.LockOSThread() // seccomp and no_new_privs apply to the thread that calls exec
 	if err := os.Chdir(spec.Dir); err != nil {
@@ -113,8 +113,8 @@ func selfTest(foreign string) error {
 }
 
 const (
-	// threadStack is the stack size of a thread. ffmpeg has dozens of threads. The usual 8
-	// MiB for each thread would count towards its memory limit without being used.
+	// threadStack is the stack size of a thread. ffmpeg has dozens of threads. The usual 8 MiB
+	// per thread would count towards the memory limit without being used.
 	threadStack = 1 << 20
 	// addressRoom is the additional address space for libraries and for malloc's
 	// reservations.
@@ -128,8 +128,8 @@ func setrlimit(resource int, limit uint64) error {
 	return nil
 }
 
-// jailed wraps a tool's call: this program starts itself again as the jail, in its own
-// process group, and the kernel kills that process when we die.
+// jailed wraps a tool's call: this program starts itself again as the jail, in its own process
+// group, and the kernel kills that process when this one dies.
 func jailed(spec jailSpec, encoded string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe") //nolint:noctx // run kills the whole process group when its context ends
 	cmd.Args = []string{jailName, encoded}
@@ -137,7 +137,7 @@ func jailed(spec jailSpec, encoded string) *exec.Cmd {
 	return cmd
 }
 
-// peakMemory returns the largest resident size of an ended child, in bytes.
+// peakMemory returns the peak resident size of a child that has exited, in bytes.
 func peakMemory(state *os.ProcessState) int64 {
 	if usage, ok := state.SysUsage().(*syscall.Rusage); ok {
 		return usage.Maxrss * 1024

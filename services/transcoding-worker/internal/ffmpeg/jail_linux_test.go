@@ -52,8 +52,8 @@ func forgetLandlock() error {
 	return nil
 }
 
-// The kernel kills a tool when the thread that forked it ends, so that thread must not end
-// before the tool.
+// The kernel kills a tool when the thread that forked it exits, so that thread must outlive the
+// tool.
 func TestAToolOutlivesTheEndOfThreads(t *testing.T) {
 	t.Parallel()
 	tools, dir := find(t), scratch(t)
@@ -70,9 +70,9 @@ func TestAToolOutlivesTheEndOfThreads(t *testing.T) {
 	select {
 	case <-begun:
 	case err := <-ended:
-		t.Fatalf("the tool ended with %v before its first progress report", err)
+		t.Fatalf("the tool exited with %v before its first progress report", err)
 	}
-	// Together these goroutines lock every idle thread, and end the threads when they return.
+	// Together, these goroutines lock every idle thread. When they return, the threads exit.
 	var locked sync.WaitGroup
 	end := make(chan struct{})
 	for range 100 {
@@ -97,14 +97,14 @@ func TestTheJailHoldsOnThisKernel(t *testing.T) {
 	}
 }
 
-// The image of a release has packages that were unpacked but not installed. The dynamic
-// linker therefore finds some libraries only through LD_LIBRARY_PATH.
+// A release image contains packages that were unpacked but not installed. The dynamic linker
+// therefore finds some libraries only through LD_LIBRARY_PATH.
 func TestAToolGetsTheWayToItsLibrariesAndNothingElse(t *testing.T) {
 	t.Setenv("LD_LIBRARY_PATH", "/usr/lib/somewhere")
 	t.Setenv("LINKREEL_STORAGE_KEY", "hush")
 	tools := standIn(t, `[ "$LD_LIBRARY_PATH" = /usr/lib/somewhere ] && [ -z "$LINKREEL_STORAGE_KEY" ]`)
 	if err := tools.SelfTest(t.Context(), scratch(t)); err != nil {
-		t.Errorf("SelfTest = %v", err)
+		t.Errorf("SelfTest = %v, want nil", err)
 	}
 }
 
@@ -154,19 +154,19 @@ func TestWithoutLandlockNothingRunsUnlessTheJailIsReduced(t *testing.T) {
 		t.Errorf("SelfTest = %v, want ErrJail without Landlock", err)
 	}
 	if _, err := tools.try(t.Context(), dir, generated+"own.mkv"); err == nil || !strings.Contains(err.Error(), "landlock") {
-		t.Errorf("a call without Landlock returned %v, want the error of Landlock", err)
+		t.Errorf("a call without Landlock returned %v, want an error from Landlock", err)
 	}
 	tools.Reduced = true
 	if _, err := tools.try(t.Context(), dir, generated+"own.mkv"); err != nil {
 		t.Errorf("a call in the reduced jail returned %v, want nil", err)
 	}
-	// The error above prevents exactly this access.
+	// This is the access that the error above prevents.
 	if _, err := tools.try(t.Context(), dir, generated+filepath.Join(foreign, "planted.mkv")); err != nil {
-		t.Errorf("reading a foreign file in the reduced jail returned %v, want nil; otherwise, this test is meaningless", err)
+		t.Errorf("reading a file outside the reduced jail returned %v, want nil; otherwise, this test proves nothing", err)
 	}
 }
 
-// This test does not use the allow-lists of Input, because the jail must work without them.
+// This test does not use Input's allow-lists, because the jail must work without them.
 func TestJailHidesForeignFilesAndTheNetwork(t *testing.T) {
 	t.Parallel()
 	tools, dir, foreign := find(t), scratch(t), scratch(t)
@@ -200,13 +200,13 @@ func TestJailHidesForeignFilesAndTheNetwork(t *testing.T) {
 		}
 	}()
 	for name, args := range map[string]string{
-		"foreign file":  "-v error -y -i " + secret + " -c copy stolen.mkv",
-		"foreign write": generated + filepath.Join(foreign, "planted.mkv"),
-		"password file": "-v error -y -f data -i /etc/passwd -map 0 -c copy -f data stolen.txt",
-		"own process":   "-v error -y -f data -i /proc/self/environ -map 0 -c copy -f data stolen.txt",
-		"http":          fmt.Sprintf("-v error -y -i http://%s/x.mkv -c copy stolen.mkv", listener.Addr()),
-		"outgoing TCP":  fmt.Sprintf("%s -f mpegts tcp://%s", generated, listener.Addr()),
-		"outgoing UDP":  generated + "-f mpegts udp://127.0.0.1:9",
+		"file outside the folder":  "-v error -y -i " + secret + " -c copy stolen.mkv",
+		"write outside the folder": generated + filepath.Join(foreign, "planted.mkv"),
+		"password file":            "-v error -y -f data -i /etc/passwd -map 0 -c copy -f data stolen.txt",
+		"own process":              "-v error -y -f data -i /proc/self/environ -map 0 -c copy -f data stolen.txt",
+		"http":                     fmt.Sprintf("-v error -y -i http://%s/x.mkv -c copy stolen.mkv", listener.Addr()),
+		"outgoing TCP":             fmt.Sprintf("%s -f mpegts tcp://%s", generated, listener.Addr()),
+		"outgoing UDP":             generated + "-f mpegts udp://127.0.0.1:9",
 	} {
 		if _, err := tools.try(t.Context(), dir, args); err == nil {
 			t.Errorf("%s: ffmpeg succeeded, want an error", name)
@@ -219,7 +219,7 @@ func TestJailHidesForeignFilesAndTheNetwork(t *testing.T) {
 	}
 	for _, name := range []string{filepath.Join(foreign, "planted.mkv"), filepath.Join(dir, "stolen.mkv"), filepath.Join(dir, "stolen.txt")} {
 		if info, err := os.Stat(name); err == nil && info.Size() > 0 {
-			t.Errorf("the forbidden file %s was written, want no such file", filepath.Base(name))
+			t.Errorf("ffmpeg wrote the forbidden file %s, want no file", filepath.Base(name))
 		}
 	}
 }

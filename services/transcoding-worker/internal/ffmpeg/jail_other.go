@@ -12,11 +12,11 @@ import (
 
 func enterJail(jailSpec) error { return errors.New("no jail on this system") }
 
-// jailed starts the tool without a jail. Systems other than Linux are only for development.
-// The only protection on them is the allow-lists of demuxers and protocols.
+// jailed starts the tool without a jail. Systems other than Linux are supported only for
+// development. There, only the allow-lists of demuxers and protocols provide protection.
 func jailed(spec jailSpec, _ string) *exec.Cmd {
 	if spec.Test != "" {
-		// Without a jail, foreign files can be read.
+		// Without a jail, a tool can read files outside its folder.
 		return exec.Command("sh", "-c", "exit "+strconv.Itoa(testFiles)) //nolint:noctx // it ends at once
 	}
 	cmd := exec.Command(spec.Tool, spec.Args...) //nolint:noctx // run kills the whole process group when its context ends

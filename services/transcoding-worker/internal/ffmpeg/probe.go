@@ -16,16 +16,15 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// Source describes an upload that can be played, as measured from its samples. Times
-// are seconds after Start on the file's own timeline. ffmpeg shifts its input in the
-// same way by default.
+// Source describes a playable upload, as measured from its samples. Times are seconds after Start
+// on the file's own timeline. ffmpeg shifts its input in the same way by default.
 type Source struct {
 	Path    string
 	Size    int64
 	Demuxer string
 	Start   float64 // earliest time in the file
 	Video   Video
-	Audio   *Audio // nil if there is no audio that can be decoded
+	Audio   *Audio // nil if there is no decodable audio
 	Streams int
 }
 
@@ -45,15 +44,15 @@ type Video struct {
 	Transfer      string // colour transfer function, which distinguishes HDR from SDR
 	Tag           string
 
-	First    float64 // time of the first frame that is shown
+	First    float64 // time of the first frame shown
 	Span     float64 // seconds from the first frame to the end of the last
 	Hold     float64 // seconds to hold the last frame for audio that continues after it
 	Frames   int
-	Rate     Rate    // rate of the constant grid, or of the fast passages if there is no grid
+	Rate     Rate    // rate of the constant grid, or of the fastest passages if there is no grid
 	Constant bool    // every position on the grid has exactly one frame
 	Bytes    int64   // total size of the samples
 	MaxGOP   float64 // longest time between two keyframes
-	MaxRate  float64 // bits per second of the group with the highest rate
+	MaxRate  float64 // highest bit rate of any group of pictures, in bits per second
 	KeyTimes []float64
 	Whole    bool // every sample is shown: no edit list drops a sample, and no sample refers to a missing one
 }
@@ -103,8 +102,8 @@ func Input(demuxer, path string, maxPixels int) []string {
 const (
 	maxStreams = 100
 	maxPackets = 8 << 20
-	// probeTime bounds ffprobe's own work before it reads packets. A normal file takes a tenth
-	// of a second.
+	// probeTime limits ffprobe's own work before it reads packets. A normal file needs a tenth of
+	// a second.
 	probeTime = 30 * time.Second
 )
 
@@ -160,7 +159,7 @@ func (t *Tools) Probe(ctx context.Context, dir, path string, limits transcode.Li
 	return s, nil
 }
 
-// Unaffordable returns the error for a file that exceeds the memory limit.
+// Unaffordable returns the error for a file that cannot be processed within the memory limit.
 func Unaffordable(err error) error {
 	return fmt.Errorf("%w: %w", refuse(transcode.TooLargeDimensions, "Preparing this video takes too much memory. Upload it in a lower resolution."), err)
 }
@@ -210,8 +209,8 @@ func (t *Tools) streams(ctx context.Context, dir string, s *Source, limits trans
 	usage, err := t.Inspect(ctx, Call{
 		Dir: dir, Args: args, Wall: probeTime, CPU: probeTime,
 		Line: func(line []byte) {
-			// This bound is much more than maxStreams tracks need. It prevents a crafted file
-			// from filling the memory. Truncated output does not parse, so the file counts as
+			// This limit is far above what maxStreams tracks need. It prevents a crafted file
+			// from exhausting the memory. Truncated output does not parse, so the file counts as
 			// damaged.
 			if out.Len() < 4<<20 {
 				out.Write(line)
@@ -243,8 +242,8 @@ func (t *Tools) streams(ctx context.Context, dir string, s *Source, limits trans
 	if video == nil {
 		return refuse(transcode.NotAVideo, "The file has no video track.")
 	}
-	// If the headers have no size, only the decoder's message shows that the frame is too
-	// large.
+	// If the headers do not give the frame size, only the decoder's message shows that the frame
+	// is too large.
 	if video.Width <= 0 && tooLarge(usage.Said) || limits.MaxSide > 0 && max(video.Width, video.Height) > limits.MaxSide ||
 		limits.MaxPixels > 0 && video.Width*video.Height > limits.MaxPixels {
 		return refuse(transcode.TooLargeDimensions, "The resolution of the video is higher than allowed.")
@@ -283,8 +282,8 @@ func (t *Tools) judge(ctx context.Context, err error) error {
 	return err
 }
 
-// tooLarge recognises the decoder's message about a frame larger than -max_pixels. It is
-// needed for files with headers that have no size.
+// tooLarge recognises the decoder's message about a frame larger than -max_pixels. It is needed
+// for files with headers that do not give the frame size.
 func tooLarge(said string) bool { return strings.Contains(said, "max pixel count") }
 
 func pickVideo(streams []probeStream) *probeStream {
@@ -355,7 +354,7 @@ func videoOf(p *probeStream) Video {
 	return v
 }
 
-// packet is one line of ffprobe's list.
+// packet is one line of ffprobe's packet list.
 type packet struct {
 	stream        int
 	pts, duration float64
@@ -363,7 +362,7 @@ type packet struct {
 	key, discard  bool
 }
 
-// packets reads the time and size of every sample. They take precedence over the headers.
+// packets reads the time and size of every sample. These values take precedence over the headers.
 func (t *Tools) packets(ctx context.Context, dir string, s *Source, limits transcode.Limits) error {
 	args := append([]string{"-hide_banner", "-v", "error"}, Input(s.Demuxer, s.Path, limits.MaxPixels)...)
 	args = append(args, "-show_entries", "packet=stream_index,pts_time,dts_time,duration_time,size,flags", "-of", "compact=nk=1:p=0")
@@ -371,10 +370,10 @@ func (t *Tools) packets(ctx context.Context, dir string, s *Source, limits trans
 	// The clock of these formats may jump. See scanner.add.
 	jumps := s.Demuxer == "mpegts" || s.Demuxer == "mpeg"
 	total := 0
-	// This call reads the whole file. Allow for slow storage of 10 MiB per second.
+	// This call reads the whole file. Allow for storage as slow as 10 MiB per second.
 	limit := probeTime + time.Duration(s.Size/(10<<20))*time.Second
 	_, err := t.Inspect(ctx, Call{Dir: dir, Args: args, Wall: limit, CPU: limit, Line: func(line []byte) {
-		// Line cannot end the program, so lines above the bound are only counted.
+		// Line cannot stop the program, so lines beyond the limit are only counted.
 		if total++; total > maxPackets {
 			return
 		}
@@ -382,7 +381,8 @@ func (t *Tools) packets(ctx context.Context, dir string, s *Source, limits trans
 			scan.add(p, jumps)
 		}
 	}})
-	// A damaged end of the file truncates the list. Use the packets before it.
+	// If the end of the file is damaged, the list is truncated. Use the packets before the
+	// damage.
 	var exit *ExitError
 	if err != nil && !(errors.As(err, &exit) && exit.Code == 1) {
 		return t.judge(ctx, err)
@@ -409,7 +409,7 @@ func parsePacket(line []byte) (packet, bool) {
 	p := packet{stream: stream}
 	var ok bool
 	if p.pts, ok = finite(f[1]); !ok {
-		// AVI has only decode times.
+		// AVI stores only decode times.
 		if p.pts, ok = finite(f[2]); !ok {
 			return packet{}, false
 		}
@@ -431,10 +431,10 @@ func finite(text []byte) (seconds float64, ok bool) {
 	return f, true
 }
 
-// holdFrom is the minimum number of seconds of audio after the last frame for which that
-// frame is held. Encoders fill their last packet, so in most files the audio is a few
-// milliseconds longer. The last frame of such a file must not be held, because that would
-// prevent the fast path, which copies the video track.
+// holdFrom is the minimum number of seconds that the audio must continue after the last frame for
+// that frame to be held. Encoders pad their last packet, so in most files the audio is a few
+// milliseconds longer than the video. The last frame of such a file must not be held, because
+// that would rule out the fast path, which copies the video track.
 const holdFrom = 0.25
 
 type scanner struct {
@@ -463,7 +463,7 @@ type scanner struct {
 func (c *scanner) add(p packet, jumps bool) {
 	p.pts -= c.source.Start
 	if jumps {
-		// Remove jumps of more than ten seconds in such streams, as ffmpeg does.
+		// Remove clock jumps of more than ten seconds, as ffmpeg does.
 		if c.havePrevious && math.Abs(p.pts+c.shift-c.previous) > 10 {
 			c.shift = c.previous - p.pts
 		}
@@ -491,7 +491,7 @@ func (c *scanner) addVideo(p packet) {
 		c.gopBytes = append(c.gopBytes, 0)
 	}
 	c.gopBytes[len(c.gopBytes)-1] += p.size
-	// Leading frames of an open first group refer to frames that are missing.
+	// If the first group is open, its leading frames refer to missing frames.
 	if p.discard || p.pts < c.keys[0] && len(c.keys) == 1 {
 		c.skipped++
 		return
@@ -533,8 +533,8 @@ func (c *scanner) addAudio(p packet) {
 func (c *scanner) finish(limits transcode.Limits) error {
 	v := &c.source.Video
 	if !c.started {
-		// There is no keyframe, as in noise or in a stream with gradual refresh. Only
-		// decoding can show whether the file can be played.
+		// There is no keyframe, as in random data or a stream with gradual refresh. Only decoding
+		// can show whether the file is playable.
 		c.times = c.early
 	}
 	if len(c.times) == 0 {
@@ -598,8 +598,8 @@ func imageCodec(codec string) bool {
 	return false
 }
 
-// fastStep returns the time between frames in fast passages. It is the 20th
-// percentile, so that a stall does not lower the rate of the rest.
+// fastStep returns the time between frames in the fastest passages. It uses the 20th percentile,
+// so a stall does not lower the rate of the rest.
 func fastStep(times []float64) float64 {
 	const fallback = 0.04
 	if len(times) < 2 {
@@ -623,8 +623,8 @@ var standardRates = []Rate{
 	{15, 1}, {12, 1}, {10, 1}, {20, 1}, {5, 1}, {1, 1}, {15000, 1001}, {12500, 1000}, {90, 1}, {100, 1}, {120000, 1001}, {120, 1}, {144, 1}, {240000, 1001}, {240, 1},
 }
 
-// fitRate returns the rate of the constant grid of the frames and true. If there is no such
-// grid, it returns the rate of the fast passages and false.
+// fitRate returns the rate of the constant grid of the frames and true. If there is no such grid,
+// it returns the rate of the fastest passages and false.
 func fitRate(times []float64, step float64) (Rate, bool) {
 	n := len(times)
 	if n == 1 {

@@ -11,18 +11,18 @@ func TestTheLastPictureIsHeldForSoundThatHasSamples(t *testing.T) {
 	t.Parallel()
 	const picture, sound = 0, 1
 	for name, tt := range map[string]struct {
-		packets int     // audio packets of a tenth of a second each
-		last    float64 // time of one more audio packet; 0 for none
+		packets int     // number of audio packets, each a tenth of a second long
+		last    float64 // time of one additional audio packet; 0 for none
 		discard bool
 		hold    float64
 		silent  bool
 	}{
-		"audio as long as the video":                  {packets: 20},
-		"audio one packet longer":                     {packets: 22},
-		"audio three seconds longer":                  {packets: 50, hold: 3},
-		"packet with a distant time":                  {packets: 20, last: 3600, hold: 2.1},
-		"inaudible audio":                             {packets: 50, discard: true, silent: true},
-		"inaudible audio, packet with a distant time": {packets: 20, last: 3600, discard: true, silent: true},
+		"audio as long as the video":         {packets: 20},
+		"audio one packet longer":            {packets: 22},
+		"audio three seconds longer":         {packets: 50, hold: 3},
+		"late packet":                        {packets: 20, last: 3600, hold: 2.1},
+		"inaudible audio":                    {packets: 50, discard: true, silent: true},
+		"inaudible audio with a late packet": {packets: 20, last: 3600, discard: true, silent: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -41,7 +41,7 @@ func TestTheLastPictureIsHeldForSoundThatHasSamples(t *testing.T) {
 				t.Fatal(err)
 			}
 			if math.Abs(s.Video.Hold-tt.hold) > 0.001 || (s.Audio == nil) != tt.silent {
-				t.Errorf("the last frame is held for %v s with audio %v, want %v s and silent %t", s.Video.Hold, s.Audio, tt.hold, tt.silent)
+				t.Errorf("Hold = %v s and Audio = %v, want %v s and silent = %t", s.Video.Hold, s.Audio, tt.hold, tt.silent)
 			}
 		})
 	}

@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// allowedCalls are the system calls that a transcoder needs, measured with strace for the
-// media corpus, and closely related calls. All others return EPERM. If they killed the
-// process, a harmless check by a library would fail the video. Calls that affect another
-// process, the network or the kernel are excluded. Calls that are safe only with certain
-// arguments are in [filter].
+// allowedCalls are the system calls that a transcoder needs, measured with strace for the media
+// corpus, and closely related calls. All others return EPERM. If they killed the process instead,
+// a harmless check by a library would make the video fail. Calls that affect another process, the
+// network or the kernel are excluded. Calls that are safe only with certain arguments are in
+// [filter].
 //
 // execve is allowed because the filter is installed before the tool is executed. A program
 // that the tool executes inherits the whole jail.
@@ -32,7 +32,7 @@ var allowedCalls = append([]uint32{
 	// time and waiting
 	unix.SYS_NANOSLEEP, unix.SYS_CLOCK_NANOSLEEP, unix.SYS_CLOCK_GETTIME, unix.SYS_CLOCK_GETRES, unix.SYS_GETTIMEOFDAY, unix.SYS_TIMES, unix.SYS_SETITIMER, unix.SYS_GETITIMER,
 	unix.SYS_PPOLL, unix.SYS_PSELECT6, unix.SYS_EPOLL_CREATE1, unix.SYS_EPOLL_CTL, unix.SYS_EPOLL_PWAIT,
-	// information about itself and the machine
+	// information about the process and the machine
 	unix.SYS_GETPID, unix.SYS_GETTID, unix.SYS_GETPPID, unix.SYS_GETPGID, unix.SYS_GETUID, unix.SYS_GETEUID, unix.SYS_GETGID, unix.SYS_GETEGID,
 	unix.SYS_UNAME, unix.SYS_SYSINFO, unix.SYS_GETRUSAGE, unix.SYS_GETRANDOM,
 	unix.SYS_EXECVE, unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
@@ -48,23 +48,23 @@ const (
 	jumpGE   = unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K
 	answer   = unix.BPF_RET | unix.BPF_K
 
-	// Offsets into struct seccomp_data. An argument has 64 bits. The lower 32 come first on
-	// both architectures, and every argument checked here is an int.
+	// Offsets into struct seccomp_data. An argument has 64 bits. On both architectures, the lower
+	// 32 bits come first. Every argument checked here is an int.
 	offsetNr   = 0
 	offsetArch = 4
 	offsetArg0 = 16
 	offsetArg1 = 24
 )
 
-// filter returns the seccomp program for a process. It rejects all calls of another
-// architecture, because the same numbers are other calls there.
+// filter returns the seccomp program for a process. It rejects all calls made for another
+// architecture, where the same numbers refer to different calls.
 func filter(pid uint32) []unix.SockFilter {
 	prog := []unix.SockFilter{
 		{Code: loadWord, K: offsetArch},
 		{Code: jumpEq, K: auditArch, Jt: 1},
 		{Code: answer, K: refused},
 		{Code: loadWord, K: offsetNr},
-		{Code: jumpGE, K: 0x40000000, Jf: 1}, // the x32 numbers of amd64
+		{Code: jumpGE, K: 0x40000000, Jf: 1}, // x32 calls on amd64
 		{Code: answer, K: refused},
 	}
 	// on adds the instructions for call nr. The last instruction must be a return.
@@ -91,7 +91,7 @@ func filter(pid uint32) []unix.SockFilter {
 	// A process may signal itself, which abort needs, but no other process. All pods of a
 	// node run as the same user, so the kernel would otherwise allow signals between them.
 	oneOf(unix.SYS_TGKILL, offsetArg0, pid)
-	// For the same reason it may change only its own limits.
+	// For the same reason, a process may change only its own limits.
 	oneOf(unix.SYS_PRLIMIT64, offsetArg0, 0, pid)
 	oneOf(unix.SYS_PRCTL, offsetArg0, unix.PR_SET_NAME, unix.PR_GET_NAME)
 	// A process may check whether an output is a terminal. Other requests access devices.

@@ -12,7 +12,7 @@ type Kind int
 
 // The kinds of file. Only files of kind AcceptVideo are ever given to ffmpeg.
 const (
-	NotVideo    Kind = iota // text, archives, images, audio, noise
+	NotVideo    Kind = iota // text, archives, images, audio, random data
 	OtherVideo              // a video format that is not accepted
 	AcceptVideo             // one of the accepted containers
 )
@@ -61,7 +61,7 @@ func sniff(b []byte) (Kind, string) {
 		has(0, ".RMF"), has(0, "DKIF"), has(0, "YUV4MPEG2"), has(0, "nut/multimedia container"),
 		has(0, "\x00\x00\x01\xb3"),                 // MPEG video without a container
 		has(0, "\x00\x00\x00\x01"),                 // H.264 or HEVC without a container
-		has(0, "\x00\x00\x01\x67"),                 // the same, short start code
+		has(0, "\x00\x00\x01\x67"),                 // the same, with a short start code
 		has(0, "\xb7\xd8\x00\x20\x37\x49\xda\x11"), // WTV
 		has(0, "\x1f\x07\x00"), has(0, "LXF\x00"):  // DV, Leitch
 		return OtherVideo, ""
@@ -71,13 +71,14 @@ func sniff(b []byte) (Kind, string) {
 	return NotVideo, ""
 }
 
-// isForm reports whether a file is the body of a form (multipart/form-data), as `curl -F` and a
-// browser's FormData send it: a line with the boundary, then the header of the first part.
+// isForm reports whether a file is the body of a form (multipart/form-data), as sent by `curl -F`
+// and a browser's FormData. Such a body starts with a line that contains the boundary, followed
+// by the header of the first part.
 func isForm(r io.ReaderAt) bool {
 	buf := make([]byte, 512) // a boundary has at most 70 characters
 	n, err := r.ReadAt(buf, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return false // the caller has already read these bytes
+		return false // cannot fail: the caller has already read these bytes
 	}
 	boundary, header, ok := bytes.Cut(buf[:n], []byte("\n"))
 	return ok && bytes.HasPrefix(boundary, []byte("--")) && bytes.HasPrefix(bytes.ToLower(header), []byte("content-disposition: form-data"))
@@ -111,9 +112,9 @@ func imageBrand(b []byte) bool {
 	return false
 }
 
-// isTransportStream checks for the sync byte at a constant distance. Packets may be plain, or
-// have a time code before them or error correction after them. The stream may start in the
-// middle of a packet.
+// isTransportStream checks for the sync byte at constant intervals. Packets may be plain, or have
+// a time code before them or error correction after them. The stream may start in the middle of a
+// packet.
 func isTransportStream(b []byte) bool {
 	for _, size := range []int{188, 192, 204} {
 		need := 5

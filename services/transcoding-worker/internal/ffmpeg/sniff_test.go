@@ -50,14 +50,14 @@ func TestSniffJudgesByContentAlone(t *testing.T) {
 		{"program stream", "\x00\x00\x01\xba\x44", AcceptVideo, "mpeg"},
 		{"transport stream", packets(188, 0), AcceptVideo, "mpegts"},
 		{"transport stream with time codes", packets(192, 4), AcceptVideo, "mpegts"},
-		{"transport stream from the middle", packets(188, 77), AcceptVideo, "mpegts"},
+		{"transport stream that starts mid-packet", packets(188, 77), AcceptVideo, "mpegts"},
 		{"wmv", "\x30\x26\xb2\x75\x8e\x66\xcf\x11", OtherVideo, ""},
 		{"gif", "GIF89a", OtherVideo, ""},
 		{"jpeg", "\xff\xd8\xff\xe0", NotVideo, ""},
 		{"playlist", "#EXTM3U\n", NotVideo, ""},
 		{"text with only the letter G", strings.Repeat("GOOD ", 20), NotVideo, ""},
 		{"one byte", "G", NotVideo, ""},
-		{"nothing", "", NotVideo, ""},
+		{"empty file", "", NotVideo, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -137,12 +137,12 @@ func TestCheckTablesFindsSamplesThatAreNotThere(t *testing.T) {
 	}{
 		{"all samples within the file", whole, false},
 		{"a few frames with the same bytes", shared("vide", 10), false},
-		{"frames with more bytes than the file", shared("vide", 500), true},
-		{"frames of one size with more bytes than the file", shared("vide", 500, 100), true},
-		{"audio samples smaller than in the table", shared("soun", 500, 100), false},
+		{"frames with more bytes in total than the file", shared("vide", 500), true},
+		{"frames of equal size with more bytes in total than the file", shared("vide", 500, 100), true},
+		{"audio samples smaller than the table declares", shared("soun", 500, 100), false},
 		{"two tracks with the same bytes", mirrored, false},
 		{"junk after the index", append(bytes.Clone(whole), "PK\x03\x04 whatever"...), false},
-		{"last chunk after the end of the file", movie(1000, 100, 8, 208, 100000), true},
+		{"last chunk beyond the end of the file", movie(1000, 100, 8, 208, 100000), true},
 		{"samples too large", movie(1000, 100000, 8), true},
 		{"no index", atom("mdat", make([]byte, 100)), true},
 		{"index cut off", whole[:len(whole)-10], true},
@@ -165,7 +165,7 @@ func FuzzCheckTables(f *testing.F) {
 	f.Add(movie(100, 10, 8, 28))
 	f.Add(atom("moov", atom("trak", atom("mdia"))))
 	f.Fuzz(func(_ *testing.T, b []byte) {
-		_ = CheckTables(bytes.NewReader(b), int64(len(b))) // must return, and must not allocate as much as the file declares
+		_ = CheckTables(bytes.NewReader(b), int64(len(b))) // must not hang or allocate what the file declares
 	})
 }
 
@@ -181,7 +181,7 @@ func FuzzParsePacket(f *testing.F) {
 		}
 		for _, seconds := range []float64{p.pts, p.duration} {
 			if math.IsNaN(seconds) || math.IsInf(seconds, 0) {
-				t.Errorf("parsePacket(%q) returned a packet with the time %v, want a finite number", line, seconds)
+				t.Errorf("parsePacket(%q) returned a packet with time %v, want a finite time", line, seconds)
 			}
 		}
 	})

@@ -11,10 +11,10 @@ import (
 var ErrCorrupt = errors.New("corrupt file")
 
 // CheckTables reads the boxes of an MP4 or QuickTime file. It returns ErrCorrupt if a sample
-// table or a fragment refers to bytes after the end of the file, if the samples of a track
-// have more bytes than the whole file, or if there is no index. ffmpeg reads such files
-// without an error. Its output is then too short, or many gigabytes large if a table
-// repeatedly refers to the same bytes.
+// table or a fragment refers to bytes past the end of the file, if the samples of a track have
+// more bytes than the whole file, or if there is no index. ffmpeg reads such files without an
+// error. The output is then too short, or many gigabytes long if a table refers to the same bytes
+// repeatedly.
 func CheckTables(r io.ReaderAt, size int64) error {
 	w := tableWalker{r: r, size: size}
 	if err := w.file(); err != nil {
@@ -80,7 +80,7 @@ func (w *tableWalker) file() error {
 	for off := int64(0); off < w.size; {
 		b, err := w.next(off, w.size)
 		if errors.Is(err, io.EOF) {
-			break // a few stray bytes
+			break // ignore a few stray bytes at the end
 		}
 		if errors.Is(err, ErrCorrupt) && w.moov {
 			break // players ignore junk after the index
@@ -126,7 +126,7 @@ func (w *tableWalker) container(parent box, depth int) error {
 			return err
 		}
 		if b.end > parent.end {
-			return nil // ffmpeg handles it
+			return nil // ffmpeg handles such boxes
 		}
 		switch b.name {
 		case "trak", "mdia", "minf", "stbl":
@@ -148,7 +148,7 @@ func (w *tableWalker) container(parent box, depth int) error {
 				}
 			}
 		case "hdlr":
-			var kind [4]byte // after version, flags and a reserved word
+			var kind [4]byte // follows version, flags and a reserved word
 			if b.len() >= 12 {
 				if _, err := w.r.ReadAt(kind[:], b.start+8); err != nil {
 					return err
@@ -271,8 +271,8 @@ func (w *tableWalker) entries(b box, header, width int64) (*entryReader, error) 
 	return &entryReader{r: w.r, off: b.start + header + 4, width: width, count: count, countTotal: count}, nil
 }
 
-// entryReader reads a table of entries of the same size through a small buffer, so a false
-// length in the file cannot cause a large allocation.
+// entryReader reads a table of entries of the same size through a small buffer, so a wrong length
+// in the file cannot cause a large allocation.
 type entryReader struct {
 	r                 io.ReaderAt
 	off, width        int64

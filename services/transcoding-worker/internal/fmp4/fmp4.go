@@ -13,7 +13,7 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// Track describes a one-track fMP4 file, as read from its boxes.
+// Track describes a single-track fMP4 file, as read from its boxes.
 type Track struct {
 	Audio         bool
 	Timescale     uint32
@@ -38,9 +38,9 @@ type Fragment struct {
 	Key      bool // starts with a keyframe
 }
 
-var errTrack = errors.New("not a fragmented one-track file")
+var errTrack = errors.New("not a fragmented single-track file")
 
-// ReadTrack reads the boxes of a one-track fMP4 file. It skips the sample data.
+// ReadTrack reads the boxes of a single-track fMP4 file. It skips the sample data.
 func ReadTrack(r io.ReadSeeker) (*Track, error) {
 	size, err := r.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -196,7 +196,7 @@ func (t *Track) Check() error {
 	return nil
 }
 
-// Cuts chooses the start times of all segments except the first, in seconds. Each is the
+// Cuts chooses the start times, in seconds, of all segments except the first. Each cut is at the
 // start of a fragment. Segments are target seconds long where the fragments allow it. Other
 // tracks of the same video are then cut at the same times.
 func (t *Track) Cuts(target float64) []float64 {
@@ -222,9 +222,9 @@ func (t *Track) Segments(cuts []float64) transcode.Segments {
 	var table transcode.Segments
 	for _, f := range t.Fragments {
 		start := t.Seconds(int64(f.Start))
-		// Cuts are times of another track with another timescale, so allow a fraction of a
-		// sample. The fraction is more than half, so rounding on both sides cannot miss the
-		// cut, and less than one, so the next sample never matches.
+		// Cuts may come from a track with a different timescale, so allow a fraction of a sample.
+		// The fraction is more than half, so rounding on both sides cannot miss the cut, and less
+		// than one, so the next sample never matches.
 		slack := 0.6 * t.Seconds(int64(f.Duration)) / float64(f.Samples)
 		cut := len(table) == 0
 		// Several cuts in one fragment count as one, because a fragment cannot be split.
@@ -255,8 +255,8 @@ func (t *Track) Rendition(name, object string, cuts []float64) transcode.Renditi
 	return r
 }
 
-// bandwidth returns the peak and the average bit rate of a table. As defined by HLS, the peak
-// is the highest rate of any run of segments with a length between 0.5 and 1.5 target
+// bandwidth returns the peak and the average bit rate of a table. HLS defines the peak as the
+// highest rate of any run of consecutive segments that lasts between 0.5 and 1.5 target
 // durations.
 func bandwidth(s transcode.Segments) (peak, average int) {
 	target, bits, total := 0.0, 0.0, 0.0

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// An account with many large files must not block the worker for everybody else. A job waits
-// for space for a limited time. After that, no job may wait for some time.
+// An account with many large files must not block the worker for all other accounts. A job waits
+// for space for a limited time only, and afterwards no job may wait for a while.
 func TestAJobWaitsForRoomForAWhileAndThenOthersHaveTheirTurn(t *testing.T) {
 	t.Parallel()
 	s, err := openScratch(t, 1000<<20+2*spare)
@@ -26,8 +26,8 @@ func TestAJobWaitsForRoomForAWhileAndThenOthersHaveTheirTurn(t *testing.T) {
 	if err := s.reserve(dirs["running"], 600<<20); err != nil {
 		t.Fatal(err)
 	}
-	synctest.Test(t, func(t *testing.T) { // the clock advances when all goroutines wait
-		s.freed = make(chan struct{}) // created here, because it must belong to the bubble
+	synctest.Test(t, func(t *testing.T) { // the clock advances when all goroutines are blocked
+		s.freed = make(chan struct{}) // created here, because it must belong to the synctest bubble
 		waits := func(name string) <-chan error {
 			done := make(chan error, 1)
 			go func() { done <- s.await(t.Context(), dirs[name], 900<<20, func() {}) }()
@@ -46,14 +46,14 @@ func TestAJobWaitsForRoomForAWhileAndThenOthersHaveTheirTurn(t *testing.T) {
 			t.Errorf("the large job waited for %v, want %v", waited, longestWait)
 		}
 		began = time.Now()
-		for { // the queue delivers the job again, so it retries immediately
+		for { // the queue redelivers the job, which retries immediately
 			select {
 			case err := <-waits("next"):
 				if !errors.Is(err, errReserved) {
 					t.Fatalf("await of a job that may not wait = %v, want %v", err, errReserved)
 				}
 				if err := s.reserve(dirs["small"], 1<<20); err != nil {
-					t.Fatalf("reserve of a small job after %v without waiting jobs = %v, want nil", time.Since(began), err)
+					t.Fatalf("reserve of a small job %v after the wait = %v, want nil", time.Since(began), err)
 				}
 				time.Sleep(time.Second)
 				continue
@@ -62,7 +62,7 @@ func TestAJobWaitsForRoomForAWhileAndThenOthersHaveTheirTurn(t *testing.T) {
 			break
 		}
 		if turn := time.Since(began); turn != othersTurn {
-			t.Errorf("no job could wait for %v, want %v", turn, othersTurn)
+			t.Errorf("waiting was forbidden for %v, want %v", turn, othersTurn)
 		}
 		ends["small"]()
 		ends["running"]()

@@ -13,17 +13,17 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
 )
 
-// Encoding a ladder takes minutes, and a copy takes a second. A video that only needs a copy
-// must never wait for a ladder, so each worker has a fast lane in addition to its slots. The
-// fast lane inspects jobs that no slot has taken. It publishes video tracks that can be
-// copied, fails files that cannot be played, and returns the other jobs for a slot.
+// Encoding a ladder takes minutes, but a copy takes a second. A video that only needs a copy must
+// never wait for a ladder, so each worker has a fast lane in addition to its slots. The fast lane
+// inspects jobs that no slot has taken. It publishes video tracks that can be copied, rejects
+// files that cannot be played, and returns the other jobs for a slot.
 
 // errInspected ends the fast lane's work on a job.
 var errInspected = errors.New("inspected")
 
-// headStart is how long the fast lane leaves a new job to free slots of this or another
-// worker. Slots have priority because a slot can continue with the ladder without fetching
-// the source again.
+// headStart is how long the fast lane leaves a new job for free slots of this or another worker.
+// Slots have priority because a slot can continue with the ladder without fetching the source
+// again.
 const headStart = 250 * time.Millisecond
 
 // laneMemory is the memory limit of the fast lane's programs, in addition to the memory of
@@ -38,12 +38,12 @@ func (w *Worker) fastLane(ctx context.Context, name string) {
 		case errors.Is(err, queue.ErrEmpty):
 			continue
 		case err != nil:
-			outage.Pause(ctx, patience) // the slots log that the queue is down
+			outage.Pause(ctx, patience) // the slots already log that the queue is down
 			continue
 		case id == "" || transcode.IsPart(id):
 			continue
 		}
-		// added is a time of Redis's clock, which may differ from ours.
+		// added was read from Redis's clock, which may differ from ours.
 		if wait := headStart - w.o.Now().Sub(added); wait > 0 {
 			outage.Pause(ctx, min(wait, headStart))
 		}
@@ -77,8 +77,8 @@ func (a *attempt) inspect(ctx context.Context) error {
 		}
 	}
 	var failure *transcode.Failure
-	// A slot's programs have more memory, so running out of memory here does not fail the
-	// file.
+	// A slot's programs have more memory, so running out of memory here does not make the job
+	// fail.
 	judged := errors.As(err, &failure) && !errors.Is(err, ffmpeg.ErrMemory)
 	if ctx.Err() != nil || judged || errors.Is(err, jobs.ErrLost) {
 		return err

@@ -2,10 +2,10 @@
 // produces the ladder, publishes the results and cleans up.
 //
 // It guarantees that a job's result becomes visible exactly once, regardless of repeated
-// deliveries and crashes: every object has the attempt's own prefix, and one transaction
-// checks the attempt and makes the result visible. A worker that lost its lease kills its
-// ffmpeg and publishes nothing. A file that cannot be played fails immediately with the
-// reason. Temporary errors are retried a limited number of times.
+// deliveries and crashes. Every object is stored under the attempt's own prefix, and a single
+// transaction checks the attempt and makes the result visible. A worker that has lost its lease
+// kills its ffmpeg and publishes nothing. The job for a file that cannot be played fails
+// immediately, with the reason. Temporary errors are retried a limited number of times.
 package job
 
 import (
@@ -53,12 +53,12 @@ type Options struct {
 	Queue    *queue.Queue
 	Outcomes *queue.Queue // hints for the videos service about outcomes
 	Bucket   Bucket
-	Maker    func(change func(*ffmpeg.Tools)) Maker // returns a Maker with tools changed for one job
+	Maker    func(change func(*ffmpeg.Tools)) Maker // returns a Maker with the tools adjusted for one job
 	Scratch  *Scratch
 	Name     string // the name of this worker, unique among all workers
 	Slots    int    // number of concurrent jobs
 
-	Lease     time.Duration // how long a job is reserved for a worker without heartbeats
+	Lease     time.Duration // how long a job remains reserved for a worker that sends no heartbeats
 	Heartbeat time.Duration // the interval between heartbeats
 	Sweep     time.Duration // the interval between searches for jobs with a lost wake-up
 	Now       func() time.Time
@@ -86,7 +86,8 @@ func New(o Options) *Worker {
 // patience is how long a slot waits for a message before it checks for other work.
 const patience = 2 * time.Second
 
-// Run runs jobs until ctx ends. It returns after it has returned every unfinished job.
+// Run runs jobs until ctx ends. It returns only after it has put every unfinished job back in the
+// queue.
 func (w *Worker) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { w.sweep(ctx) })
@@ -112,7 +113,8 @@ func (w *Worker) slot(ctx context.Context, consumer string) {
 			w.sources.clear() // more parts of the cached source are unlikely to arrive soon
 		default:
 			w.o.Log.WarnContext(ctx, "cannot read from the queue; sweeps find the jobs", "error", err)
-			// The queue failed without waiting, so wait here. Now only the sweep finds jobs.
+			// The queue failed immediately, so wait here. Until it recovers, only the sweep finds
+			// jobs.
 			select {
 			case <-ctx.Done():
 				return
@@ -163,13 +165,14 @@ func (w *Worker) handOver(ctx context.Context, id string) error {
 // errStopping ends a job when the worker itself is stopped.
 var errStopping = errors.New("worker is stopping")
 
-// errUsed ends an attempt if its prefix has objects of another attempt with the same number.
+// errUsed ends an attempt if its prefix contains objects of another attempt with the same number.
 var errUsed = errors.New("objects of an earlier attempt with this number exist")
 
-// unused returns errUsed if there are objects under the attempt's prefix. After a restore of older
-// records, attempt numbers repeat, and the bucket still has the objects of the undone attempts.
-// They must not be overwritten: an operator may restore the newer records, and players and caches
-// treat objects as immutable. The next attempt has the next number.
+// unused returns errUsed if there are objects under the attempt's prefix. After older records are
+// restored, attempt numbers repeat, but the bucket still contains the objects of the attempts
+// that the restore undid. Those objects must not be overwritten: an operator may restore the
+// newer records again, and players and caches treat objects as immutable. The next attempt gets
+// the next number.
 func (a *attempt) unused(ctx context.Context) error {
 	for _, err := range a.w.o.Bucket.List(ctx, a.prefix) {
 		if err != nil {
@@ -213,8 +216,8 @@ func (w *Worker) claimed(ctx context.Context, record transcode.Record, message *
 		a.owned = true
 		err = work(a, lease.ctx)
 	}
-	// If the lease was lost, the error of the program says only that it was killed. The cause
-	// of the context has the reason.
+	// If the lease was lost, the program's error says only that it was killed. The context's
+	// cause gives the reason.
 	if cause := context.Cause(lease.ctx); err != nil && cause != nil {
 		err = cause
 	}
@@ -358,8 +361,8 @@ func (w *Worker) hint(ctx context.Context, id string) {
 	w.note(ctx, "hint", err)
 }
 
-// message updates the queue, which has only hints. If the update fails, the sweep repairs the
-// queue.
+// message updates the queue, which contains only hints. If the update fails, the sweep repairs
+// the queue.
 func (w *Worker) message(ctx context.Context, m *queue.Message, change func(*queue.Message, context.Context) error) {
 	if m != nil {
 		w.note(ctx, "message", change(m, ctx))
@@ -372,8 +375,8 @@ func (w *Worker) note(ctx context.Context, what string, err error) {
 	}
 }
 
-// insist retries a write for up to two minutes, because finished work would be lost without
-// it. It stops early if the job is lost.
+// insist retries a write for up to two minutes, because without the write finished work would be
+// lost. It stops early if the job is lost.
 func (w *Worker) insist(ctx context.Context, write func() error) error {
 	pause := 200 * time.Millisecond
 	for end := w.o.Now().Add(2 * time.Minute); ; {
@@ -404,8 +407,9 @@ func prefixOf(r transcode.Record) string {
 	return fmt.Sprintf("%s%s-%d/", transcode.PartsPrefix(r.VideoID, r.Generation), index, r.Attempt)
 }
 
-// tidy removes the objects that an attempt uploaded, unless the job's outcome refers to
-// them. Without a look at the prefix, its objects may be those of an undone attempt, which stay.
+// tidy removes the objects that an attempt uploaded, unless the job's outcome refers to them. An
+// attempt that did not find its prefix empty removes nothing, because the objects may belong to
+// an attempt that a restore undid.
 func (a *attempt) tidy(ctx context.Context) {
 	if !a.owned {
 		return
@@ -414,7 +418,7 @@ func (a *attempt) tidy(ctx context.Context) {
 	defer cancel()
 	now, err := a.w.o.Jobs.Get(ctx, a.record.ID)
 	if err != nil && !errors.Is(err, jobs.ErrNotFound) {
-		return // the janitor finds it
+		return // the janitor removes the objects
 	}
 	if now.Outcome.Uses(a.prefix) {
 		return

@@ -70,7 +70,7 @@ func newWorld(t *testing.T) *world {
 	return b
 }
 
-// run starts the worker. The worker is stopped at the end of the test at the latest.
+// run starts the worker, which stops at the end of the test unless the test stops it first.
 func (b *world) run() {
 	ctx, stop := context.WithCancel(context.Background())
 	b.stop, b.stopped = stop, make(chan struct{})
@@ -119,8 +119,8 @@ func (b *world) awaitGone(id string) {
 
 func final(r transcode.Record) bool { return r.State.Final() }
 
-// In TestAnAttemptLeavesEarlierObjectsAlone, the records were restored to a time before the
-// first attempt, but the bucket has the objects of two attempts.
+// TestAnAttemptLeavesEarlierObjectsAlone starts from records that were restored to a time before
+// the first attempt, and a bucket with the objects of two attempts.
 func TestAnAttemptLeavesEarlierObjectsAlone(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -137,13 +137,14 @@ func TestAnAttemptLeavesEarlierObjectsAlone(t *testing.T) {
 	}
 	for name, was := range earlier {
 		if now, ok := b.bucket.objects[name]; !ok || now.Size != was.Size {
-			t.Errorf("object %s was %+v and is now %+v, want no change", name, was, now)
+			t.Errorf("object %s changed from %+v to %+v, want no change", name, was, now)
 		}
 	}
 }
 
-// In TestAnAttemptThatCannotListRemovesNothing, the bucket fails when the attempt looks for objects
-// of an undone attempt with its number, so it cannot know whose objects they are.
+// In TestAnAttemptThatCannotListRemovesNothing, the bucket contains an object of an undone
+// attempt with the same number. Listing the prefix fails, so the new attempt cannot tell whether
+// the object is its own.
 func TestAnAttemptThatCannotListRemovesNothing(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -156,7 +157,7 @@ func TestAnAttemptThatCannotListRemovesNothing(t *testing.T) {
 		t.Errorf("record = %+v, want a job that is done with the prefix %s", r, want)
 	}
 	if left := b.bucket.under(transcode.Prefix("vid", 7, 1)); !slices.Equal(left, []string{earlier}) {
-		t.Errorf("objects of the undone attempt: %q, want %s", left, earlier)
+		t.Errorf("objects of the undone attempt = %q, want %s", left, earlier)
 	}
 }
 
@@ -170,14 +171,14 @@ func TestAJobIsPublishedAndItsObjectsAreAllThatIsLeft(t *testing.T) {
 		t.Fatalf("record = %+v, want a job that is done after one try with one rendition", r)
 	}
 	if diff := cmp.Diff(r.Outcome.Objects(), b.bucket.under(transcode.VideoPrefix("vid"))); diff != "" {
-		t.Errorf("objects (-named +there):\n%s", diff)
+		t.Errorf("objects (-in the outcome +in the bucket):\n%s", diff)
 	}
 	var bytes int64
 	for _, name := range r.Outcome.Objects() {
 		bytes += b.bucket.objects[name].Size
 	}
 	if r.Outcome.Bytes != bytes || bytes == 0 {
-		t.Errorf("the outcome has %d bytes, want %d, the size of its objects", r.Outcome.Bytes, bytes)
+		t.Errorf("the outcome's size is %d bytes, want %d, the total size of its objects", r.Outcome.Bytes, bytes)
 	}
 }
 
@@ -214,14 +215,14 @@ func TestAPictureIsTakenOfOneSegmentAndTheVideosObjectsStay(t *testing.T) {
 	} {
 		r := submit(nonce, tt.seconds, video)
 		if r.State != transcode.Done || r.Outcome.Poster != transcode.StillPrefix(r.ID, r.Attempt)+"still.jpg" || len(r.Outcome.Renditions) != 0 || *r.Still != tt.want {
-			t.Errorf("still at %g s: request %+v and outcome %+v, want only a poster", tt.seconds, r.Still, r.Outcome)
+			t.Errorf("still at %g s: got request %+v and outcome %+v, want only a poster", tt.seconds, r.Still, r.Outcome)
 		}
 	}
 	if r := submit("d", 1, "videos/vid/7-1/gone.mp4"); r.State != transcode.Failed {
-		t.Errorf("a still of a missing object has the state %s, want failed", r.State)
+		t.Errorf("the state of a still from a missing object is %s, want failed", r.State)
 	}
 	if got := b.bucket.under(transcode.Prefix("vid", 7, 1)); len(got) != 1 {
-		t.Errorf("the video has the objects %v, want its one rendition", got)
+		t.Errorf("the video's objects are %v, want one rendition", got)
 	}
 }
 
@@ -249,7 +250,7 @@ func TestWhatCannotBeCopiedPlaysBeforeItsLadderIsDone(t *testing.T) {
 		t.Errorf("renditions at the end (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(r.Outcome.Objects(), b.bucket.under(transcode.VideoPrefix("vid"))); diff != "" {
-		t.Errorf("objects (-named +there):\n%s", diff)
+		t.Errorf("objects (-in the outcome +in the bucket):\n%s", diff)
 	}
 }
 
@@ -322,7 +323,7 @@ func TestARefusedFileFailsAtOnceWithItsReason(t *testing.T) {
 		t.Errorf("record = %+v, want the failure NOT_A_VIDEO after one try", r)
 	}
 	if left := b.bucket.under(transcode.VideoPrefix("vid")); len(left) > 0 {
-		t.Errorf("left behind: %v, want nothing", left)
+		t.Errorf("objects left behind = %v, want none", left)
 	}
 }
 
@@ -373,7 +374,7 @@ func TestAJobThatFitsOnNoDiskFailsAtOnce(t *testing.T) {
 		t.Errorf("%d parts were encoded, want 0", n)
 	}
 	if text, err := os.ReadFile(log.Name()); err != nil || !bytes.Contains(text, []byte("level=ERROR")) || !bytes.Contains(text, []byte("worker.scratch.sizeLimit")) {
-		t.Errorf("want an error in the log that names the limit to raise, got (read error %v):\n%s", err, text)
+		t.Errorf("want an error in the log that names the limit to raise; got read error %v and log:\n%s", err, text)
 	}
 }
 
@@ -394,7 +395,7 @@ func TestAJobWaitsForTheScratchOfAnotherWithoutLosingTries(t *testing.T) {
 	j := b.submit("a", "vid")
 	r := b.await(j.ID, func(r transcode.Record) bool { return r.State == transcode.Queued && r.Attempt > 0 })
 	if r.Tries != 0 {
-		t.Errorf("after waiting the job has %d tries, want 0", r.Tries)
+		t.Errorf("after waiting, the job has %d tries, want 0", r.Tries)
 	}
 	remove()
 	if r := b.await(j.ID, final); r.State != transcode.Done || r.Tries != 1 {
@@ -409,7 +410,7 @@ func TestALargeJobRunsBesideSteadySmallOnes(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	s := b.scratch(1 << 30)
-	b.w.o.Now = func() time.Time { return time.Now().Add(2 * longWait) } // every job has already waited this long
+	b.w.o.Now = func() time.Time { return time.Now().Add(2 * longWait) } // every job seems to have waited that long
 	small := func() (remove func(), err error) {
 		dir, remove, err := s.Job()
 		if err != nil {
@@ -435,7 +436,7 @@ func TestALargeJobRunsBesideSteadySmallOnes(t *testing.T) {
 		end() // the next small job has begun
 		end = next
 		if began++; time.Now().After(deadline) {
-			t.Fatalf("%d small jobs began while the large job waited, want the large job to run", began)
+			t.Fatalf("%d small jobs began while the large job waited, want the large job to take precedence", began)
 		}
 	}
 	end()
@@ -449,7 +450,7 @@ func TestALargeJobRunsBesideSteadySmallOnes(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("a small job after the large job still fails with %v", err)
+			t.Fatalf("a small job still fails with %v after the large job, want nil", err)
 		}
 	}
 }
@@ -514,10 +515,10 @@ func TestTroubleThatMayPassIsTriedAgainLater(t *testing.T) {
 	j := b.submit("a", "vid")
 	r := b.await(j.ID, func(r transcode.Record) bool { return r.State == transcode.Queued && r.Tries == 1 })
 	if r.Failure != nil || r.Outcome != nil {
-		t.Errorf("record = %+v, want a queued job without a failure and an outcome", r)
+		t.Errorf("record = %+v, want a queued job without failure or outcome", r)
 	}
 	if left := b.bucket.under(transcode.VideoPrefix("vid")); len(left) > 0 {
-		t.Errorf("left behind: %v, want nothing", left)
+		t.Errorf("objects left behind = %v, want none", left)
 	}
 }
 
@@ -535,13 +536,13 @@ func TestAStoppedWorkerReturnsItsJobBeforeItTidiesUp(t *testing.T) {
 	b.stop()
 	r := b.await(j.ID, func(r transcode.Record) bool { return r.State == transcode.Queued })
 	if b.bucket.gaveUp.Load() {
-		t.Error("the job was returned after the attempt to remove leftovers, want it returned before")
+		t.Error("the job was returned after the attempt to remove leftovers, want it returned first")
 	}
 	if r.Tries != 0 {
-		t.Errorf("after the stop the job has %d tries, want 0", r.Tries)
+		t.Errorf("after the stop, the job has %d tries, want 0", r.Tries)
 	}
 	if n, err := b.queue.Length(t.Context()); err != nil || n != 1 {
-		t.Errorf("the queue has %d messages (error %v), want the job", n, err)
+		t.Errorf("the queue has %d messages (error %v), want 1", n, err)
 	}
 	<-b.stopped
 	if took := time.Since(begun); took > 15*time.Second {
@@ -559,7 +560,7 @@ func TestAJobWithoutAMessageThatCannotBeClaimedIsHintedOrReported(t *testing.T) 
 	var log bytes.Buffer
 	b.w.o.Log = slog.New(slog.NewTextHandler(&log, nil))
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // the claim fails
+	cancel() // so that the claim fails
 	b.w.do(ctx, "slot", "any", nil)
 	if !strings.Contains(log.String(), "cannot claim a job") {
 		t.Errorf("the log is %q, want a message about the failed claim", &log)
@@ -572,7 +573,7 @@ func TestOnesUploadDoesNotWaitForAnothersThousand(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	b.maker.block = make(chan struct{})
-	const many = 60 // fewer than a thousand, because the jobs further back make no difference
+	const many = 60 // fewer than a thousand, because jobs further back in the queue make no difference
 	for i := range many {
 		b.submit("many", fmt.Sprintf("many%02d", i))
 	}
@@ -624,7 +625,7 @@ func (b *world) noParts(r transcode.Record) {
 			return
 		}
 		if time.Now().After(end) {
-			b.t.Fatalf("the records or objects %v of parts still exist, want none", left)
+			b.t.Fatalf("objects of parts still exist: %v, want none", left)
 		}
 	}
 }
@@ -735,14 +736,14 @@ func longFilm() *ffmpeg.Source {
 type fakeMaker struct {
 	source     *ffmpeg.Source
 	refuse     *transcode.Failure
-	trouble    error         // the encoder's error
+	trouble    error         // the error that the encoder returns
 	block      chan struct{} // the encoder waits until this channel is closed
-	blockAfter int           // number of ladders before block applies
+	blockAfter int           // number of ladders that are encoded before block applies
 	copies     bool          // whether the source can be repackaged
 	look       func(stage string, files []string)
 
 	mu      sync.Mutex
-	encoded int // parts
+	encoded int // number of parts
 	ladders int
 	once    sync.Once
 	busy    chan struct{}
@@ -909,9 +910,9 @@ type memory struct {
 	mu      sync.Mutex
 	objects map[string]objectstore.Object
 	hang    bool         // whether a removal hangs until its context ends
-	gaveUp  atomic.Bool  // whether a hanging removal has ended
-	vanish  string       // when an object with this prefix is read, all of them are removed
-	blind   atomic.Int64 // how many of the next lists fail
+	gaveUp  atomic.Bool  // whether a hanging removal has given up
+	vanish  string       // when an object with this prefix is read, all objects with it are removed
+	blind   atomic.Int64 // number of upcoming List calls that fail
 
 	encoding string // the content encoding of every new object
 }
@@ -990,7 +991,7 @@ func (m *memory) DeletePrefix(ctx context.Context, prefix string) error {
 func (m *memory) List(_ context.Context, prefix string) iter.Seq2[objectstore.Object, error] {
 	return func(yield func(objectstore.Object, error) bool) {
 		if m.blind.Add(-1) >= 0 {
-			yield(objectstore.Object{}, errors.New("the bucket does not answer"))
+			yield(objectstore.Object{}, errors.New("the bucket does not respond"))
 			return
 		}
 		for _, name := range m.under(prefix) {

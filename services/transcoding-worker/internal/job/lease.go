@@ -24,7 +24,7 @@ type leaseKeeper struct {
 }
 
 // progressEvery is the minimum time between two writes that only report progress. Firestore
-// sustains one write per second and document, and charges for each write.
+// sustains one write per second for each document, and charges for each write.
 const progressEvery = 2 * time.Second
 
 func (w *Worker) keepLease(ctx context.Context, t jobs.Token, m *queue.Message, log *slog.Logger) *leaseKeeper {
@@ -58,7 +58,7 @@ func (w *Worker) keepLease(ctx context.Context, t jobs.Token, m *queue.Message, 
 				written, last = progress, w.o.Now()
 			}
 			if m != nil {
-				_ = m.Heartbeat(k.ctx) // a lost message has no effect
+				_ = m.Heartbeat(k.ctx) // losing the message has no effect
 			}
 		}
 	})

@@ -20,10 +20,9 @@ import (
 )
 
 // A long source is encoded in parts. Each part is a small job with its own record, lease and
-// queue entry. The worker that has the whole job creates the records, encodes parts like any
-// helper, and joins them at the end. A single worker can therefore also finish the job alone.
-// Finished parts are in storage, so they remain available if the worker that encoded them
-// crashes.
+// queue entry. The worker that runs the whole job creates the records, encodes parts like any
+// helper, and joins them at the end. A single worker can therefore finish the job alone. Finished
+// parts are in storage, so they remain available if the worker that encoded them crashes.
 
 // partSpec describes a part to a helper. It includes the plan, so helpers need not probe the
 // source again and always use the same plan.
@@ -138,7 +137,7 @@ func (a *attempt) dropIncomplete(ctx context.Context, id string, there map[strin
 // offerPart creates a part's record unless it exists, and wakes a helper.
 func (a *attempt) offerPart(ctx context.Context, p ladder.Plan, part ladder.Part, index int) error {
 	source := *p.Source
-	// Helpers use their own path, and only planning needs the times of the keyframes.
+	// Helpers use their own path, and only the planning step needs the keyframe times.
 	source.Path, source.Video.KeyTimes = "", nil
 	p.Source = &source
 	spec, err := json.Marshal(partSpec{Plan: p, Part: part})
@@ -218,8 +217,8 @@ func (a *attempt) collect(ctx context.Context, p ladder.Plan, id, dir string) ([
 		return nil, record.Failure
 	}
 	if record.Outcome == nil || len(record.Outcome.Renditions) != len(p.Rungs) {
-		// The helpers failed to encode this part and this worker may fail too, so this counts
-		// as a failed attempt of the whole job. The next attempt offers the part again.
+		// The helpers failed to encode this part, and this worker may fail too, so count this as
+		// a failed attempt of the whole job. The next attempt offers the part again.
 		return nil, errors.Join(fmt.Errorf("helpers did not finish part %s: its state is %s", id, record.State), a.w.o.Jobs.Delete(ctx, id))
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -278,7 +277,7 @@ func (a *attempt) help(ctx context.Context) error {
 		return fmt.Errorf("spec of part: %w", err)
 	}
 	if spec.Plan.Source == nil {
-		return errors.New("the spec of the part names no source")
+		return errors.New("the spec of the part does not name a source")
 	}
 	path, err := a.fetchOnce(ctx, max(a.record.Size, spec.Plan.PartSpace(spec.Part)))
 	if err != nil {

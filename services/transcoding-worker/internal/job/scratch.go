@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Scratch is a worker's private disk space. Each process has its own folder in a common root,
-// and holds a lock while it runs. Each start removes the folders of killed processes.
+// Scratch is a worker's private disk space. Each process has its own folder in a common root, and
+// holds a lock while it runs. When a process starts, it removes the folders of killed processes.
 type Scratch struct {
 	dir   string
 	lock  *os.File
@@ -21,14 +21,14 @@ type Scratch struct {
 	disk  func(dir string) (free, size int64, err error) // bytes
 
 	mu       sync.Mutex
-	reserved map[string]int64 // by job folder
-	waiting  string           // the folder of the job for which space is kept; see await
+	reserved map[string]int64 // bytes by job folder
+	waiting  string           // the folder of the job that space is kept for; see await
 	rests    time.Time        // no job may wait before this time
 	freed    chan struct{}    // closed when space may have become free
 }
 
-// OpenScratch removes leftovers in root and creates this process's folder. All its jobs
-// together may use limit bytes. 0 means the size of the disk.
+// OpenScratch removes leftovers in root and creates this process's folder. All its jobs together
+// may use at most limit bytes. 0 means the size of the disk.
 func OpenScratch(root string, limit int64) (*Scratch, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -58,7 +58,7 @@ func OpenScratch(root string, limit int64) (*Scratch, error) {
 	}, nil
 }
 
-// diskOf returns the free space and the size of the disk that has dir.
+// diskOf returns the free space and the size of the disk that contains dir.
 func diskOf(dir string) (free, size int64, err error) {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(dir, &fs); err != nil {
@@ -169,9 +169,9 @@ func (s *Scratch) free() {
 	s.freed = make(chan struct{})
 }
 
-// longestWait limits how long a waiting job can keep other jobs from starting. For
-// othersTurn after that, no job can do so. Without these limits, an account with many
-// large files could block the worker for everybody else.
+// longestWait limits how long a waiting job can keep other jobs from starting. For othersTurn
+// after that, no job can do so. Without these limits, an account with many large files could
+// block the worker for all other accounts.
 const (
 	longestWait = 5 * time.Minute
 	othersTurn  = time.Minute
@@ -217,10 +217,10 @@ func (s *Scratch) await(ctx context.Context, dir string, bytes int64, drop func(
 	}
 }
 
-// reserve reserves bytes for the job in dir and replaces its earlier reservation. If every
-// job reserves all bytes that it will write, neither the disk nor the volume fills up. The
-// limit of the volume must be configured, because no system call returns it. A pod that
-// exceeds it is evicted.
+// reserve reserves bytes for the job in dir and replaces its earlier reservation. If every job
+// reserves all bytes that it will write, neither the disk nor the volume fills up. The volume's
+// limit must be configured, because no system call returns it. A pod that exceeds this limit is
+// evicted.
 func (s *Scratch) reserve(dir string, bytes int64) error {
 	free, room, err := s.disk(s.dir)
 	if err != nil {
@@ -262,7 +262,8 @@ func (s *Scratch) reserve(dir string, bytes int64) error {
 	return fmt.Errorf("%w: the job needs %d bytes, %d are free, and a retained source takes %d", errNoSpace, bytes, free, idle)
 }
 
-// written returns the number of bytes in a job's folder. A file with two names counts once.
+// written returns the number of bytes in a job's folder. A file with several hard links counts
+// once.
 func written(dir string) (sum int64) {
 	seen := map[uint64]bool{}
 	_ = filepath.WalkDir(dir, func(_ string, entry os.DirEntry, err error) error {
@@ -282,7 +283,7 @@ func written(dir string) (sum int64) {
 	return sum
 }
 
-// Close removes everything.
+// Close removes the process's folder and its lock.
 func (s *Scratch) Close() error {
 	return errors.Join(os.RemoveAll(s.dir), os.Remove(s.lock.Name()), s.lock.Close())
 }

@@ -52,13 +52,13 @@ func TestWorkersMayStartAtOnceBesideLeftovers(t *testing.T) {
 			}
 		}
 		if left, err := os.ReadDir(root); err != nil || len(left) > 0 {
-			t.Fatalf("the root has %v (error %v), want no leftovers", left, err)
+			t.Fatalf("the root contains %v (error %v), want no leftovers", left, err)
 		}
 	}
 }
 
-// openScratch opens a scratch on a simulated large and empty disk, because tests must not
-// depend on the free space of the machine.
+// openScratch opens a Scratch on a simulated disk that is large and empty, because tests must not
+// depend on the machine's free space.
 func openScratch(t *testing.T, limit int64) (*Scratch, error) {
 	t.Helper()
 	s, err := OpenScratch(t.TempDir(), limit)
@@ -92,14 +92,14 @@ func TestJobsTogetherReserveNoMoreThanThereIs(t *testing.T) {
 	a, endA := job()
 	b, endB := job()
 	reserve("first job", a, 600*mib, nil)
-	reserve("too much for a second job", b, 500*mib, errReserved)
+	reserve("too much space for a second job", b, 500*mib, errReserved)
 	reserve("all remaining space", b, 400*mib, nil)
 	reserve("more than the remaining space", b, 401*mib, errReserved)
 	reserve("less", a, 100*mib, nil)
-	reserve("larger remaining space", b, 900*mib, nil)
+	reserve("increased remaining space", b, 900*mib, nil)
 	reserve("more than the limit", b, 2000*mib, errTooLarge)
 	endB()
-	reserve("all space after the end of the other job", a, 1000*mib, nil)
+	reserve("all space after the other job has ended", a, 1000*mib, nil)
 	reserve("less", a, 100*mib, nil)
 	if err := os.WriteFile(s.retained(), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func TestJobsTogetherReserveNoMoreThanThereIs(t *testing.T) {
 	if err := os.Truncate(s.retained(), 500*mib); err != nil {
 		t.Fatal(err)
 	}
-	reserve("too much with a retained source", a, 600*mib, errNoSpace)
+	reserve("too much space beside a retained source", a, 600*mib, errNoSpace)
 	if err := os.Link(s.retained(), filepath.Join(a, "source")); err != nil {
 		t.Fatal(err)
 	}
@@ -126,6 +126,6 @@ func TestJobsTogetherReserveNoMoreThanThereIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := written(c); n != mib {
-		t.Errorf("a file with two names counts as %d bytes, want %d", n, mib)
+		t.Errorf("a file with two hard links counts as %d bytes, want %d", n, mib)
 	}
 }

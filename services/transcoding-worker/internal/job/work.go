@@ -41,11 +41,11 @@ type attempt struct {
 	log    *slog.Logger
 	dir    string
 	prefix string
-	owned  bool // the prefix was empty at the start, so its objects are this attempt's
+	owned  bool // the prefix was empty at the start, so all its objects belong to this attempt
 
-	patient bool // it runs in a slot, so it may wait for space
+	patient bool // the attempt runs in a slot, so it may wait for space
 	retain  bool // the first published rendition is kept when the ladder is done
-	parts   int  // how many parts this attempt created records for
+	parts   int  // number of parts for which this attempt created records
 	outcome transcode.Outcome
 	stored  map[string]int64 // sizes of the objects that this attempt has uploaded
 }
@@ -160,7 +160,7 @@ func (a *attempt) fetchOnce(ctx context.Context, space int64) (string, error) {
 	return path, err
 }
 
-// fetch downloads the upload in exactly the generation that the job names.
+// fetch downloads exactly the generation of the upload that the job specifies.
 func (a *attempt) fetch(ctx context.Context) (string, error) {
 	r := a.record
 	if r.Limits.MaxBytes > 0 && r.Size > r.Limits.MaxBytes {
@@ -198,7 +198,7 @@ func (a *attempt) prepare(ctx context.Context, p ladder.Plan) error {
 		return err
 	}
 	if tracks != nil && !a.retain {
-		remove(tracks.Video...) // only the audio of the copy is used again
+		remove(tracks.Video...) // only the audio of the copy is still needed
 	}
 	if tracks == nil || len(p.Rungs) > 0 {
 		made, err := a.encode(ctx, p, tracks == nil)
@@ -416,7 +416,7 @@ func (a *attempt) upload(ctx context.Context, paths ...string) error {
 	})
 	return a.span(ctx, "upload", func(ctx context.Context) error {
 		g, ctx := errgroup.WithContext(ctx)
-		g.SetLimit(4) // each upload has a chunk of its file in memory
+		g.SetLimit(4) // each upload keeps a chunk of its file in memory
 		for _, path := range paths {
 			object := a.object(path)
 			g.Go(func() error {

@@ -48,9 +48,9 @@ func adtsFrame(r *bufio.Reader) (payload []byte, rate, channels, object int, err
 	return frame[header:], sampleRates[index], channels, object, nil
 }
 
-// packAudio writes an ADTS stream as fMP4 with one fragment per segment. It skips the first
-// drop frames of the input. Output frame n then starts exactly n frame lengths after zero.
-// The audio ends with the video: limit is the duration of the video track in seconds.
+// packAudio writes an ADTS stream as fMP4 with one fragment per segment. It skips the first drop
+// frames of the input, so output frame n starts exactly n frame lengths after zero. The audio
+// ends with the video: limit is the duration of the video track in seconds.
 func packAudio(adts, out string, drop int, limit float64, cuts []float64) error {
 	in, err := os.Open(adts)
 	if err != nil {
@@ -106,7 +106,7 @@ func packFrames(in *bufio.Reader, out io.Writer, drop int, limit float64, cuts [
 		}
 		at := uint64(n) * frameSamples
 		seconds := float64(at) / float64(rate)
-		// A fragment begins with the frame that is closest to a cut.
+		// A fragment begins with the frame closest to a cut.
 		if frag == nil || len(cuts) > 0 && seconds >= cuts[0]-0.5*frameSamples/float64(rate) {
 			for len(cuts) > 0 && seconds >= cuts[0]-0.5*frameSamples/float64(rate) {
 				cuts = cuts[1:]

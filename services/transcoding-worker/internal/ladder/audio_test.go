@@ -43,7 +43,7 @@ func TestSoundIsCutWithThePicture(t *testing.T) {
 	if !track.Audio || track.Codecs != "mp4a.40.2" || track.Timescale != 48000 {
 		t.Errorf("got track %+v, want AAC audio with 48,000 ticks per second", track)
 	}
-	if got, want := track.Samples(), 703; got != want { // 15 s are 703.1 frames
+	if got, want := track.Samples(), 703; got != want { // 15 s is 703.1 frames
 		t.Errorf("the track has %d frames, want %d", got, want)
 	}
 	var counts []int
@@ -55,7 +55,7 @@ func TestSoundIsCutWithThePicture(t *testing.T) {
 	}
 	data := out.Bytes()[bytes.Index(out.Bytes(), []byte("mdat"))+4:]
 	if !bytes.HasPrefix(data, bytes.Repeat([]byte{3}, 23)) {
-		t.Errorf("the first frame is % x, want the fourth of the input", data[:23])
+		t.Errorf("the first frame is % x, want the fourth input frame", data[:23])
 	}
 }
 

@@ -17,9 +17,9 @@ import (
 
 // BenchmarkAgainstFFmpeg alternates between encoding the ladder of a clip and running ffmpeg
 // directly with exactly the same arguments. It reports the median ratio of their CPU times. A
-// ratio above 1 is our own overhead: the jail, reading progress, checking and packing the
-// tracks. The same rounds also run the fast path, and the ladder with one rendition encoded
-// before the others.
+// ratio above 1 is our own overhead: the jail, reading progress, checking and packing the tracks.
+// Each round also runs the fast path, and the ladder with one rendition encoded before the
+// others.
 func BenchmarkAgainstFFmpeg(b *testing.B) {
 	tools, err := ffmpeg.Find("")
 	if err != nil {

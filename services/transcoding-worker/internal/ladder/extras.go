@@ -49,8 +49,8 @@ func (m *Maker) Poster(ctx context.Context, dir string, from File) (Picture, err
 	return Picture{}, fmt.Errorf("poster: %w", err)
 }
 
-// Still extracts the frame at the given seconds after the beginning of one of our own files.
-// If there is no frame at the very end of a file, Still extracts an earlier frame.
+// Still extracts the frame at the given time, in seconds from the start, from one of our own
+// files. If there is no frame at the very end of a file, Still extracts an earlier one.
 func (m *Maker) Still(ctx context.Context, dir, path string, at float64) (Picture, error) {
 	out := filepath.Join(dir, "still.jpg")
 	filter := "scale=w='min(1280,iw)':h='min(1280,ih)':force_original_aspect_ratio=decrease:force_divisible_by=2,format=yuvj420p"
@@ -92,12 +92,12 @@ const (
 	storyTileSide = 160
 )
 
-// Storyboard produces one sheet of small frames for the seek bar from the keyframes of one of
-// our renditions. That takes a fiftieth of the time of reading the source again.
+// Storyboard produces one sheet of small frames for the seek bar from the keyframes of one of our
+// renditions. This takes a fiftieth of the time that reading the source again would take.
 func (m *Maker) Storyboard(ctx context.Context, dir string, from File) (*transcode.Storyboard, Picture, error) {
 	duration := from.Track.Duration()
 	group := from.Track.Seconds(int64(from.Track.Fragments[0].Duration))
-	// Use an interval of whole groups, because only their keyframes are decoded.
+	// The interval must be a whole number of groups, because only keyframes are decoded.
 	interval := max(1, group*math.Ceil(duration/storyMost/group))
 	if duration < interval {
 		interval = max(duration, 0.1)

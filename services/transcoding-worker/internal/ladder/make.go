@@ -29,7 +29,7 @@ type File struct {
 type Tracks struct {
 	Video []File // tallest first
 	Audio *File
-	Cuts  []float64 // start times of the segments of every track except the first segment
+	Cuts  []float64 // start times of all segments after the first, the same for every track
 	CPU   time.Duration
 }
 
@@ -77,7 +77,7 @@ func (m *Maker) tools(v ffmpeg.Video) *ffmpeg.Tools {
 
 func (m *Maker) threads(v ffmpeg.Video) int {
 	if large(v) {
-		return 1 // each decoding thread has its own frames
+		return 1 // each decoding thread keeps its own frames
 	}
 	return max(1, m.Tools.Threads)
 }
@@ -86,8 +86,8 @@ func (m *Maker) threads(v ffmpeg.Video) int {
 // runs.
 var clean = []string{"-map_metadata", "-1", "-map_chapters", "-1", "-fflags", "+bitexact", "-sn", "-dn"}
 
-// budget returns the time limits for encoding a part. They allow several times the work of
-// the slowest known source, so only decompression bombs reach them.
+// budget returns the time limits for encoding a part. They allow several times the time that the
+// slowest known source needs, so only decompression bombs reach them.
 func (p *Plan) budget(part Part) (cpu, wall time.Duration) {
 	v := p.Source.Video
 	perPicture := 0.002 + p.pixels()*25e-9 + float64(v.Width*v.Height)*60e-9
@@ -96,8 +96,8 @@ func (p *Plan) budget(part Part) (cpu, wall time.Duration) {
 	return cpu, min(2*time.Minute+3*cpu, 12*time.Hour)
 }
 
-// Ladder encodes the plan's rungs and the audio in one pass over the source. It calls
-// progress with the finished share.
+// Ladder encodes the plan's rungs and the audio in one pass over the source. It calls progress
+// with the finished fraction.
 func (m *Maker) Ladder(ctx context.Context, dir string, p Plan, sound bool, progress func(float64)) (Tracks, error) {
 	args := append(m.base(), "-progress", "pipe:1", "-stats_period", "0.5", "-threads", strconv.Itoa(m.threads(p.Source.Video)))
 	args = append(args, ffmpeg.Input(p.Source.Demuxer, p.Source.Path, m.MaxPixels)...)
@@ -195,8 +195,7 @@ func (p *Plan) videoGraph(part Part) string {
 		chain = append(chain, fmt.Sprintf("framestep=%d", p.Step))
 	}
 	if top.Half {
-		// All rungs of this plan are half-rate. Taller rungs at the full rate are in another
-		// plan.
+		// All rungs of this plan have half the rate. Taller full-rate rungs are in another plan.
 		chain = append(chain, "framestep=2")
 	}
 	if part.From > 0 {
@@ -232,11 +231,11 @@ func (p *Plan) videoGraph(part Part) string {
 	return b.String()
 }
 
-// minSide is the smallest side that decoders handle well. Smaller frames are padded.
+// minSide is the smallest frame side that decoders handle well. Smaller frames are padded.
 const minSide = 16
 
-// audioGraph aligns the audio with the timeline of the video track. It cuts the beginning or
-// pads it with silence, and pads the end with silence. The encoder adds a delay of 1024
+// audioGraph aligns the audio with the timeline of the video track. It trims the beginning or
+// pads it with silence, and also pads the end with silence. The encoder adds a delay of 1024
 // samples, so the graph removes the same number of samples to keep the audio in sync.
 func (p *Plan) audioGraph() string {
 	samples := max(2*frameSamples, int(p.Duration*48000)/frameSamples*frameSamples)
@@ -253,7 +252,7 @@ func (p *Plan) encode(r Rung, part Part) []string {
 		gop, frames = gop/2, (frames+1)/2
 	}
 	// Fixed groups without keyframes at scene cuts (sc_threshold 0) give every rung the same
-	// segment borders, so a player can switch between rungs.
+	// segment boundaries, so a player can switch between rungs.
 	args := []string{
 		"-c:v", "libx264", "-preset", "veryfast", "-profile:v", "high", "-pix_fmt", "yuv420p",
 		"-crf", "23", "-maxrate", strconv.Itoa(r.Kbps) + "k", "-bufsize", strconv.Itoa(2*r.Kbps) + "k",
@@ -270,8 +269,8 @@ func (p *Plan) encode(r Rung, part Part) []string {
 	return args
 }
 
-// foreignCuts returns the segment borders if they are not at the borders of the plan's own
-// groups, as with a copied video track. Each border is nearly half a frame early, so rounding
+// foreignCuts returns the segment boundaries if they differ from the boundaries of the plan's own
+// groups, as with a copied video track. Each boundary is nearly half a frame early, so rounding
 // cannot miss it.
 func (p *Plan) foreignCuts(part Part) string {
 	group := float64(p.GOP) / p.Rate.Float()
@@ -386,7 +385,8 @@ func (m *Maker) Copy(ctx context.Context, dir string, p Plan) (Tracks, error) {
 		args = append(args, "-filter_complex", p.audioGraph())
 	}
 	args = append(args, "-map", fmt.Sprintf("0:%d", v.Index), "-c:v", "copy",
-		// Remove the messages in the video stream, because they may contain private data.
+		// Remove the messages embedded in the video stream, because they may contain private
+		// data.
 		"-bsf:v", "filter_units=remove_types=6", "-movflags", "+cmaf+frag_keyframe")
 	args = append(args, clean...)
 	args = append(args, "-f", "mp4", "file:"+filepath.Join(dir, name+".mp4"))
@@ -419,7 +419,7 @@ func (m *Maker) Copy(ctx context.Context, dir string, p Plan) (Tracks, error) {
 			if err != nil {
 				return Tracks{}, err
 			}
-			// ffmpeg may already have left out packets before the start.
+			// ffmpeg may already have dropped packets before the start.
 			drop = max(0, drop-(p.Source.Audio.Packets-frames))
 		} else {
 			drop = 0

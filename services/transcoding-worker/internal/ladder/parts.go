@@ -16,8 +16,8 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/fmp4"
 )
 
-// Part is a run of frames on a plan's full-rate grid that is encoded separately. Its borders
-// are frame numbers, because seconds would drift.
+// Part is a run of frames on a plan's full-rate grid that is encoded separately. Its boundaries
+// are frame numbers, because times in seconds would drift.
 type Part struct {
 	From   int
 	Frames int
@@ -25,12 +25,11 @@ type Part struct {
 
 const (
 	partSeconds = 60
-	// partsFrom is the minimum length of a source that is encoded in parts. For a shorter
-	// source, starting each part and downloading the source again take more time than the
-	// parts save.
+	// partsFrom is the minimum length of a source that is encoded in parts. For a shorter source,
+	// starting each part and downloading the source again takes more time than the parts save.
 	partsFrom = 120
-	// preRoll is how many seconds before a part are also decoded, so the first frame of the
-	// part is complete.
+	// preRoll is the number of seconds before a part that are also decoded, so that the first
+	// frame of the part is complete.
 	preRoll = 2.0
 )
 
@@ -39,9 +38,9 @@ func (p *Plan) whole() Part { return Part{Frames: p.Frames} }
 // time returns the time of a frame of the full-rate grid, in seconds.
 func (p *Plan) time(frame int) float64 { return float64(frame) / p.Rate.Float() }
 
-// Parts divides a long plan at segment borders into parts of about a minute. A plan that
-// should not be divided has one part. Only containers with a reliable index are divided,
-// because a seek in other containers may end at any position.
+// Parts divides a long plan at segment boundaries into parts of about a minute. A plan that
+// should not be divided is one part. Only containers with a reliable index are divided, because a
+// seek in other containers may land anywhere.
 func (p *Plan) Parts() []Part {
 	if p.Duration <= partsFrom || p.Source.Demuxer != "mov" && p.Source.Demuxer != "matroska" {
 		return []Part{p.whole()}
@@ -50,7 +49,7 @@ func (p *Plan) Parts() []Part {
 	from := 0
 	for _, c := range p.Cuts {
 		if c > p.Source.Video.Span-preRoll {
-			break // a part after this cut would have no frame of its own to hold
+			break // a part after this cut would have no frame of its own to repeat
 		}
 		frame := int(math.Round(c * p.Rate.Float()))
 		// Half-rate rungs use every second frame of each part.
@@ -63,8 +62,8 @@ func (p *Plan) Parts() []Part {
 	return append(parts, Part{From: from, Frames: p.Frames - from})
 }
 
-// Sound encodes the plan's audio in one piece. Audio that is encoded in parts would click at
-// the borders.
+// Sound encodes the plan's audio in one piece. Audio encoded in parts would click at the
+// boundaries.
 func (m *Maker) Sound(ctx context.Context, dir string, p Plan) error {
 	args := append(m.base(), ffmpeg.Input(p.Source.Demuxer, p.Source.Path, m.MaxPixels)...)
 	args = append(args, "-filter_complex", p.audioGraph())
@@ -102,16 +101,16 @@ func (m *Maker) Part(ctx context.Context, dir string, p Plan, part Part, progres
 		}
 		// The last part may be too short if the source is damaged at its end.
 		if got := f.Track.Samples(); got != want && part.From+part.Frames < p.Frames {
-			return nil, fmt.Errorf("part from %d of %s has %d frames, want %d", part.From, r.Name, got, want)
+			return nil, fmt.Errorf("the part from frame %d of %s has %d frames, want %d", part.From, r.Name, got, want)
 		}
 		files = append(files, f.Path)
 	}
 	return files, nil
 }
 
-// Join concatenates finished parts to whole renditions and checks them. parts[i][j] is rung j
-// of part i. Its file is removed when rung j is complete, so the disk never has all
-// renditions twice. The audio, if any, must be in dir.
+// Join concatenates finished parts into whole renditions and checks them. parts[i][j] is rung j
+// of part i. Its file is removed when rung j is complete, so the disk never holds every rendition
+// twice. The audio, if any, must be in dir.
 func (m *Maker) Join(dir string, p Plan, parts [][]string, sound bool) (Tracks, error) {
 	t := Tracks{Cuts: p.Cuts}
 	for j, r := range p.Rungs {
@@ -161,9 +160,9 @@ func join(out string, files []string) error {
 		if err != nil {
 			return err
 		}
-		// For the first part, init is nil and appendPart writes the init bytes. For later
-		// parts, it only checks that the init bytes are equal, because they must describe all
-		// fragments.
+		// For the first part, init is nil and appendPart writes the init bytes. For later parts,
+		// it only checks that their init bytes are the same, because one init part must describe
+		// all fragments.
 		head, next, err := appendPart(w, in, ticks, &sequence, init)
 		_ = in.Close()
 		if err != nil {

@@ -24,7 +24,7 @@ func TestPartsAreCutAtSegmentsAndCoverEveryPicture(t *testing.T) {
 		"five minutes at 29.97": {func(s *ffmpeg.Source) {
 			s.Video.Frames, s.Video.Span, s.Video.Rate = 9000, 300.3, ffmpeg.Rate{Num: 30000, Den: 1001}
 		}, 5},
-		"two minutes, followed by only audio": {func(s *ffmpeg.Source) {
+		"two minutes, then only audio": {func(s *ffmpeg.Source) {
 			s.Video.Frames, s.Video.Span, s.Video.Hold = 3600, 120, 300
 		}, 2},
 		"transport stream": {func(s *ffmpeg.Source) { s.Video.Frames, s.Video.Span, s.Demuxer = 9000, 300, "mpegts" }, 1},
@@ -39,7 +39,7 @@ func TestPartsAreCutAtSegmentsAndCoverEveryPicture(t *testing.T) {
 			next := 0
 			for _, part := range parts {
 				if part.From != next || part.Frames <= 0 || part.From%(3*p.GOP) != 0 {
-					t.Errorf("part %+v does not start at frame %d, the end of the previous part, or not at a segment border", part, next)
+					t.Errorf("got part %+v, want it to start at frame %d, the end of the previous part, and at a segment boundary", part, next)
 				}
 				next += part.Frames
 			}
@@ -51,7 +51,7 @@ func TestPartsAreCutAtSegmentsAndCoverEveryPicture(t *testing.T) {
 }
 
 // Consecutive frames of the source differ in brightness, so the test detects a frame that is
-// missing, duplicated or in the wrong position at a border.
+// missing, duplicated or out of order at a boundary.
 func TestJoinedPartsHaveEveryPictureOnce(t *testing.T) {
 	t.Parallel()
 	tools, err := ffmpeg.Find("")
@@ -64,7 +64,7 @@ func TestJoinedPartsHaveEveryPictureOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "source")
-	// 29.97 frames per second, with groups that do not match the parts' borders.
+	// 29.97 frames per second, with groups that do not match the parts' boundaries.
 	args := "-v error -y -f lavfi -i color=s=128x72:r=30000/1001:d=24,format=gray,geq=lum='16+mod(N*7\\,200)' -c:v libx264 -preset ultrafast -qp 0 -g 77 -bf 2 -pix_fmt yuv420p -f mp4 " + path
 	if out, err := exec.Command("ffmpeg", strings.Fields(args)...).CombinedOutput(); err != nil {
 		t.Fatalf("make source: %v\n%s", err, out)
@@ -82,7 +82,7 @@ func TestJoinedPartsHaveEveryPictureOnce(t *testing.T) {
 		if err := os.Mkdir(sub, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		// The ffmpeg of a part can access only the part's own folder.
+		// The ffmpeg process of a part can access only the part's own folder.
 		own := p
 		src := *p.Source
 		src.Path = filepath.Join(sub, "source")
@@ -106,7 +106,7 @@ func TestJoinedPartsHaveEveryPictureOnce(t *testing.T) {
 		}
 	}
 	if info, err := os.Stat(tracks.Video[0].Path); err != nil || info.Size() > p.Rungs[0].bytes(p.Duration) {
-		t.Errorf("want a rendition of at most %d bytes as planned, got %v bytes and error %v", p.Rungs[0].bytes(p.Duration), info.Size(), err)
+		t.Errorf("want a rendition of at most the planned %d bytes, got %v bytes and error %v", p.Rungs[0].bytes(p.Duration), info.Size(), err)
 	}
 	if got := tracks.Video[0].Track.Samples(); got != p.Frames || p.Frames != s.Video.Frames {
 		t.Errorf("the rendition has %d frames, want %d", got, s.Video.Frames)

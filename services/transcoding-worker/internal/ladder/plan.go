@@ -2,10 +2,10 @@
 // ffmpeg to encode them, checks that they are complete and have the same cuts, and describes
 // them.
 //
-// It guarantees that every track it returns has one continuous timeline from zero, that all
-// video tracks have the same segment borders, and that audio and video differ by at most five
-// milliseconds. Otherwise, it returns an error, which is a *transcode.Failure if the source
-// is the cause.
+// It guarantees that every track it returns has one continuous timeline from zero, that all video
+// tracks have the same segment boundaries, and that audio and video are at most five milliseconds
+// out of sync. Otherwise, it returns an error, which is a *transcode.Failure if the source is the
+// cause.
 package ladder
 
 import (
@@ -25,14 +25,14 @@ type Rung struct {
 	Name          string
 	Width, Height int
 	Kbps          int  // maximum bit rate
-	Half          bool // every second frame
+	Half          bool // uses every second frame
 }
 
 // Plan describes the renditions of a source.
 type Plan struct {
 	Source *ffmpeg.Source
 
-	Rungs    []Rung      // tallest first; the tallest has the source's size if that is allowed
+	Rungs    []Rung      // tallest first; the tallest has the source's frame size if that is allowed
 	Rate     ffmpeg.Rate // rate of full-rate rungs
 	Step     int         // one of every Step frames of the source's grid is kept
 	Grid     ffmpeg.Rate // the source's grid before Step
@@ -75,13 +75,13 @@ func Make(s *ffmpeg.Source) Plan {
 		frames = math.Round(v.Span * p.Grid.Float())
 	}
 	p.Rate = ffmpeg.Rate{Num: p.Grid.Num, Den: p.Grid.Den * p.Step}
-	// A screen recording may end with audio only if the screen stops changing. That audio
+	// If the screen stops changing, a recording may end with audio but no new frames. That audio
 	// must be kept.
 	p.Held = int(math.Round(v.Hold * p.Grid.Float()))
 	p.Frames = max(1, int(math.Ceil((frames+float64(p.Held))/float64(p.Step))))
 	p.Duration = float64(p.Frames) / p.Rate.Float()
-	// Every rung has a keyframe every two seconds, at the same frames, because players can
-	// change the rung only at a keyframe.
+	// Every rung has a keyframe every two seconds, at the same frames, because players can switch
+	// rungs only at a keyframe.
 	p.GOP = max(2, 2*int(math.Round(p.Rate.Float())))
 
 	width, height := fit(v.DisplayWidth, v.DisplayHeight, 1080)
@@ -89,16 +89,16 @@ func Make(s *ffmpeg.Source) Plan {
 	p.Rungs = append(p.Rungs, p.rung(top, width, height))
 	for _, r := range rungs {
 		if float64(r.short) > 0.85*float64(top) {
-			// This rung is too similar to the top rung: it would take another encode and look
-			// the same.
+			// This rung is too similar to the top rung: it would need another encode and look the
+			// same.
 			continue
 		}
 		w, h := fit(v.DisplayWidth, v.DisplayHeight, r.short)
 		p.Rungs = append(p.Rungs, p.rung(r.short, w, h))
 	}
 	for i := 0; len(p.Cuts) < p.Frames; i++ {
-		// Three GOPs are a segment of six seconds, as recommended for HLS. Cuts are counted
-		// in frames and not in seconds, so rounding errors do not accumulate.
+		// Three GOPs make a six-second segment, the recommended length for HLS. Cuts are counted
+		// in frames, not seconds, so rounding errors do not accumulate.
 		at := (i + 1) * 3 * p.GOP
 		if float64(p.Frames-at)/p.Rate.Float() <= 0.2 {
 			break
@@ -127,7 +127,7 @@ func even(x float64) int { return max(2, int(math.Round(x/2))*2) }
 func (p *Plan) rung(short, width, height int) Rung {
 	r := Rung{Name: fmt.Sprintf("%dp", short), Width: width, Height: height}
 	fast := p.Rate.Float() > 30.5
-	// Small renditions of fast sources use every second frame. The tallest rendition never
+	// Small renditions of high-rate sources use every second frame. The tallest rendition never
 	// does.
 	r.Half = fast && short < 720 && len(p.Rungs) > 0
 	for i, step := range rungs {
@@ -138,9 +138,8 @@ func (p *Plan) rung(short, width, height int) Rung {
 		if fast && !r.Half {
 			kbps = step.fast
 		}
-		// The bit rate grows with the area to the power of 3/4, because neighbouring pixels
-		// of a larger frame are more similar. A source between two steps gets a rate in
-		// between.
+		// The bit rate grows with the area to the power of 3/4, because neighbouring pixels of a
+		// larger frame are more similar. A source between two steps gets a rate between theirs.
 		r.Kbps = int(float64(kbps) * math.Pow(float64(short)/float64(step.short), 1.5))
 	}
 	// A higher bit rate than that of the source would not improve the quality.
@@ -154,7 +153,7 @@ func (p *Plan) rung(short, width, height int) Rung {
 	return r
 }
 
-// efficiency returns how many bits of H.264 correspond to one bit of the codec.
+// efficiency returns how many bits of H.264 give the same quality as one bit of the codec.
 func efficiency(codec string) float64 {
 	switch codec {
 	case "av1", "vvc":
@@ -187,13 +186,13 @@ func (p *Plan) Space() (copied, whole int64) {
 			top = max(top, size)
 		}
 	}
-	// Disk usage may have its peak at three points: after the copy, while all renditions and
-	// the source exist, or while the download file is produced from the first rendition and
-	// only the last rendition still exists.
+	// Disk usage may peak at three points: after the copy, while all renditions and the source
+	// exist, or while the download file is produced from the first rendition and only the last
+	// rendition still exists.
 	whole = max(copied, source+kept+all+sound, 2*top+last+sound)
 	if len(p.Parts()) > 1 {
-		// Parts are joined one rendition at a time, after the source was removed. The disk
-		// then has all parts and one whole rendition.
+		// Parts are joined one rendition at a time, after the source has been removed. The disk
+		// then holds all parts and one whole rendition.
 		whole = max(whole, kept+all+most+sound)
 	}
 	return copied, whole
@@ -266,10 +265,10 @@ func (p *Plan) First() (first, rest Plan, ok bool) {
 	return first, rest, true
 }
 
-// Copyable reports whether players can play the source's own video track without encoding,
-// and whether to keep it as the tallest rendition when the ladder is done. A file with an
-// index that refers to the same bytes many times is not copied: the copy would repeat the
-// bytes and be a thousand times as large. Encoding such a file produces a normal size.
+// Copyable reports whether players can play the source's own video track without encoding, and
+// whether to keep it as the tallest rendition when the ladder is done. A file with an index that
+// refers to the same bytes many times is not copied: the copy would repeat the bytes and could be
+// a thousand times as large. Encoding such a file produces output of normal size.
 func (p *Plan) Copyable() (copyable, keep bool) {
 	s, v := p.Source, p.Source.Video
 	profile := false
@@ -289,8 +288,8 @@ func (p *Plan) Copyable() (copyable, keep bool) {
 		v.Level > 0 && v.Level <= 42 && min(v.Width, v.Height) <= 1080 && max(v.Width, v.Height) <= 1920 &&
 		min(v.Width, v.Height) >= 64 && v.Width%2 == 0 && v.Height%2 == 0 && v.Span >= 0.5 &&
 		v.MaxGOP <= 10 && v.MaxRate <= 16e6 && average <= 8e6
-	// An encoded 1080p rendition has at most 5 Mbit/s, or 7.5 Mbit/s above 30 frames per
-	// second. It replaces a much larger copy.
+	// An encoded 1080p rendition uses at most 5 Mbit/s, or 7.5 Mbit/s above 30 frames per second.
+	// It replaces a much larger copy.
 	return copyable, copyable && average <= 6e6
 }
 
@@ -305,8 +304,8 @@ func (p *Plan) copyAudio() (drop int, ok bool) {
 	packet := 1024 / float64(a.Rate)
 	raw := a.First - a.Priming
 	drop = int(math.Round((p.Source.Video.First - raw) / packet))
-	// Only whole packets can be dropped. Nobody notices an offset of up to 4 ms. With a
-	// larger offset, or if the audio ends early, the audio is encoded again.
+	// Only whole packets can be dropped. An offset of up to 4 ms is not noticeable. If the offset
+	// is larger or the audio ends early, the audio is encoded again.
 	off := raw + float64(drop)*packet - p.Source.Video.First
 	short := p.Source.Video.First + p.Source.Video.Span - a.End
 	return drop, drop >= 0 && math.Abs(off) <= 0.004 && short < 0.1

@@ -76,7 +76,7 @@ func TestRateRuleKeepsOrdinaryRatesAndDividesFastOnes(t *testing.T) {
 		wantRate         string
 		wantFrames       int
 		wantGOP          int
-		half             bool // of the smallest rung
+		half             bool // whether the smallest rung has half the rate
 	}{
 		{30, 1, 600, true, "30/1", 600, 60, false},
 		{30000, 1001, 600, true, "30000/1001", 600, 60, false},
@@ -98,7 +98,7 @@ func TestRateRuleKeepsOrdinaryRatesAndDividesFastOnes(t *testing.T) {
 			}
 			for i, c := range p.Cuts {
 				if n := c * p.Rate.Float() / float64(p.GOP); math.Abs(n-math.Round(n)) > 1e-6 || math.Round(n) != float64(3*(i+1)) {
-					t.Errorf("cut %d at %.4f is not at the border of a group", i, c)
+					t.Errorf("cut %d is at %.4f, want it at a group boundary", i, c)
 				}
 			}
 		})
@@ -119,12 +119,12 @@ func TestOneRenditionIsMadeFirstWhereThatWins(t *testing.T) {
 		first, rest string
 	}{
 		"1080p":               {nil, "720p", "1080p 480p 360p"},
-		"a camera":            {sized(1280, 720), "720p", "480p 360p"},
-		"between":             {sized(1366, 768), "768p", "480p 360p"},
+		"camera":              {sized(1280, 720), "720p", "480p 360p"},
+		"between two rungs":   {sized(1366, 768), "768p", "480p 360p"},
 		"portrait":            {sized(1080, 1920), "720p", "1080p 480p 360p"},
 		"one rendition":       {sized(640, 360), "", ""},
 		"expensive to decode": {sized(3840, 2160), "", ""},
-		"made in parts":       {func(s *ffmpeg.Source) { s.Video.Span, s.Video.Frames = 300, 9000 }, "", ""},
+		"encoded in parts":    {func(s *ffmpeg.Source) { s.Video.Span, s.Video.Frames = 300, 9000 }, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -135,14 +135,14 @@ func TestOneRenditionIsMadeFirstWhereThatWins(t *testing.T) {
 				t.Errorf("First = %s, %s, %v; want %s, %s", names(first), names(rest), ok, tt.first, tt.rest)
 			}
 			if names(p) != all {
-				t.Errorf("First changed the plan itself to %s", names(p))
+				t.Errorf("First changed the original plan to %s, want no change", names(p))
 			}
 		})
 	}
 }
 
-// If the source is copied, or one rendition was made first, the tallest of the
-// remaining rungs may use only every second frame.
+// If the source is copied or one rendition is encoded first, the tallest of the remaining rungs
+// may use only every second frame.
 func TestEveryRungOfHalfTheRateLeavesOutPictures(t *testing.T) {
 	t.Parallel()
 	p := Make(source(func(s *ffmpeg.Source) {
@@ -151,10 +151,10 @@ func TestEveryRungOfHalfTheRateLeavesOutPictures(t *testing.T) {
 	}))
 	p.Rungs = p.Rungs[1:]
 	if !p.Rungs[0].Half || !p.Rungs[1].Half {
-		t.Fatalf("rungs = %+v", p.Rungs)
+		t.Fatalf("rungs = %+v, want both remaining rungs at half the rate", p.Rungs)
 	}
 	if graph := p.videoGraph(p.whole()); strings.Count(graph, "framestep=2") != 1 || strings.Index(graph, "framestep=2") > strings.Index(graph, "split") {
-		t.Errorf("videoGraph = %s, want every second frame dropped once before the split", graph)
+		t.Errorf("videoGraph = %s, want framestep=2 once, before the split", graph)
 	}
 }
 
@@ -170,7 +170,7 @@ func TestOnlyWhatPlayersTakeIsCopied(t *testing.T) {
 		"passage with a high bit rate": {func(s *ffmpeg.Source) { s.Video.MaxRate = 17e6 }, false, false},
 		"rotated":                      {func(s *ffmpeg.Source) { s.Video.Rotation = 90 }, false, false},
 		"interlaced":                   {func(s *ffmpeg.Source) { s.Video.Interlaced = true }, false, false},
-		"pixels that are not square":   {func(s *ffmpeg.Source) { s.Video.Square = false }, false, false},
+		"non-square pixels":            {func(s *ffmpeg.Source) { s.Video.Square = false }, false, false},
 		"ten bits":                     {func(s *ffmpeg.Source) { s.Video.PixelFormat = "yuv420p10le" }, false, false},
 		"hdr":                          {func(s *ffmpeg.Source) { s.Video.Transfer = "arib-std-b67" }, false, false},
 		"hevc":                         {func(s *ffmpeg.Source) { s.Video.Codec = "hevc" }, false, false},
@@ -181,7 +181,7 @@ func TestOnlyWhatPlayersTakeIsCopied(t *testing.T) {
 		"long groups":                  {func(s *ffmpeg.Source) { s.Video.MaxGOP = 10.5 }, false, false},
 		"same bytes twice":             {func(s *ffmpeg.Source) { s.Size = s.Video.Bytes - 1 }, false, false},
 		"audio longer than the video":  {func(s *ffmpeg.Source) { s.Video.Hold = 3 }, false, false},
-		"cut by edit list":             {func(s *ffmpeg.Source) { s.Video.Whole = false }, false, false},
+		"trimmed by an edit list":      {func(s *ffmpeg.Source) { s.Video.Whole = false }, false, false},
 		"high 4:4:4 profile":           {func(s *ffmpeg.Source) { s.Video.Profile = "High 4:4:4 Predictive" }, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -205,17 +205,17 @@ func TestSoundIsCopiedOnlyInStep(t *testing.T) {
 		drop  int
 		ok    bool
 	}{
-		"one frame of delay":     {audio(0, frame, 20), 1, true},
-		"delay of an iPhone":     {audio(0, 2112.0/48000, 20), 2, true},
-		"half a frame of delay":  {audio(0, frame/2, 20), 0, false},
-		"late start":             {audio(0.7, frame, 20), 0, false},
-		"start before the video": {audio(-1, 0, 20), 47, true},
-		"early end":              {audio(0, frame, 18), 0, false},
-		"variable packets":       {func() *ffmpeg.Audio { a := audio(0, frame, 20); a.Steady = false; return a }(), 0, false},
-		"six channels":           {func() *ffmpeg.Audio { a := audio(0, frame, 20); a.Channels = 6; return a }(), 0, false},
-		"HE-AAC":                 {func() *ffmpeg.Audio { a := audio(0, frame, 20); a.Profile = "HE-AAC"; return a }(), 0, false},
-		"no audio":               {nil, 0, false},
-		"same bytes again":       {func() *ffmpeg.Audio { a := audio(0, frame, 20); a.Bytes = 41 << 20; return a }(), 0, false},
+		"encoder delay of one frame":    {audio(0, frame, 20), 1, true},
+		"encoder delay of an iPhone":    {audio(0, 2112.0/48000, 20), 2, true},
+		"encoder delay of half a frame": {audio(0, frame/2, 20), 0, false},
+		"audio starts late":             {audio(0.7, frame, 20), 0, false},
+		"audio starts before the video": {audio(-1, 0, 20), 47, true},
+		"audio ends early":              {audio(0, frame, 18), 0, false},
+		"variable packets":              {func() *ffmpeg.Audio { a := audio(0, frame, 20); a.Steady = false; return a }(), 0, false},
+		"six channels":                  {func() *ffmpeg.Audio { a := audio(0, frame, 20); a.Channels = 6; return a }(), 0, false},
+		"HE-AAC":                        {func() *ffmpeg.Audio { a := audio(0, frame, 20); a.Profile = "HE-AAC"; return a }(), 0, false},
+		"no audio":                      {nil, 0, false},
+		"same bytes repeated":           {func() *ffmpeg.Audio { a := audio(0, frame, 20); a.Bytes = 41 << 20; return a }(), 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -227,9 +227,9 @@ func TestSoundIsCopiedOnlyInStep(t *testing.T) {
 	}
 }
 
-// TestSpaceIsWhatAPlanTakesAtItsFullest checks two documented figures: the space for an hour
-// of video in docs/operations.md, and that the chart's default is enough for the largest
-// upload that the limits allow.
+// TestSpaceIsWhatAPlanTakesAtItsFullest checks two documented claims: the space for an hour of
+// video in docs/operations.md, and that the chart's default is enough for the largest upload that
+// the limits allow.
 func TestSpaceIsWhatAPlanTakesAtItsFullest(t *testing.T) {
 	t.Parallel()
 	const gb = 1e9
@@ -238,7 +238,7 @@ func TestSpaceIsWhatAPlanTakesAtItsFullest(t *testing.T) {
 			s.Size = int64(gigabytes * gb)
 			s.Video.Bytes, s.Video.Span, s.Video.Rate = s.Size, hours*3600, ffmpeg.Rate{Num: rate, Den: 1}
 			s.Video.Frames = int(hours * 3600 * float64(rate))
-			s.Video.Level = 50 // not copied
+			s.Video.Level = 50 // too high to be copied
 			s.Audio = &ffmpeg.Audio{Codec: "opus"}
 			if edit != nil {
 				edit(s)

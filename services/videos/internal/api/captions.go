@@ -31,7 +31,7 @@ func captionOf(t video.Caption) wire.Caption {
 	return wire.Caption{Language: t.Lang, Name: t.Name(), UpdatedAt: t.At.UnixMilli()}
 }
 
-// nothing sends 204 if the video exists.
+// nothing responds with 204 if the video exists.
 func nothing(*fiber.Ctx, *video.Video) error { return nil }
 
 func (h public) putCaptions(c *fiber.Ctx, _ *video.Video) error {

@@ -24,7 +24,7 @@ type holder struct {
 	shown presenter
 }
 
-// exportPage is the number of videos that an export reads at a time, which bounds its memory.
+// exportPage is the number of videos that an export reads at a time, to limit its memory use.
 const exportPage = 100
 
 // Export writes an account's videos as JSON Lines, with all fields that the owner sees. A

@@ -1,8 +1,7 @@
-// Package api serves the HTTP API of videos: it reads requests, leaves decisions to the
-// domain, and writes responses as the API document defines them. It also receives
-// decisions about accounts from auth and notifications from storage. The notification
-// route is public, so the service verifies each notification and uses it only as a hint
-// to check storage.
+// Package api serves the HTTP API of videos: it reads requests, leaves decisions to package
+// video, and writes responses as the API document defines them. It also receives decisions about
+// accounts from auth and notifications from storage. The notification route is public, so the
+// service verifies each notification and uses it only as a hint to check storage.
 package api
 
 import (
@@ -22,7 +21,7 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// Public adds the routes that need a key.
+// Public adds the routes that require an API key.
 func Public(a *httpapi.API, videos *video.Service, addresses video.Addresses) {
 	h := public{videos: videos, shown: presenter{videos, addresses, videos.RestoredAt}}
 	read := httpapi.Access{Scope: identity.VideosRead}
@@ -48,7 +47,8 @@ type public struct {
 	shown  presenter
 }
 
-// owned looks up the video in the path first, so 404 takes precedence over 400.
+// owned looks up the video in the path before anything else, so that 404 takes precedence over
+// 400.
 func (h public) owned(do func(*fiber.Ctx, *video.Video) error) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		v, err := h.videos.Owned(c.UserContext(), account(c), id(c))
@@ -66,8 +66,8 @@ func (h public) list(c *fiber.Ctx) error {
 		return apierr.Invalid(bad...)
 	}
 	cursor := c.Query("cursor")
-	// An empty cursor is a bug in the caller's loop. Returning the first page would make that
-	// loop endless.
+	// An empty cursor is a bug in the caller's loop. Returning the first page would make the loop
+	// endless.
 	if cursor == "" && c.Context().QueryArgs().Has("cursor") {
 		return apierr.New(apierr.InvalidCursor, "This cursor does not come from a list of videos. Start again without a cursor.")
 	}
@@ -100,7 +100,8 @@ func (h public) nextLink(c *fiber.Ctx, cursor string) string {
 	return fmt.Sprintf(`<%s/api/v1/videos?%s>; rel="next"`, h.shown.addresses.Base, next.QueryString())
 }
 
-// maxQuery is the maximum length of a search text in bytes. A search uses only the first few words.
+// maxQuery is the maximum length of a search text in bytes. A search uses only the first few
+// words of the text.
 const maxQuery = 500
 
 // maxTagFilters is the maximum number of tags in a filter.
@@ -176,7 +177,7 @@ func (h public) create(c *fiber.Ctx) error {
 	return httpapi.Created(c, "/api/v1/videos/"+string(v.ID), h.shown.created(v, p, fields.Unknown))
 }
 
-// pageOf returns the Origin header, or "" if it is not an origin. The header names the page
+// pageOf returns the Origin header, or "" if it is not an origin. The header identifies the page
 // that sent the request, or the page for which a server sent it.
 func pageOf(c *fiber.Ctx) string {
 	origin := c.Get(fiber.HeaderOrigin)

@@ -36,16 +36,15 @@ type hooks struct {
 	log      *slog.Logger
 }
 
-// storageEvent receives a Pub/Sub push about an object. The message only makes the
-// pipeline check that object. When this returns an error, Pub/Sub sends the message
-// again later.
+// storageEvent receives a Pub/Sub push about an object. The message only makes the pipeline check
+// that object. If storageEvent returns an error, Pub/Sub delivers the message again later.
 func (h hooks) storageEvent(c *fiber.Ctx) error {
 	token, ok := strings.CutPrefix(c.Get(fiber.HeaderAuthorization), "Bearer ")
 	if !ok || h.push == nil {
 		return apierr.New(apierr.MissingAPIKey, "Send the identity token of the push subscription.")
 	}
 	if err := h.push.Verify(c.UserContext(), token); err != nil {
-		// The token may be valid, but its key could not be fetched. Pub/Sub retries.
+		// If the key could not be fetched, the token may still be valid. Pub/Sub will retry.
 		if errors.Is(err, errKeys) {
 			return apierr.Down(err)
 		}
@@ -78,10 +77,10 @@ type Verifier struct {
 	fetch             *sparing
 }
 
-// GoogleCerts is where Google publishes its keys.
+// GoogleCerts is the URL where Google publishes its keys.
 const GoogleCerts = "https://www.googleapis.com/oauth2/v3/certs"
 
-// google is the issuer. Its tokens may leave out the scheme, and go-oidc allows for that.
+// google is the issuer. Its tokens may omit the scheme, which go-oidc accepts.
 const google = "https://accounts.google.com"
 
 var (
@@ -92,7 +91,7 @@ var (
 const (
 	clockSkew = time.Minute
 	// fetchPause is the minimum time between two fetches of the issuer's keys, even after a
-	// failed one. Without this pause, pushes would queue behind an issuer that does not answer,
+	// failed one. Without this pause, pushes would queue up while the issuer does not respond,
 	// and every forged token would cause a fetch.
 	fetchPause = 5 * time.Second
 )
@@ -132,12 +131,12 @@ func (v *Verifier) Verify(ctx context.Context, token string) error {
 	}
 	switch {
 	case !slices.Equal(id.Audience, []string{v.audience}), v.account != "" && (by.Email != v.account || !by.Verified):
-		return fmt.Errorf("%w: it names another audience or another account", errToken)
+		return fmt.Errorf("%w: it is for another audience or another account", errToken)
 	case v.fetch.now().Before(id.IssuedAt.Add(-clockSkew)):
 		return fmt.Errorf("%w: it was issued in the future", errToken)
 	}
 	if _, err := v.signed.Verify(ctx, token); err != nil {
-		// The keys could not be fetched, so the token may be valid.
+		// If the keys could not be fetched, the token may still be valid.
 		if v.fetch.failed() {
 			return fmt.Errorf("%w: %w", errKeys, err)
 		}

@@ -90,19 +90,19 @@ func TestVerifier(t *testing.T) {
 	}{
 		"valid token":                {good, true},
 		"issuer without a scheme":    {i.token(t, header, with(claims, "iss", "accounts.google.com")), true},
-		"another audience":           {i.token(t, header, with(claims, "aud", "https://other.example.com")), false},
-		"another account":            {i.token(t, header, with(claims, "email", "someone@example.iam.gserviceaccount.com")), false},
+		"wrong audience":             {i.token(t, header, with(claims, "aud", "https://other.example.com")), false},
+		"wrong account":              {i.token(t, header, with(claims, "email", "someone@example.iam.gserviceaccount.com")), false},
 		"unverified account":         {i.token(t, header, with(claims, "email_verified", false)), false},
-		"another issuer":             {i.token(t, header, with(claims, "iss", "https://evil.example")), false},
+		"wrong issuer":               {i.token(t, header, with(claims, "iss", "https://evil.example")), false},
 		"expired token":              {i.token(t, header, with(claims, "exp", now.Unix()-61)), false},
 		"token issued in the future": {i.token(t, header, with(claims, "iat", now.Unix()+61)), false},
 		"unknown key":                {i.token(t, with(header, "kid", "k2"), claims), false},
-		"another algorithm":          {i.token(t, with(header, "alg", "HS256"), claims), false},
-		"no algorithm":               {none, false},
-		"changed signature":          {good[:len(good)-4] + "AAAA", false},
-		"changed claim":              {strings.Replace(good, strings.Split(good, ".")[1], strings.Split(i.token(t, header, with(claims, "aud", "x")), ".")[1], 1), false},
+		"wrong algorithm":            {i.token(t, with(header, "alg", "HS256"), claims), false},
+		"algorithm none":             {none, false},
+		"tampered signature":         {good[:len(good)-4] + "AAAA", false},
+		"tampered claim":             {strings.Replace(good, strings.Split(good, ".")[1], strings.Split(i.token(t, header, with(claims, "aud", "x")), ".")[1], 1), false},
 		"empty token":                {"", false},
-		"token of two parts":         {"a.b", false},
+		"token with two parts":       {"a.b", false},
 		"token that is too long":     {strings.Repeat("a", 10_000) + ".b.c", false},
 		"token that is not base64":   {"*.*.*", false},
 		"list of audiences":          {i.token(t, header, with(claims, "aud", []string{"https://app.example.com/hooks/storage", "x"})), false},
@@ -112,7 +112,7 @@ func TestVerifier(t *testing.T) {
 			v := NewVerifier("https://app.example.com/hooks/storage", "push@example.iam.gserviceaccount.com", i.server.URL,
 				func() time.Time { return now })
 			if err := v.Verify(context.Background(), tc.token); (err == nil) != tc.ok {
-				t.Errorf("Verify returned error %v, want success: %v", err, tc.ok)
+				t.Errorf("Verify returned error %v, want success = %v", err, tc.ok)
 			}
 		})
 	}
@@ -140,7 +140,7 @@ func TestVerifierKeepsKeysAndFetchesSparingly(t *testing.T) {
 	}
 	i.down.Store(false)
 	i.fetches.Store(0)
-	// Repeat the call: it may join the failed fetch until the library has discarded that
+	// Repeat the call, because it may join the failed fetch until the library has discarded that
 	// fetch.
 	for tries := 0; i.fetches.Load() == 0 && tries < 1000; tries++ {
 		now = now.Add(fetchPause + time.Second)

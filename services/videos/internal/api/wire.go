@@ -9,8 +9,8 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// accessOf returns the access rule of v without the password. A caller can send the result
-// back as an update.
+// accessOf returns the access rule of v without the password. A caller can send the result back
+// unchanged as an update.
 func accessOf(v *video.Video, ignored []string) wire.VideoAccess {
 	return wire.VideoAccess{
 		Privacy: string(v.Privacy), ExpiresAt: wire.Millis(v.ExpiresAt), AllowDownload: !v.NoDownload,

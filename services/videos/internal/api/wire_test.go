@@ -80,7 +80,7 @@ func TestWhatShowsMovesUpdatedAt(t *testing.T) {
 		}
 		called = append(called, s.method)
 		if same := shownOf(t, v) == before; same != s.silent {
-			t.Errorf("after %s the visible fields are unchanged: %v, want %v:\n%s", s.method, same, s.silent, shownOf(t, v))
+			t.Errorf("visible fields unchanged after %s = %v, want %v:\n%s", s.method, same, s.silent, shownOf(t, v))
 		} else if !same && (v.UpdatedAt.Equal(since) || !v.UpdatedAt.Equal(now)) {
 			t.Errorf("%s changed a visible field, but UpdatedAt is %v, want %v", s.method, v.UpdatedAt, now)
 		}
@@ -94,8 +94,8 @@ func TestWhatShowsMovesUpdatedAt(t *testing.T) {
 	}
 }
 
-// shownOf returns the visible fields of a video as JSON. It leaves out UpdatedAt and the
-// fields whose changes write no event.
+// shownOf returns the visible fields of a video as JSON. It omits UpdatedAt and the fields whose
+// changes write no event.
 func shownOf(t *testing.T, v *video.Video) string {
 	t.Helper()
 	quiet := *v

@@ -20,7 +20,7 @@ import (
 type Caption struct {
 	Lang    string // BCP 47
 	Name    string // shown in the player's menu
-	URI     string // a media playlist of WebVTT
+	URI     string // URL of a media playlist of WebVTT
 	Default bool
 }
 
@@ -57,9 +57,9 @@ func MasterPlaylist(o *transcode.Outcome, uri func(transcode.Rendition) string, 
 	return b.String()
 }
 
-// channels returns the CHANNELS attribute of an audio rendition. The attribute is optional.
-// It is left out for outcomes stored before the channel count was recorded, because they may
-// be mono or stereo.
+// channels returns the CHANNELS attribute of an audio rendition. The attribute is optional. It is
+// omitted for outcomes stored before the channel count was recorded, because their audio may be
+// mono or stereo.
 func channels(r transcode.Rendition) string {
 	if r.Channels == 0 {
 		return ""
@@ -79,16 +79,16 @@ func startOrder(rs []transcode.Rendition) []transcode.Rendition {
 	return rs
 }
 
-// MediaPlaylist returns the byte-range playlist of one rendition and its size in bytes;
-// url is the (signed) URL of its object. Every segment repeats the URL, so the playlist of a
-// four-hour film takes megabytes. It is therefore rendered during the read, and a slow reader
-// keeps only one segment in memory.
+// MediaPlaylist returns the byte-range playlist of one rendition and the playlist's size in
+// bytes. url is the (signed) URL of the rendition's object. Every segment repeats the URL, so the
+// playlist of a four-hour film is megabytes long. It is therefore rendered while it is read, and
+// a slow reader keeps only one segment in memory.
 func MediaPlaylist(r transcode.Rendition, url string) (playlist io.Reader, size int) {
-	counted, _ := io.Copy(io.Discard, newMediaPlaylist(r, url)) // neither the playlist nor Discard can fail
+	counted, _ := io.Copy(io.Discard, newMediaPlaylist(r, url)) // neither side can fail
 	return newMediaPlaylist(r, url), int(counted)
 }
 
-// mediaPlaylist is a reader that renders a playlist during the read.
+// mediaPlaylist is a reader that renders a playlist while it is read.
 type mediaPlaylist struct {
 	url      string
 	segments transcode.Segments
@@ -99,7 +99,7 @@ type mediaPlaylist struct {
 
 func newMediaPlaylist(r transcode.Rendition, url string) *mediaPlaylist {
 	target := 1.0
-	// The target must not be below any segment's duration, rounded to the nearest second.
+	// The target must be at least the duration of every segment, rounded to the nearest second.
 	for _, s := range r.Segments {
 		target = math.Max(target, s.Duration)
 	}

@@ -12,13 +12,13 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// janitorTick is how often a replica tries to claim the next search of storage.
+// janitorTick is how often a replica tries to claim the next search of the bucket.
 const janitorTick = 10 * time.Minute
 
-// RunJanitor searches all of storage for orphans every JanitorEvery until ctx ends. It finds
-// objects that no record names, such as those of deleted videos. [Pipeline.Sweep] removes the
-// objects that an existing video no longer needs. If JanitorEvery is 0, RunJanitor does
-// nothing. It returns an error if the bucket belongs to another database.
+// RunJanitor searches the whole bucket for orphans every JanitorEvery until ctx ends. It finds
+// objects that no record refers to, such as those of deleted videos. [Pipeline.Sweep] removes the
+// objects that an existing video no longer needs. If JanitorEvery is 0, RunJanitor does nothing.
+// It returns an error if the bucket belongs to another database.
 func (p *Pipeline) RunJanitor(ctx context.Context) error {
 	if p.o.JanitorEvery <= 0 {
 		return nil
@@ -46,14 +46,14 @@ func (p *Pipeline) RunJanitor(ctx context.Context) error {
 
 func (p *Pipeline) janitorOff() bool { return p.o.JanitorOff != nil && p.o.JanitorOff() }
 
-// Tidy searches all of storage and removes dead objects immediately. An object that no record
-// explains is a stray. Tidy removes a stray when it has seen it twice, at least [strayAge]
-// apart. That is longer than Firestore keeps data for point-in-time recovery. If a database
-// is restored to the wrong time, it can therefore be restored again, and its videos still
-// play. [Pipeline.tidyStrays] describes when strays are kept.
+// Tidy searches the whole bucket and removes dead objects immediately. An object that no record
+// accounts for is a stray. Tidy removes a stray only after two sightings at least [strayAge]
+// apart. This is longer than Firestore keeps data for point-in-time recovery, so a database that
+// was restored to the wrong time can be restored again, and its videos still play.
+// [Pipeline.tidyStrays] describes when strays are kept.
 //
-// Tidy reads an object's video after it has listed the object. Otherwise, it would mistake an
-// object that a worker has just published for an orphan.
+// Tidy lists an object before it reads the object's video. Otherwise, it could mistake an object
+// that a worker has just published for an orphan.
 func (p *Pipeline) Tidy(ctx context.Context) error {
 	turn := turnFailed
 	defer func() { turns.WithLabelValues(turn).Inc() }()
@@ -65,8 +65,8 @@ func (p *Pipeline) Tidy(ctx context.Context) error {
 		p.tidy(ctx, "videos/", p.judgeMedia, found),
 		p.tidy(ctx, "uploads/", p.judgeUpload, found),
 	}
-	// An interrupted search has not counted every object, so it must not remove strays.
-	// Errors with single objects do not matter here.
+	// An interrupted search has not counted every object, so it must not remove strays. Errors
+	// with single objects are not interruptions.
 	if !found.cut {
 		outcome, err := p.tidyStrays(ctx, found)
 		turn, errs = outcome, append(errs, err)
@@ -75,8 +75,8 @@ func (p *Pipeline) Tidy(ctx context.Context) error {
 }
 
 // tidyVideo removes the orphans of one video: replaced media, and sources that are no longer
-// needed. While the janitor is off, tidyVideo does nothing. The first search of all of
-// storage after that finds these orphans.
+// needed. While the janitor is off, tidyVideo does nothing. The first search of the whole bucket
+// after that finds these orphans.
 func (p *Pipeline) tidyVideo(ctx context.Context, id video.ID) error {
 	if p.janitorOff() {
 		return nil
@@ -104,29 +104,29 @@ func collect(list iter.Seq2[objectstore.Object, error]) (objects []objectstore.O
 	return objects, nil
 }
 
-// strayGrace is how long an object that no job wrote may exist before the record of its video
-// names it. Such an object is a caption file or a new poster.
+// strayGrace is how long an object that no job wrote may exist before its video's record refers
+// to it. Such an object is a caption file or a new poster.
 const strayGrace = time.Hour
 
-// verdict is the result of judging an object.
+// verdict is the janitor's decision about an object.
 type verdict int
 
 const (
 	inUse verdict = iota // needed, or possibly needed
 	dead                 // certainly not needed
-	stray                // no record explains it
+	stray                // no record accounts for it
 )
 
 type judgeFunc func(v *video.Video, keep map[string]bool, o objectstore.Object) verdict
 
-// judgeMedia judges an object that was made for a video. Three kinds are in use
-// although the record does not name them. The first kind is objects of a job that may still
-// run. They include finished parts, which a worker that takes over the job reuses. The second
-// kind is replaced media while one of its URLs may still be valid. The third kind is objects
-// so new that the record may not name them yet.
+// judgeMedia judges an object that was made for a video. Some objects are in use although the
+// record does not refer to them. These are objects of a job that may still run, replaced media
+// while one of its URLs may still be valid, and objects so new that the record may not refer to
+// them yet. A running job's objects include finished parts, which a worker that takes over the
+// job reuses.
 //
-// An object that is newer than the record's last change is never dead, only a stray: the
-// record may have been restored from a time before the object.
+// An object that is newer than the record's last change is a stray, never dead: the record may
+// have been restored to a time before the object existed.
 func (p *Pipeline) judgeMedia(v *video.Video, keep map[string]bool, o objectstore.Object) verdict {
 	if v == nil {
 		return stray
@@ -162,8 +162,8 @@ func (p *Pipeline) judgeUpload(v *video.Video, _ map[string]bool, o objectstore.
 	if late(v, o) {
 		return dead
 	}
-	// Below, the age of the object must exceed the retention too: the pipeline may not have
-	// noticed a new file for a video that failed long ago.
+	// The cases below also require the object to be older than the retention, because the
+	// pipeline may not have noticed a new file for a video that failed long ago.
 	refused := v.Status == video.Failed && v.Source.JobID == "" && o.Generation == v.Source.Generation
 	decided := v.Status == video.Failed || v.Status == video.Ready && !v.InWork()
 	now, keep := p.o.Now(), p.o.Plan.Retention
@@ -186,7 +186,7 @@ func (p *Pipeline) tidy(ctx context.Context, prefix string, judge judgeFunc, str
 	}
 	var errs []error
 	for o, err := range p.o.Bucket.List(ctx, prefix) {
-		// The next search handles the objects listed since the last flush.
+		// After an error, the next search handles the objects listed since the last flush.
 		if err != nil {
 			strays.end()
 			return errors.Join(append(errs, err)...)
@@ -205,8 +205,8 @@ func (p *Pipeline) tidy(ctx context.Context, prefix string, judge judgeFunc, str
 	return errors.Join(append(errs, flush())...)
 }
 
-// tidyBatch removes the dead objects of a batch of videos and adds their strays to strays,
-// which is nil except in a search of all of storage.
+// tidyBatch removes the dead objects of a batch of videos and adds their strays to strays, which
+// is nil except in a search of the whole bucket.
 func (p *Pipeline) tidyBatch(ctx context.Context, batch map[video.ID][]objectstore.Object, judge judgeFunc, strays *turnStrays) error {
 	ids := make([]video.ID, 0, len(batch))
 	for id := range batch {
@@ -215,7 +215,7 @@ func (p *Pipeline) tidyBatch(ctx context.Context, batch map[video.ID][]objectsto
 	if len(ids) == 0 {
 		return nil
 	}
-	// A search may take hours, and the bucket can get another owner during that time.
+	// A search may take hours, and the bucket's owner can change during that time.
 	if err := p.ours(ctx); err != nil {
 		strays.end()
 		return err
@@ -227,7 +227,7 @@ func (p *Pipeline) tidyBatch(ctx context.Context, batch map[video.ID][]objectsto
 	}
 	var errs []error
 	for id, objects := range batch {
-		// The record exists but cannot be read, and may name any of these objects.
+		// If the record exists but cannot be read, it may refer to any of these objects.
 		if err := unreadable[id]; err != nil {
 			errs = append(errs, err)
 			continue
@@ -250,18 +250,19 @@ func (p *Pipeline) tidyBatch(ctx context.Context, batch map[video.ID][]objectsto
 	return errors.Join(errs...)
 }
 
-// removeOrphan removes an object, unless the janitor is off by now. A search can take hours, and a
-// restore during that time may have replaced the records that later objects are judged by.
+// removeOrphan removes an object, unless the janitor has been turned off in the meantime. A
+// search can take hours, and a restore during that time may have replaced the records by which
+// later objects are judged.
 func (p *Pipeline) removeOrphan(ctx context.Context, o objectstore.Object) error {
 	if p.janitorOff() {
-		return nil // the first search after the pause finds the object again
+		return nil // the first search after the janitor is turned on again finds the object
 	}
 	p.o.Log.InfoContext(ctx, "orphan removed", "object", o.Name)
 	// Delete only this generation: a newer file with the same name was not judged.
 	return gone(p.o.Bucket.Delete(ctx, o.Name, o.Generation))
 }
 
-// gone returns nil for the error of an object that no longer exists.
+// gone returns nil if err means that the object no longer exists, and otherwise err.
 func gone(err error) error {
 	if errors.Is(err, objectstore.ErrNotFound) || apierr.CodeOf(err) == apierr.VideoNotFound {
 		return nil
@@ -269,7 +270,7 @@ func gone(err error) error {
 	return err
 }
 
-// named lists the objects that v refers to.
+// named returns the set of objects that v refers to.
 func named(v *video.Video) (map[string]bool, error) {
 	keep := map[string]bool{}
 	if v == nil {
@@ -281,7 +282,8 @@ func named(v *video.Video) (map[string]bool, error) {
 	if v.Still != nil {
 		keep[v.Still.Object] = true
 	}
-	// No transcode has succeeded yet. judgeMedia itself keeps the objects of a running job.
+	// Without media, no transcode has succeeded yet. judgeMedia itself keeps the objects of a
+	// running job.
 	if v.Media == nil {
 		return keep, nil
 	}

@@ -23,7 +23,7 @@ var (
 	}, []string{"outcome"}, metrics.Each(turnDone, turnStopped, turnFailed)...)
 )
 
-// Outcomes of one search of all of storage.
+// Outcomes of a search of the whole bucket.
 const (
 	turnDone    = "done"
 	turnStopped = "stopped"
@@ -38,7 +38,7 @@ const (
 	longer         = "longer"
 )
 
-// known returns the label values of every status that a video can change to, with every
+// known returns the label values for every status that a video can change to, including every
 // reason for failed.
 func known() []metrics.Series {
 	all := []metrics.Series{{string(video.Processing), ""}, {string(video.Ready), ""}}
@@ -50,8 +50,7 @@ func known() []metrics.Series {
 
 func became(s video.Status, code video.Code) { moves.WithLabelValues(string(s), string(code)).Inc() }
 
-// observeReady records how long a video that has just become ready took since its file
-// arrived.
+// observeReady records the time from the arrival of a video's file until the video became ready.
 func observeReady(v *video.Video) {
 	length := longer
 	switch {

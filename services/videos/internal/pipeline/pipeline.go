@@ -1,16 +1,15 @@
 // Package pipeline detects finished uploads and applies the results that workers publish. It
 // changes the status of videos and removes the objects of deleted videos.
 //
-// The pipeline does not depend on messages. It detects an upload through storage's
-// notification, in a sweep, or when somebody requests the video. It detects a worker's
-// outcome through the worker's hint, in a sweep, or when somebody requests the video. Any one
-// of them is enough. Every step may run twice, run on several replicas at once, or be
-// interrupted at any point. A transaction on the record decides which run takes effect, and
-// the next sweep resumes from there.
+// The pipeline does not depend on messages. It detects an upload through storage's notification,
+// and a worker's outcome through the worker's hint. It also detects both in a sweep, or when
+// somebody requests the video. Each of these ways is sufficient. Every step may run twice, run on
+// several replicas at once, or be interrupted at any point. A transaction on the record decides
+// which run takes effect, and the next sweep resumes from there.
 //
-// A sweep reads only due videos. The due time is stored in the video's record
-// ([video.Video.Schedule]), in buckets. The longer a video waits, the longer the pauses
-// between two checks are.
+// A sweep reads only due videos. Each video's record stores its due time (see
+// [video.Video.Schedule]). Due times are grouped into buckets. The longer a video waits, the
+// longer the pauses between checks become.
 package pipeline
 
 import (
@@ -40,8 +39,8 @@ import (
 type Store interface {
 	Get(ctx context.Context, id video.ID) (*video.Video, error)
 	Update(ctx context.Context, id video.ID, fn func(*video.Video) error) (*video.Video, error)
-	// Known returns the videos with one of ids. unreadable has the ids with a record that
-	// exists but cannot be read.
+	// Known returns the videos with one of ids. unreadable contains the ids of records that exist
+	// but cannot be read.
 	Known(ctx context.Context, ids []video.ID) (known map[video.ID]*video.Video, unreadable map[video.ID]error, err error)
 
 	// Due lists the videos that are due. It may return some of them and an error.
@@ -50,7 +49,7 @@ type Store interface {
 	PutOff(ctx context.Context, v *video.Video) error
 	DuePurges(ctx context.Context) ([]*video.Purge, error)
 	PutOffPurge(ctx context.Context, p *video.Purge) error
-	// Deleted reports whether id is a deleted video. The result is reliable while somebody
+	// Deleted reports whether id is a deleted video. The result is reliable as long as somebody
 	// may still write to the video's objects.
 	Deleted(ctx context.Context, id video.ID) (bool, error)
 	Purged(ctx context.Context, id video.ID) error
@@ -102,20 +101,20 @@ type Options struct {
 	Job  transcode.Limits
 
 	SweepEvery   time.Duration // how often due videos are checked
-	JanitorEvery time.Duration // how often all of storage is searched for orphans; 0 is never
+	JanitorEvery time.Duration // how often the whole bucket is searched for orphans; 0 means never
 	JanitorMost  int           // a search that finds more strays than this, and more than 1% of all objects, removes none
 
-	// JanitorOff reports whether the janitor is off. A restore turns it off until the
-	// operator turns it on again. While it is off, nothing removes objects that no record
-	// names. The objects of deleted videos are still removed, because a record of the
-	// deletion names them. If JanitorOff is nil, the janitor is on.
+	// JanitorOff reports whether the janitor is off. A restore turns it off until the operator
+	// turns it on again. While it is off, nothing removes objects that no record refers to. The
+	// objects of deleted videos are still removed, because a record of the deletion refers to
+	// them. If JanitorOff is nil, the janitor is on.
 	JanitorOff func() bool
 
 	// Claim records this database as the bucket's owner, or returns [objectstore.ErrForeign] if
 	// another database owns it.
 	Claim func(ctx context.Context) error
 
-	// Seen is shared by all replicas, so only one replica does each round.
+	// Seen is shared by all replicas, so that only one replica does each round.
 	Seen *dedup.Seen
 }
 
@@ -127,7 +126,7 @@ type Pipeline struct {
 	mu     sync.Mutex
 	looked map[video.ID]time.Time
 
-	claimed time.Time // when a check last found that the bucket is ours
+	claimed time.Time // when a check last confirmed that the bucket belongs to this database
 }
 
 // New returns a pipeline. [Pipeline.Run] does its background work.
@@ -138,15 +137,15 @@ func New(o Options) *Pipeline {
 // refreshEvery is the minimum time between two checks of the same waiting video.
 const refreshEvery = time.Second
 
-// Refresh picks up a finished upload or transcode before the video is returned. If that
-// fails, Refresh returns the video unchanged, and the sweep does the work. A video that waits
-// for its upload is checked at most once a second, regardless of the number of requests.
+// Refresh picks up a finished upload or transcode before the video is returned. If that fails,
+// Refresh returns the video unchanged, and the sweep does the work. A video that waits for its
+// upload is checked at most once a second, no matter how many requests arrive.
 func (p *Pipeline) Refresh(ctx context.Context, v *video.Video) *video.Video {
 	if v.Status == video.Ready && (v.Still == nil || v.Still.JobID == "") || !p.mayRefresh(v) {
 		return v
 	}
-	// The system is the actor, because the caller only requested the video. The caller waits,
-	// so the timeout is short. The sweep does what takes longer.
+	// The system is the actor, because the caller only requested the video. The caller is
+	// waiting, so the timeout is short. The sweep does anything that takes longer.
 	ctx, cancel := context.WithTimeout(events.WithActor(ctx, events.System), 2*time.Second)
 	defer cancel()
 	seen, err := p.advance(ctx, v)
@@ -176,9 +175,9 @@ func (p *Pipeline) mayRefresh(v *video.Video) bool {
 	return true
 }
 
-// Uploaded handles storage's notification that object was written. It removes the object if
-// the video was deleted. An object that no record explains is left to the janitor, because
-// this database may have been restored to a time before the video.
+// Uploaded handles storage's notification that object was written. It removes the object if the
+// video was deleted. An object that no record accounts for is left to the janitor, because this
+// database may have been restored to a time before the video was created.
 func (p *Pipeline) Uploaded(ctx context.Context, object string) error {
 	id, ok := video.UploadedFor(object)
 	if !ok {
@@ -244,9 +243,9 @@ func (p *Pipeline) advance(ctx context.Context, v *video.Video) (*video.Video, e
 // detectUpload checks for a new file at the upload address.
 func (p *Pipeline) detectUpload(ctx context.Context, v *video.Video) (*video.Video, error) {
 	seen, err := p.arrive(ctx, v)
-	// End old sessions now and not in the next sweep, because the account's next upload may
-	// need the storage that they reserve. If that fails, the sweep retries. endSessions
-	// returns the video even with an error.
+	// End old sessions now rather than in the next sweep, because the account's next upload may
+	// need the storage that they reserve. If that fails, the sweep retries. endSessions returns
+	// the video even with an error.
 	if err == nil && seen.StorageLimit > 0 && len(seen.Upload.Ended) > 0 {
 		seen, err = p.endSessions(ctx, seen)
 		if err != nil {
@@ -279,8 +278,8 @@ func (p *Pipeline) arrive(ctx context.Context, v *video.Video) (*video.Video, er
 		former = v.Source.JobID
 		return v.FileArrived(source, p.o.Plan.Upload, p.o.Now())
 	})
-	// A newer file was recorded in the meantime, or the video expects no file. There is
-	// nothing to do for this file.
+	// If the record has another generation, a newer file was recorded in the meantime, or the
+	// video expects no file. In both cases, this file needs no further work.
 	if err != nil || arrived.Source.Generation != source.Generation {
 		return orOld(arrived, v), err
 	}
@@ -290,8 +289,8 @@ func (p *Pipeline) arrive(ctx context.Context, v *video.Video) (*video.Video, er
 			p.o.Log.WarnContext(ctx, "cannot delete the record of the previous job", "job", former, "error", err)
 		}
 	}
-	// Another replica may have crashed after it recorded the file, so do the remaining steps
-	// even if nothing changed here.
+	// Another replica may have crashed after recording the file, so do the remaining steps even
+	// if nothing changed here.
 	switch arrived.Status {
 	case video.Processing:
 		if changed {
@@ -316,7 +315,7 @@ func (p *Pipeline) expire(ctx context.Context, v *video.Video) (*video.Video, er
 	if v.Status == video.Failed && v.Upload.ResumableURL != "" && !p.o.Now().Before(v.Upload.ExpiresAt.Add(video.UploadGrace)) {
 		return p.note(ctx, v, func(v *video.Video) error { return v.Retire(p.o.Now()) })
 	}
-	// This check only saves a transaction. Expire checks again on the current record.
+	// This check only avoids a needless transaction. Expire checks the current record again.
 	if v.Status != video.Uploading || p.o.Now().Sub(v.CreatedAt) < p.o.Plan.Upload.MaxAge {
 		return v, nil
 	}
@@ -355,8 +354,8 @@ func (p *Pipeline) startJob(ctx context.Context, j transcode.Job) error {
 func (p *Pipeline) applyOutcome(ctx context.Context, v *video.Video) (*video.Video, error) {
 	job, err := p.o.Jobs.Get(ctx, v.Source.JobID)
 	if errors.Is(err, jobs.ErrNotFound) {
-		// The process that detected the upload crashed between committing the video and
-		// creating the job.
+		// If the video is still processing, the process that detected the upload crashed after
+		// committing the video and before creating the job.
 		if v.Status == video.Processing {
 			return v, p.start(ctx, v)
 		}
@@ -382,8 +381,8 @@ func (p *Pipeline) applyOutcome(ctx context.Context, v *video.Video) (*video.Vid
 		}
 		return orOld(failed, v), err
 	}
-	// Set the progress only on the returned copy. The job's record stores it, and one write
-	// per check would be too many for a document.
+	// Set the progress only on the returned copy. The job's record stores the progress, and
+	// writing it on every check would exceed a document's write rate.
 	v.ReportProgress(job.Progress)
 	return v, nil
 }
@@ -419,7 +418,7 @@ func (p *Pipeline) finish(ctx context.Context, v *video.Video) (*video.Video, er
 }
 
 // move changes a video and sets when it is due next. changed is false if there was nothing to
-// do, for example because another sweep, hint or request made the change first.
+// change, for example because another sweep, hint or request made the change first.
 func (p *Pipeline) move(ctx context.Context, id video.ID, step func(*video.Video) error) (v *video.Video, changed bool, err error) {
 	v, err = p.o.Store.Update(ctx, id, func(v *video.Video) error {
 		err := step(v)

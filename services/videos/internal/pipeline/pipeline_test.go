@@ -27,8 +27,8 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// shelf is a Store and a Bucket in memory. Methods that no test calls are those of the
-// embedded nil interfaces.
+// shelf is a Store and a Bucket in memory. Methods that no test calls come from the embedded nil
+// interfaces.
 type shelf struct {
 	Store
 	Jobs
@@ -38,11 +38,11 @@ type shelf struct {
 	videos  map[video.ID]*video.Video
 	objects map[string]objectstore.Object
 	content map[string][]byte
-	failing map[string]error // by object name
+	failing map[string]error // errors of Stat and Upload, by object name
 
 	unreadable map[video.ID]error
 
-	read, written, stats int // calls of the store and of the bucket, by record
+	read, written, stats int // records read and written, and Stat calls
 }
 
 func (s *shelf) Get(_ context.Context, id video.ID) (*video.Video, error) {
@@ -229,13 +229,13 @@ func TestASweepNoticesUploadsAndPutsOffTheRest(t *testing.T) {
 	s.await(p, "not")
 	s.await(p, "broken")
 	s.put(video.UploadObject("here"), 5)
-	s.failing[video.UploadObject("broken")] = errors.New("storage says no")
+	s.failing[video.UploadObject("broken")] = errors.New("storage failed")
 	s.now = s.now.Add(11 * time.Second)
 	if err := p.Sweep(t.Context()); err == nil {
-		t.Error("Sweep returned nil, want the error of the broken video")
+		t.Error("Sweep returned nil, want the broken video's error")
 	}
 	if v := s.videos["here"]; v.Status != video.Processing || !v.Source.StoredAt.Equal(s.now.Add(-11*time.Second)) {
-		t.Errorf("after the sweep the uploaded video is %s, stored at %v; want %s, stored at %v",
+		t.Errorf("after the sweep, the uploaded video is %s, stored at %v; want %s, stored at %v",
 			v.Status, v.Source.StoredAt, video.Processing, s.now.Add(-11*time.Second))
 	}
 	for _, id := range []video.ID{"not", "broken"} {
@@ -246,17 +246,17 @@ func TestASweepNoticesUploadsAndPutsOffTheRest(t *testing.T) {
 	s.now = s.now.Add(20 * time.Hour)
 	_ = p.Sweep(t.Context()) // the broken video fails again
 	if due := s.videos["not"].DueAt.Sub(s.now); due != time.Hour {
-		t.Errorf("after 20 hours without an upload the video is due in %v, want an hour", due)
+		t.Errorf("after 20 hours without an upload, the video is due in %v, want an hour", due)
 	}
 	s.now = s.now.Add(28 * time.Hour)
 	_ = p.Sweep(t.Context())
 	if v := s.videos["not"]; v.Status != video.Failed || v.Failure.Code != video.UploadExpired {
-		t.Errorf("after 48 hours without an upload the video is %s, want failed with %s", v.Status, video.UploadExpired)
+		t.Errorf("after 48 hours without an upload, the video is %s, want failed with %s", v.Status, video.UploadExpired)
 	}
 }
 
-// The test runs the sweeps of one hour over 100,000 videos that are never uploaded. Release
-// 0.2 read each video in every sweep: 360 times an hour.
+// This test runs one hour of sweeps over 100,000 videos that are never uploaded. Release 0.2 read
+// each video in every sweep, 360 times an hour.
 func TestForgottenUploadsCostLittle(t *testing.T) {
 	t.Parallel()
 	s, p := newShelf()
@@ -264,11 +264,11 @@ func TestForgottenUploadsCostLittle(t *testing.T) {
 	if os.Getenv("LINKREEL_FULL") != "" {
 		n = 100_000
 	}
-	for i := range n { // created over one day
+	for i := range n { // spread over one day
 		s.await(p, video.ID("vid_"+strconv.Itoa(i)))
 		s.now = s.now.Add(24 * time.Hour / time.Duration(n))
 	}
-	for range 2 * 360 { // the checks that are due soon after creation
+	for range 2 * 360 { // run the checks that are due soon after creation
 		_ = p.Sweep(t.Context())
 		s.now = s.now.Add(10 * time.Second)
 	}
@@ -282,7 +282,7 @@ func TestForgottenUploadsCostLittle(t *testing.T) {
 	}
 	const emptyQueries = 8 // one for each bucket of due times; Firestore counts each as a read
 	reads, before := s.read+sweeps*emptyQueries, n*sweeps
-	t.Logf("%d waiting videos: %d reads, %d writes and %d requests to storage an hour, %d reads a day; without due times %d a day (%.2f %%)",
+	t.Logf("%d waiting videos: %d reads, %d writes and %d storage requests per hour, %d reads per day; without due times, %d reads per day (%.2f %%)",
 		n, reads, s.written, s.stats, reads*24, before*24, 100*float64(reads)/float64(before))
 	if s.read > n*3/2 || s.read < n/2 {
 		t.Errorf("got %d reads of %d waiting videos in an hour, want about one for each video", s.read, n)
@@ -308,22 +308,22 @@ func TestWhatIsAnOrphan(t *testing.T) {
 		o    objectstore.Object
 		want verdict
 	}{
-		"object of an unknown video":                 {nil, false, object(current, 0), stray},
-		"object that the record names":               {late, true, object(current, 9*time.Hour), inUse},
-		"object of a running job":                    {ready(false), false, object(current, 9*time.Hour), inUse},
-		"part of a running job":                      {&video.Video{ID: id, Status: video.Processing, Source: video.Source{Generation: 7}}, false, object(part, 30*time.Hour), inUse},
-		"media replaced a minute ago":                {ready(true), false, object(current, time.Minute), inUse},
-		"media replaced hours ago":                   {late, false, object(current, 9*time.Hour), dead},
-		"part of a finished job":                     {late, false, object(part, 9*time.Hour), dead},
-		"object of a replaced upload":                {failed, false, object(other, time.Minute), dead},
-		"new captions that the record does not name": {late, false, object(caption, time.Minute), inUse},
-		"old captions that the record does not name": {late, false, object(caption, 9*time.Hour), dead},
-		"captions newer than the record":             {late, false, object(caption, 2*time.Hour), stray},
-		"generation newer than the record":           {late, false, object(other, time.Hour), stray},
-		"attempt newer than the record":              {late, false, object(current, time.Hour), stray},
-		"object of a failed job":                     {failed, false, object(current, time.Minute), dead},
-		"object newer than the failure":              {&video.Video{ID: id, Status: video.Failed, UpdatedAt: late.UpdatedAt}, false, object(current, time.Hour), stray},
-		"object of a video without an upload":        {&video.Video{ID: id, Status: video.Uploading, UpdatedAt: late.UpdatedAt}, false, object(current, time.Hour), stray},
+		"object of an unknown video":          {nil, false, object(current, 0), stray},
+		"object that the record refers to":    {late, true, object(current, 9*time.Hour), inUse},
+		"object of a running job":             {ready(false), false, object(current, 9*time.Hour), inUse},
+		"part of a running job":               {&video.Video{ID: id, Status: video.Processing, Source: video.Source{Generation: 7}}, false, object(part, 30*time.Hour), inUse},
+		"media replaced a minute ago":         {ready(true), false, object(current, time.Minute), inUse},
+		"media replaced hours ago":            {late, false, object(current, 9*time.Hour), dead},
+		"part of a finished job":              {late, false, object(part, 9*time.Hour), dead},
+		"object of a replaced upload":         {failed, false, object(other, time.Minute), dead},
+		"new captions not in the record":      {late, false, object(caption, time.Minute), inUse},
+		"old captions not in the record":      {late, false, object(caption, 9*time.Hour), dead},
+		"captions newer than the record":      {late, false, object(caption, 2*time.Hour), stray},
+		"generation newer than the record":    {late, false, object(other, time.Hour), stray},
+		"attempt newer than the record":       {late, false, object(current, time.Hour), stray},
+		"object of a failed job":              {failed, false, object(current, time.Minute), dead},
+		"object newer than the failure":       {&video.Video{ID: id, Status: video.Failed, UpdatedAt: late.UpdatedAt}, false, object(current, time.Hour), stray},
+		"object of a video without an upload": {&video.Video{ID: id, Status: video.Uploading, UpdatedAt: late.UpdatedAt}, false, object(current, time.Hour), stray},
 	} {
 		if got := p.judgeMedia(tt.v, map[string]bool{tt.o.Name: tt.keep}, tt.o); got != tt.want {
 			t.Errorf("%s: judgeMedia returned %v, want %v", name, got, tt.want)
@@ -354,11 +354,11 @@ func TestAReplacedObjectGoesWhenItsVideoIsDue(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(s.objects) != step.left {
-			t.Errorf("%v after the video became ready storage has %d objects, want %d", step.after, len(s.objects), step.left)
+			t.Errorf("%v after the video became ready, storage has %d objects, want %d", step.after, len(s.objects), step.left)
 		}
 	}
 	if !s.videos["v"].DueAt.IsZero() {
-		t.Errorf("after the last sweep the video is due at %v, want never", s.videos["v"].DueAt)
+		t.Errorf("after the last sweep, the video is due at %v, want never", s.videos["v"].DueAt)
 	}
 }
 
@@ -371,12 +371,12 @@ func TestTidyKeepsTheObjectsOfAnUnreadableVideo(t *testing.T) {
 	}
 	for range 2 {
 		if err := p.Tidy(t.Context()); err == nil {
-			t.Error("Tidy returned nil, want the error of the unreadable record")
+			t.Error("Tidy returned nil, want the unreadable record's error")
 		}
 		s.now = s.now.Add(strayAge)
 	}
 	if got, want := s.stored(), []string{transcode.Prefix("vid_bad", 7, 1) + "720p.mp4"}; !slices.Equal(got, want) {
-		t.Errorf("after Tidy storage has %v, want %v", got, want)
+		t.Errorf("after Tidy, storage has %v, want %v", got, want)
 	}
 }
 
@@ -391,7 +391,7 @@ func (s *shelf) stored() (names []string) {
 	return names
 }
 
-// orphans adds n objects that no record explains.
+// orphans adds n objects that no record accounts for.
 func (s *shelf) orphans(n int) {
 	for i := range n {
 		s.put(transcode.Prefix("vid_"+strconv.Itoa(i), 7, 1)+"720p.mp4", 1)
@@ -401,19 +401,19 @@ func (s *shelf) orphans(n int) {
 func TestAStrayGoesOnceItWasSeenTwiceSevenDaysApart(t *testing.T) {
 	t.Parallel()
 	s, p := newShelf()
-	s.orphans(100) // the most strays that one search may remove from a bucket without other objects
+	s.orphans(100) // the maximum that one search may remove from a bucket without other objects
 	for turn, want := range []int{100, 100, 100, 0} {
 		if err := p.Tidy(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if got := len(s.stored()); got != want {
-			t.Fatalf("after search %d storage has %d objects, want %d", turn+1, got, want)
+			t.Fatalf("after search %d, storage has %d objects, want %d", turn+1, got, want)
 		}
 		s.now = s.now.Add(strayAge * 2 / 5)
 	}
 }
 
-// A restore during a search turns the janitor off. The search then removes nothing more.
+// A restore during a search turns the janitor off. The search then removes no further objects.
 func TestASearchThatARestoreInterruptsRemovesNothing(t *testing.T) {
 	t.Parallel()
 	s, p := newShelf()
@@ -431,7 +431,7 @@ func TestASearchThatARestoreInterruptsRemovesNothing(t *testing.T) {
 	}
 	off = false
 	if err := p.Tidy(t.Context()); err != nil || len(s.stored()) != 0 {
-		t.Errorf("after the pause, Tidy returned %v and storage has %v, want nil and none", err, s.stored())
+		t.Errorf("after the pause, Tidy returned %v and storage has %v, want nil and no objects", err, s.stored())
 	}
 }
 
@@ -451,7 +451,7 @@ func TestAStrayThatIsReplacedOrExplainedMeanwhileStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := s.stored(); len(got) != 2 {
-		t.Errorf("after Tidy storage has %v, want both objects", got)
+		t.Errorf("after Tidy, storage has %v, want both objects", got)
 	}
 }
 
@@ -466,7 +466,7 @@ func TestTooManyStraysStopTheJanitor(t *testing.T) {
 		s.now = s.now.Add(strayAge)
 	}
 	if got := len(s.stored()); got != 101 {
-		t.Fatalf("after three searches storage has %d objects, want all 101", got)
+		t.Fatalf("after three searches, storage has %d objects, want all 101", got)
 	}
 	// In a large bucket, up to 1% of the objects may be strays.
 	for i := range 101 * 99 {
@@ -478,7 +478,7 @@ func TestTooManyStraysStopTheJanitor(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := len(s.stored()); got != 101*99 {
-		t.Errorf("after Tidy storage has %d objects, want the %d of known videos", got, 101*99)
+		t.Errorf("after Tidy, storage has %d objects, want the %d of known videos", got, 101*99)
 	}
 }
 
@@ -491,12 +491,12 @@ func TestAStrayStaysWhenItsSightingCannotBeNoted(t *testing.T) {
 	}
 	s.now = s.now.Add(strayAge)
 	s.put(video.UploadObject("vid_new"), 1) // a new stray, so Tidy must write the list
-	s.failing[straysObject] = errors.New("storage says no")
+	s.failing[straysObject] = errors.New("storage failed")
 	if err := p.Tidy(t.Context()); err == nil {
-		t.Error("Tidy returned nil, want the error of the upload")
+		t.Error("Tidy returned nil, want the error from writing the list")
 	}
 	if got := s.stored(); len(got) != 2 {
-		t.Errorf("after Tidy storage has %v, want both objects", got)
+		t.Errorf("after Tidy, storage has %v, want both objects", got)
 	}
 }
 
@@ -531,12 +531,12 @@ func TestARestoreToTheWrongTimeCanBeCorrected(t *testing.T) {
 		}
 		if records["new"] == nil {
 			if got := s.stored(); !slices.Equal(got, objects) {
-				t.Fatalf("with the older records storage has %v, want %v", got, objects)
+				t.Fatalf("with the older records, storage has %v, want %v", got, objects)
 			}
 		}
 	}
-	// After ten more searches with the right records, storage still has the objects that
-	// these records explain.
+	// After ten more searches with the right records, storage still contains the objects that
+	// these records refer to.
 	for id := range newer {
 		if _, ok := s.objects[transcode.Prefix(string(id), 7, 1)+"720p.mp4"]; !ok {
 			t.Errorf("storage has no media of video %s, want 720p.mp4", id)
@@ -563,7 +563,7 @@ func TestAnotherDatabasesBucketIsLeftAlone(t *testing.T) {
 		}
 	}
 	if got := s.stored(); len(got) != 3 {
-		t.Errorf("after Tidy storage has %v, want all three objects", got)
+		t.Errorf("after Tidy, storage has %v, want all three objects", got)
 	}
 }
 
@@ -624,8 +624,8 @@ func newGraves(ids ...video.ID) (*graves, *Pipeline) {
 	return g, p
 }
 
-// A restored database has the same ids as the original. Processes of the original
-// installation may still run.
+// A restored database has the same ids as the original. Processes of the original installation
+// may still be running.
 func TestABucketThatChangesHandsIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	g, p := newGraves("vid_1")
@@ -633,7 +633,7 @@ func TestABucketThatChangesHandsIsLeftAlone(t *testing.T) {
 	p.o.Claim = func(context.Context) error { return owner }
 	p.o.SweepEvery = time.Millisecond
 	if _, err := p.PurgeDue(t.Context()); err != nil || len(g.stored()) != 0 {
-		t.Fatalf("PurgeDue of our own bucket left %v and returned %v, want no objects and nil", g.stored(), err)
+		t.Fatalf("PurgeDue with our own bucket left %v and returned %v, want no objects and nil", g.stored(), err)
 	}
 	owner = objectstore.ErrForeign
 	g.now = g.now.Add(2 * time.Minute)
@@ -687,7 +687,7 @@ func TestATombstoneRemovesLateUploadsOfDeletedVideosOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		if task, ok := g.tasks["vid_gone"]; ok && g.now.After(task.Since.Add(2*time.Hour)) && (task.Account != "" || !task.IsTombstone()) {
-			t.Fatalf("two hours later the task is %+v, want a tombstone without an account", task)
+			t.Fatalf("two hours later, the task is %+v, want a tombstone without an account", task)
 		}
 		g.put(video.UploadObject("vid_gone"), 7)
 		g.now = g.now.Add(time.Hour)
@@ -696,16 +696,16 @@ func TestATombstoneRemovesLateUploadsOfDeletedVideosOnly(t *testing.T) {
 		t.Errorf("storage has %v, want the last late upload of vid_gone and all objects of the other videos", got)
 	}
 	if len(g.tasks) != 0 {
-		t.Errorf("after all upload URLs have expired the tasks are %v, want none", g.tasks)
+		t.Errorf("the tasks after all upload URLs have expired are %v, want none", g.tasks)
 	}
 }
 
-// A stray that another database recorded does not count as seen by this database.
+// A stray that was recorded by another database does not count as seen by this one.
 func TestSightingsOfAnotherDatabaseDoNotCount(t *testing.T) {
 	t.Parallel()
 	s, p := newShelf()
 	s.orphans(3)
-	for turn, want := range []int{3, 3 + 1, 3 + 1, 1} { // create the object that names the owner
+	for turn, want := range []int{3, 3 + 1, 3 + 1, 1} { // the owner's object counts too
 		if turn == 1 {
 			s.now = s.now.Add(strayAge)
 			s.objects[objectstore.OwnerObject] = objectstore.Object{Name: objectstore.OwnerObject, Generation: 1, Created: s.now}
@@ -715,7 +715,7 @@ func TestSightingsOfAnotherDatabaseDoNotCount(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := len(s.stored()); got != want {
-			t.Fatalf("after search %d storage has %d objects, want %d", turn+1, got, want)
+			t.Fatalf("after search %d, storage has %d objects, want %d", turn+1, got, want)
 		}
 		s.now = s.now.Add(strayAge / 2)
 	}
@@ -737,11 +737,11 @@ func TestAPictureThatNobodyWaitsForAnyMoreIsLeft(t *testing.T) {
 	asked.Still = &video.Still{JobID: "job", Time: 1}
 	// The owner has restored the automatic poster since asked was read.
 	if after, err := p.applyStill(t.Context(), &asked); err != nil || after.Still != nil {
-		t.Errorf("applyStill returned the poster %+v and error %v, want neither", after.Still, err)
+		t.Errorf("applyStill returned poster %+v and error %v, want neither", after.Still, err)
 	}
 }
 
-// trapped is a bucket that panics at Stat of one object.
+// trapped is a bucket that panics when Stat is called for one object.
 type trapped struct {
 	bucket
 	object string
@@ -763,7 +763,7 @@ func TestAPanicOverOneVideoPutsItOffAndKeepsNothingFromTheOthers(t *testing.T) {
 	s.put(video.UploadObject("good"), 1)
 	s.now = s.now.Add(time.Minute)
 	if err := p.Sweep(t.Context()); err == nil {
-		t.Error("Sweep returned nil, want the error of the panic")
+		t.Error("Sweep returned nil, want an error with the panic")
 	}
 	if due := s.videos["bad"].DueAt; !due.After(s.now) {
 		t.Errorf("the video with the panic is due at %v, want a time after %v", due, s.now)
@@ -773,7 +773,7 @@ func TestAPanicOverOneVideoPutsItOffAndKeepsNothingFromTheOthers(t *testing.T) {
 	}
 }
 
-// An account has many videos, and the check of each one fails with its own error.
+// An account has many videos, and checking each one fails with its own error.
 func TestVideosThatFailKeepNothingFromTheOthers(t *testing.T) {
 	t.Parallel()
 	s, p := newShelf()
@@ -860,7 +860,7 @@ func (d *deleted) Purged(context.Context, video.ID) error {
 	return nil
 }
 
-// slow is a bucket that needs a second for each task.
+// slow is a bucket that needs about a second for each task.
 type slow struct{ Bucket }
 
 func (slow) DeletePrefix(context.Context, string) error {
@@ -885,7 +885,7 @@ func TestThousandsOfPurgesDelayNoSweep(t *testing.T) {
 			case <-p.kick:
 			default:
 				if d.left > 0 {
-					t.Fatalf("%d tasks would wait for the next sweep, want another round now", d.left)
+					t.Fatalf("%d tasks would wait for the next sweep, want another round immediately", d.left)
 				}
 			}
 		}
@@ -905,7 +905,7 @@ func (b *searched) List(ctx context.Context, prefix string) iter.Seq2[objectstor
 	return b.Bucket.List(ctx, prefix)
 }
 
-// Every replica tries to start a search many times a day, even the replica that did the last
+// Every replica tries to start a search many times a day, including the replica that ran the last
 // one.
 func TestStorageIsSearchedOncePerPeriod(t *testing.T) {
 	t.Parallel()
@@ -948,8 +948,8 @@ func TestTheJanitorRestsUntilItIsTurnedOn(t *testing.T) {
 	})
 }
 
-// The measured time begins when the file is in storage, not when the video is created or when
-// a sweep detects the file.
+// The measured time begins when the file arrives in storage, not when the video is created or
+// when a sweep detects the file.
 func TestTheTimeToReadyIsMeteredByLength(t *testing.T) {
 	t.Parallel()
 	uploaded := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -960,7 +960,7 @@ func TestTheTimeToReadyIsMeteredByLength(t *testing.T) {
 		}
 		observeReady(v)
 	}
-	observeReady(&video.Video{Media: &video.Media{}, ReadyAt: uploaded}) // a video without a recorded arrival of its file
+	observeReady(&video.Video{Media: &video.Media{}, ReadyAt: uploaded}) // no arrival of its file was recorded
 	families, err := prometheus.DefaultGatherer.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -973,7 +973,7 @@ func TestTheTimeToReadyIsMeteredByLength(t *testing.T) {
 		for _, m := range f.GetMetric() {
 			length := m.GetLabel()[0].GetValue()
 			if h := m.GetHistogram(); h.GetSampleCount() != want[length] || h.GetSampleSum() != float64(20*want[length]) {
-				t.Errorf("length %s has %d samples with the sum %v s, want %d samples of 20 s", length, h.GetSampleCount(), h.GetSampleSum(), want[length])
+				t.Errorf("length %s has %d samples with a sum of %v s, want %d samples of 20 s", length, h.GetSampleCount(), h.GetSampleSum(), want[length])
 			}
 			delete(want, length)
 		}

@@ -24,18 +24,17 @@ func (p *Pipeline) Purge() {
 	}
 }
 
-// purgeTime is how long one call of PurgeDue starts tasks, and purgesAtOnce is how many run
-// at the same time. Sweeps share the loop, so an account that deletes thousands of videos
+// purgeTime is how long one call of PurgeDue keeps starting tasks, and purgesAtOnce is how many
+// run at the same time. Sweeps share the loop, so an account that deletes thousands of videos
 // must not delay the other accounts.
 const (
 	purgeTime    = 10 * time.Second
 	purgesAtOnce = 8
 )
 
-// PurgeDue runs the due tasks and reports whether there were any. After purgeTime, it leaves
-// the remaining tasks to another call, which follows soon. It removes objects only if the
-// bucket is known to be ours: a restored copy of this database has the same IDs and may own
-// the bucket by now.
+// PurgeDue runs the due tasks and reports whether there were any. After purgeTime, it leaves the
+// remaining tasks to another call, which follows soon. It removes objects only if the bucket is
+// known to be ours: a restored copy of this database has the same IDs and may now own the bucket.
 func (p *Pipeline) PurgeDue(ctx context.Context) (found bool, err error) {
 	if err := p.ours(ctx); err != nil {
 		return false, err
@@ -62,8 +61,8 @@ func (p *Pipeline) PurgeDue(ctx context.Context) (found bool, err error) {
 	return len(due) > 0, errors.Join(append(errs, err)...)
 }
 
-// purge removes the objects that the video has now. The task remains until nobody can write
-// to the video's objects any more.
+// purge removes the video's current objects. The task remains until nobody can write to the
+// video's objects any more.
 func (p *Pipeline) purge(ctx context.Context, task video.Purge) error {
 	now := p.o.Now()
 	err := p.purgeNow(ctx, &task, now)
@@ -89,18 +88,17 @@ func (p *Pipeline) purgeNow(ctx context.Context, task *video.Purge, now time.Tim
 		return absent
 	}
 	if task.IsTombstone() && now.Before(task.Late) && absent != nil {
-		// No listing is needed, because the upload URL can write only this object. The last
-		// round, after Late, lists the objects again to find those that a suspended worker
-		// wrote.
+		// Listing is not necessary, because the upload URL can write only this object. The last
+		// round, after Late, lists the objects again to find any that a suspended worker wrote.
 		return p.o.Bucket.Delete(ctx, video.UploadObject(task.Video), 0)
 	}
 	var errs []error
-	// Jobs first: a worker must not start to write objects that are being removed.
+	// Delete jobs first, so that no worker starts to write objects that are being removed.
 	for _, id := range task.JobIDs {
 		// The worker that holds the job notices the deletion at its next heartbeat.
 		errs = append(errs, p.o.Jobs.Delete(ctx, id))
 	}
-	// Sessions before objects: an open session could still create an object.
+	// End sessions before removing objects, because an open session could still create one.
 	var open []string
 	for _, session := range task.Sessions {
 		if err := p.o.Bucket.EndResumable(ctx, session); err != nil {

@@ -9,17 +9,17 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// follow checks how many bytes a session has received, because they count towards the
-// account's storage. If the page of a recording was closed, follow finishes the recording
-// with the bytes received so far. Only sweeps query storage: a query may abort the part that
-// is being sent, and the sender then has to send that part again.
+// follow checks how many bytes a session has received, because they count towards the account's
+// storage. If the page of a recording was closed, follow finishes the recording with the bytes
+// received so far. Only sweeps query storage, because a query may abort the part that is being
+// sent, and the sender would have to send that part again.
 func (p *Pipeline) follow(ctx context.Context, v *video.Video) (*video.Video, error) {
 	session := v.Upload.ResumableURL
 	n, whole, err := p.o.Bucket.Received(ctx, session)
 	if errors.Is(err, objectstore.ErrNotFound) {
-		// Storage no longer has the session. A file may still be sent in one piece.
+		// Storage no longer has the session, but a file may still be sent in one piece.
 		return p.note(ctx, v, func(v *video.Video) error {
-			// The session was renewed in the meantime.
+			// If the URLs differ, the session was renewed in the meantime.
 			if v.Upload.ResumableURL != session {
 				return video.ErrUnchanged
 			}
@@ -67,7 +67,7 @@ func (p *Pipeline) follow(ctx context.Context, v *video.Video) (*video.Video, er
 	return v, nil
 }
 
-// endSessions ends the upload sessions from which v no longer accepts a file.
+// endSessions ends the upload sessions that v no longer accepts a file from.
 func (p *Pipeline) endSessions(ctx context.Context, v *video.Video) (*video.Video, error) {
 	var ended []string
 	var errs []error

@@ -12,8 +12,8 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// stillPatience is how long a caller waits for a new poster. A free worker needs about one
-// second for it.
+// stillPatience is how long a caller waits for a new poster. A free worker takes about one
+// second.
 const stillPatience = 4 * time.Second
 
 // TakeStill makes a worker take the poster that v requests, and waits briefly for it. If
@@ -39,8 +39,8 @@ func (p *Pipeline) TakeStill(ctx context.Context, v *video.Video) (*video.Video,
 // enough for a poster that is 1280 pixels wide.
 const stillSide = 720
 
-// startStill creates the job if the video still needs it, and returns the current video. The
-// job reads one of our own renditions, because they have a frame at every time of the video.
+// startStill creates the job if the video still needs it, and returns the current video. The job
+// reads one of our own renditions, because they have a frame at every point in the video.
 func (p *Pipeline) startStill(ctx context.Context, v *video.Video) (*video.Video, error) {
 	whole, err := p.o.Store.Get(ctx, v.ID)
 	if err != nil {

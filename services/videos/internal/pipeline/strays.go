@@ -17,12 +17,12 @@ import (
 // strayAge is the minimum time between the first sighting of a stray and its removal.
 const strayAge = 7 * 24 * time.Hour
 
-// straysObject stores when each stray was first seen. It is in the bucket and not in the
-// database, because the list is needed after a restore of the database.
+// straysObject stores when each stray was first seen. It is in the bucket rather than in the
+// database, because the list is needed after the database is restored.
 const straysObject = "linkreel/strays.json"
 
-// maxStrays bounds the list to a few MB, in memory and in the bucket. More strays are
-// recorded in a later search, after those on the list were removed.
+// maxStrays bounds the list to a few MB, in memory and in the bucket. Additional strays are
+// recorded by a later search, after those on the list have been removed.
 const maxStrays = 20_000
 
 // sighting records when a stray was first seen, and its generation at that time.
@@ -31,10 +31,10 @@ type sighting struct {
 	Seen       time.Time `json:"seen"`
 }
 
-// turnStrays collects the strays that one search of all of storage finds.
+// turnStrays collects the strays that one search of the whole bucket finds.
 type turnStrays struct {
 	cut    bool // the search was interrupted
-	seen   int  // number of all objects
+	seen   int  // number of objects, including strays
 	count  int  // number of strays
 	listed []strayObject
 }
@@ -81,7 +81,8 @@ func (p *Pipeline) awaitBucket(ctx context.Context) error {
 	}
 }
 
-// foreign adds to err what the operator can do about a bucket that another database owns.
+// foreign wraps the error for a bucket that another database owns, and tells the operator what to
+// do.
 func foreign(err error) error {
 	return fmt.Errorf("%w. No object was removed. Use this database's own bucket. To move this bucket to this database permanently, "+
 		"stop the other installation, delete the bucket's object %s and start again", err, objectstore.OwnerObject)
@@ -121,7 +122,7 @@ func (p *Pipeline) tidyStrays(ctx context.Context, found *turnStrays) (outcome s
 	}
 	stopped := found.count > p.o.JanitorMost && found.count*100 > found.seen
 	if stopped {
-		p.o.Log.ErrorContext(ctx, "janitor stopped: too many objects belong to no record; nothing unknown was removed", "unknown", found.count, "objects", found.seen, "most", p.o.JanitorMost)
+		p.o.Log.ErrorContext(ctx, "janitor stopped: too many objects belong to no record; no unknown object was removed", "unknown", found.count, "objects", found.seen, "most", p.o.JanitorMost)
 	}
 	now, after := p.o.Now(), map[string]sighting{}
 	var due []strayObject
@@ -148,8 +149,8 @@ func (p *Pipeline) tidyStrays(ctx context.Context, found *turnStrays) (outcome s
 	return turnDone, nil
 }
 
-// removeStrays judges every stray again before it removes the object, because the search may
-// have taken long.
+// removeStrays judges every stray again before it removes the object, because the search may have
+// taken a long time.
 func (p *Pipeline) removeStrays(ctx context.Context, due []strayObject) error {
 	if len(due) == 0 {
 		return nil
@@ -182,7 +183,7 @@ func (p *Pipeline) removeStrays(ctx context.Context, due []strayObject) error {
 }
 
 // sightings reads the list. It returns none if the bucket has no list, or if the owner has
-// changed since the list was written, because those strays were found by another database.
+// changed since the list was written, because another database then found those strays.
 func (p *Pipeline) sightings(ctx context.Context) (map[string]sighting, int64, error) {
 	var raw bytes.Buffer
 	o, err := p.o.Bucket.Download(ctx, straysObject, 0, &raw)

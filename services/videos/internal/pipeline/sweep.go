@@ -49,10 +49,10 @@ func (p *Pipeline) Run(ctx context.Context) error {
 	}
 }
 
-// RunHints receives the workers' hints and applies the results until ctx ends. If a hint is
-// lost or its video cannot be read, the sweep handles the video.
+// RunHints receives the workers' hints and applies the results until ctx ends. If a hint is lost
+// or its video cannot be read, a sweep applies the result.
 func (p *Pipeline) RunHints(ctx context.Context) error {
-	// away limits the log to one warning for each outage.
+	// away limits the log to one warning per outage.
 	away := false
 	for ctx.Err() == nil {
 		hinted, jobID, err := p.o.Hint(ctx)
@@ -100,9 +100,9 @@ func (p *Pipeline) report(ctx context.Context, what string, err error) {
 // others.
 func (p *Pipeline) Sweep(ctx context.Context) error {
 	due, err := p.o.Store.Due(ctx)
-	// While an account's ledger of stored bytes is contended, an update of each of its videos
-	// takes seconds, and all accounts share these few goroutines. The account's other videos
-	// are therefore postponed without an attempt.
+	// While an account's ledger of stored bytes is contended, each update of its videos takes
+	// seconds, and all accounts share these few goroutines. The account's other videos are
+	// therefore postponed without an attempt.
 	var busy sync.Map
 	return errors.Join(err, p.each(ctx, due, func(ctx context.Context, v *video.Video) error {
 		if _, full := busy.Load(v.AccountID); full {
@@ -148,7 +148,7 @@ func (p *Pipeline) visit(ctx context.Context, v *video.Video) error {
 }
 
 // putOff schedules a video with unfinished work for a later sweep, so it does not delay the
-// others. The pauses grow as usual.
+// others. The pauses between attempts grow as usual.
 func (p *Pipeline) putOff(ctx context.Context, v *video.Video) error {
 	v.Schedule(p.o.Plan, p.o.Now())
 	if v.DueAt.IsZero() {
@@ -180,7 +180,7 @@ func (p *Pipeline) each(ctx context.Context, vs []*video.Video, do func(context.
 				return nil
 			}
 			mu.Lock()
-			hopeless := away >= 8 // storage or the database is down; the other videos would fail the same way
+			hopeless := away >= 8 // storage or the database is down, so the other videos would fail too
 			mu.Unlock()
 			if hopeless {
 				return nil
@@ -191,8 +191,8 @@ func (p *Pipeline) each(ctx context.Context, vs []*video.Video, do func(context.
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			// Any other error concerns a single video and must not stop the rest, regardless
-			// of the number of such errors.
+			// Unavailable concerns all videos. Any other error concerns a single video and must
+			// not stop the others, however often such errors occur.
 			if apierr.CodeOf(err) == apierr.Unavailable {
 				away++
 			}

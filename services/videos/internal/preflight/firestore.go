@@ -81,7 +81,7 @@ func (p *preflight) checkIndexes(ctx context.Context) {
 	if !p.want(p.indexes, &w) {
 		return
 	}
-	have := map[string]string{} // index to state
+	have := map[string]string{} // state of each index
 	err := p.pages(ctx, "indexes?", func(next page) {
 		for _, i := range next.Indexes {
 			have[shape(part(i.Name, "collectionGroups"), i.QueryScope, i.Fields)] = i.State

@@ -1,9 +1,8 @@
-// Package preflight checks, with the credentials and settings of the pods, that Google
-// Cloud and Redis are set up for an installation. The chart runs it as a Job before it
-// rolls out anything, with the image and the service account of videos, which needs the
-// most permissions. For each problem it prints a sentence that says what is wrong and
-// what to do. It writes only two things: a test object, which it deletes, and the format
-// version of an empty database.
+// Package preflight checks, with the credentials and settings of the pods, that Google Cloud and
+// Redis are set up for an installation. The chart runs it as a Job before it rolls out anything,
+// with the image and the service account of the videos service, which needs the most permissions.
+// For each problem it prints a sentence that says what is wrong and what to do. It writes only
+// two things: a test object, which it deletes, and the format version of an empty database.
 package preflight
 
 import (
@@ -27,13 +26,13 @@ import (
 	"github.com/linkreel/linkreel/libs/redisdb"
 )
 
-// preflight is one run of the checks.
+// preflight is a single run of the checks.
 type preflight struct {
 	Firestore firestoredb.Config `envPrefix:"LINKREEL_"`
 	Storage   objectstore.Config `envPrefix:"LINKREEL_"`
 	Redis     redisdb.Config     `envPrefix:"LINKREEL_REDIS_"`
 
-	indexes, cors string // files of the chart
+	indexes, cors string // paths of the chart's files
 	notification  bool
 	ownRedis      bool // Redis comes with the chart and may not be installed yet, so it is not checked
 
@@ -43,12 +42,12 @@ type preflight struct {
 
 	out        io.Writer
 	check      string // the current check
-	complaints int    // how many problems the current check has found
+	complaints int    // number of problems that the current check has found
 }
 
 const (
 	preflightTime = 2 * time.Minute
-	// mostSkew bounds the difference between two clocks. Leases and signatures depend on
+	// mostSkew is the maximum difference between two clocks. Leases and signatures depend on
 	// synchronized clocks.
 	mostSkew = 5 * time.Second
 )
@@ -72,7 +71,7 @@ func parse(args []string) (*preflight, error) {
 	flags.StringVar(&p.indexes, "indexes", "", "the chart's firestore.indexes.json")
 	flags.StringVar(&p.cors, "cors", "", "the chart's cors.json")
 	flags.BoolVar(&p.notification, "notification", false, "check that the bucket sends notifications about uploads")
-	flags.BoolVar(&p.ownRedis, "own-redis", false, "skip the check of Redis, because the chart installs it")
+	flags.BoolVar(&p.ownRedis, "own-redis", false, "skip the Redis check, because the chart installs Redis")
 	return p, errors.Join(flags.Parse(args), env.Parse(p))
 }
 
@@ -186,7 +185,7 @@ func (p *preflight) checkRedis(ctx context.Context) {
 	if policy := facts["maxmemory_policy"]; policy != "noeviction" {
 		p.complain("Redis has the maxmemory-policy %s, which evicts clicks and wake-ups when memory is low. Set it to noeviction.", policy)
 	}
-	// Valkey keeps redis_version at 7.2 and reports its own version as valkey_version.
+	// Valkey always reports redis_version 7.2, and its own version as valkey_version.
 	if major, _, _ := strings.Cut(facts["redis_version"], "."); len(major) == 1 && major < "7" {
 		p.complain("Redis is version %s. Use 7 or later, or Valkey.", facts["redis_version"])
 	}

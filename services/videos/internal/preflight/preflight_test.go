@@ -19,14 +19,14 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// project is a fake of Google's APIs for one Google Cloud project. Its responses are built
-// from the chart's files. Each test case changes one of them.
+// project fakes Google's APIs for one Google Cloud project. Its responses are built from the
+// chart's files. Each test case changes one of the responses.
 type project struct {
 	indexes, fields []any
 	bucket          map[string]any
 	notifications   []any
 	skew            time.Duration
-	refuse          string // requests with this text in the path get status 403
+	refuse          string // requests with this text in the path are answered with status 403
 }
 
 const files = "../../../../charts/linkreel/files"
@@ -131,10 +131,10 @@ func TestPreflightNamesWhatIsWrong(t *testing.T) {
 		}, "--cors-file"},
 		"bucket without public access prevention": {func(g *project, _ *preflight) { delete(g.bucket, "iamConfiguration") }, "public access prevention"},
 		"bucket of another database":              {func(_ *project, p *preflight) { p.Storage.Bucket = "theirs" }, "FAILED  owner: the bucket theirs belongs to the database projects/p/databases/(default)#db_theirs"},
-		"Redis that the chart has yet to install": {func(_ *project, p *preflight) { p.Redis.URL, p.ownRedis = "127.0.0.1:1", true }, ""},
+		"Redis not yet installed by the chart":    {func(_ *project, p *preflight) { p.Redis.URL, p.ownRedis = "127.0.0.1:1", true }, ""},
 		"database written by an older version":    {func(_ *project, p *preflight) { p.Firestore = old }, "FAILED  owner: the database was written by another version"},
 		"no notification configured":              {func(g *project, _ *preflight) { g.notifications = nil }, "sends no notifications"},
-		"notification about another event": {func(g *project, _ *preflight) {
+		"notification for another event": {func(g *project, _ *preflight) {
 			g.notifications = []any{map[string]any{"event_types": []string{"OBJECT_DELETE"}}}
 		}, "sends no notifications"},
 		"clock skew":                          {func(g *project, _ *preflight) { g.skew = -time.Minute }, "FAILED  clock"},
@@ -162,10 +162,10 @@ func TestPreflightNamesWhatIsWrong(t *testing.T) {
 			tt.spoil(g, p)
 			err = p.run(t.Context())
 			if (err == nil) != (tt.want == "") || !strings.Contains(out.String(), tt.want) {
-				t.Errorf("run returned %v, want an error if and only if %q is not empty, and output with that text; got:\n%s", err, tt.want, out.String())
+				t.Errorf("run returned %v, want output that contains %q and an error only if that text is not empty; got:\n%s", err, tt.want, out.String())
 			}
 			if n := strings.Count(out.String(), "FAILED"); tt.want != "" && n == 0 || strings.Contains(out.String(), "X-Goog-Signature") {
-				t.Errorf("the output has %d FAILED lines, want at least one in a failing case and no signed URL; got:\n%s", n, out.String())
+				t.Errorf("the output has %d FAILED lines, want at least one if a check fails, and no signed URL; got:\n%s", n, out.String())
 			}
 		})
 	}
@@ -186,7 +186,7 @@ func startCloud(t *testing.T) (bucket objectstore.Config, database firestoredb.C
 	}
 	t.Cleanup(func() {
 		if found, err := client.Collections(context.WithoutCancel(t.Context())).GetAll(); err != nil || len(found) > 0 {
-			t.Errorf("after all runs the empty database has %d collections, %v", len(found), err)
+			t.Errorf("the empty database has %d collections after all runs (error %v), want none", len(found), err)
 		}
 	})
 	return objectstore.Config{Bucket: "media", PublicURL: local.PublicURL, Endpoint: local.APIURL, Key: local.Key, Timeout: 5 * time.Second},

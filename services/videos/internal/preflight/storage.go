@@ -54,7 +54,7 @@ func (p *preflight) checkBucket(ctx context.Context) {
 	}
 	for _, w := range rules {
 		if !slices.ContainsFunc(bucket.CORS, func(have corsRule) bool { return have.covers(w) }) {
-			p.complain("the CORS of bucket %s does not let browsers %s with the headers they need. "+
+			p.complain("the CORS configuration of bucket %s does not let browsers %s with the headers they need. "+
 				"Run gcloud storage buckets update gs://%s --cors-file=cors.json.", name, strings.Join(w.Method, ", "), name)
 		}
 	}
@@ -64,7 +64,7 @@ func (p *preflight) checkBucket(ctx context.Context) {
 	}
 	if s := bucket.SoftDeletePolicy.RetentionDurationSeconds; s == "" || s == "0" {
 		p.note("%s has no soft delete, so objects deleted by mistake cannot be restored. Run gcloud storage buckets update gs://%s "+
-			"--soft-delete-duration=7d, or leave soft delete off if deleted videos must be gone at once.", name, name)
+			"--soft-delete-duration=7d, or leave soft delete off if deleted videos must be removed immediately.", name, name)
 	}
 }
 
@@ -77,8 +77,9 @@ func (p *preflight) openBucket(ctx context.Context) *objectstore.Store {
 	return store
 }
 
-// checkOwner reports a database with data of another version, because no service starts with
-// it, and a bucket of another database, because videos does not start with it.
+// checkOwner reports a database written by another version, because no service starts with such a
+// database. It also reports a bucket that belongs to another database, because the videos service
+// does not start with such a bucket.
 func (p *preflight) checkOwner(ctx context.Context) {
 	db, err := firestoredb.Open(ctx, p.Firestore)
 	if err != nil {
@@ -91,7 +92,7 @@ func (p *preflight) checkOwner(ctx context.Context) {
 		return
 	}
 	defer func() { _ = store.Close() }()
-	database, err := db.Peek(ctx) // it must stay empty, because linkreel move wants an empty target
+	database, err := db.Peek(ctx) // it must remain empty, because linkreel move requires an empty target
 	switch {
 	case errors.Is(err, firestoredb.ErrFormat):
 		p.complain("%v.", err)

@@ -6,9 +6,9 @@ import (
 	"github.com/maypok86/otter/v2"
 )
 
-// kept is a cache bounded in bytes and not in items, because keys and values can be a
-// thousand times longer than usual. It never returns an expired item. Expired items remain in
-// the cache until they are evicted like any other.
+// kept is a cache with a limit in bytes rather than in items, because keys and values can be a
+// thousand times longer than usual. It never returns an expired item. Expired items remain in the
+// cache until they are evicted like any other item.
 type kept[T any] struct{ items *otter.Cache[string, item[T]] }
 
 type item[T any] struct {
@@ -16,7 +16,7 @@ type item[T any] struct {
 	until time.Time
 }
 
-// perItem is the approximate overhead of an item, without the bytes of its key and value.
+// perItem is the approximate overhead of an item in bytes, excluding its key and value.
 const perItem = 200
 
 func newKept[T any](most uint64, size func(T) int) kept[T] {

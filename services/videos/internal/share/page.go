@@ -23,7 +23,7 @@ type head struct {
 	NoIndex bool
 	Script  bool
 	Player  bool
-	Again   bool // shows browsers without scripts a link to reload the page
+	Again   bool // show browsers without scripts a link that reloads the page
 	Report  string
 	Preview *preview
 }
@@ -90,7 +90,7 @@ func (s *Share) page(c *fiber.Ctx) error {
 	if v.Privacy == video.Password && !s.unlocked(c, v) {
 		return s.message(c, fiber.StatusOK, s.lockedPage(v, ""))
 	}
-	// Refresh only after the password check: visitors without the password must not cause
+	// Refresh only after the password check, because visitors without the password must not cause
 	// look-ups.
 	v = s.o.Videos.Refresh(c.UserContext(), v)
 	if !v.Playable() {
@@ -143,7 +143,7 @@ func (s *Share) framed(c *fiber.Ctx, ancestors string, m messagePage) error {
 	return s.render(c, fiber.StatusOK, "message", ancestors, false, m)
 }
 
-// backToPage redirects to the video's page. It also handles a reload after a wrong password.
+// backToPage redirects to the video's page. It also handles reloads after a wrong password.
 func (s *Share) backToPage(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderCacheControl, "no-store")
 	return c.Redirect("/v/"+c.Params("slug"), fiber.StatusSeeOther)
@@ -244,8 +244,8 @@ func (s *Share) lockedPage(v *video.Video, problem string) messagePage {
 	}
 }
 
-// ErrorPage sends a page about an error. If programs request the path, such as a playlist,
-// ErrorPage only returns an error, and the caller sends JSON.
+// ErrorPage sends an error page. For a path that programs request, such as a playlist, ErrorPage
+// only returns an error, and the caller sends JSON.
 func (s *Share) ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
 	p := c.Path()
 	if strings.HasPrefix(p, "/hooks/") {
@@ -330,7 +330,7 @@ func (s *Share) status(c *fiber.Ctx) error {
 	}{string(v.Status), v.Progress})
 }
 
-// clock formats a length for people: 1:03, 1:02:03.
+// clock formats a duration for display: 1:03, 1:02:03.
 func clock(s float64) string {
 	t := int(math.Round(s))
 	if t >= 3600 {

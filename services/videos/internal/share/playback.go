@@ -20,16 +20,16 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// maxLongLife bounds the access of players that cannot renew their access.
+// maxLongLife limits how long players that cannot renew their access may play.
 const maxLongLife = 6 * time.Hour
 
-// maxSigned bounds the lifetime of every signed media URL: after any change of access,
-// including a takedown, playback ends within this time.
+// maxSigned limits the lifetime of every signed media URL. After any change of access, including
+// a takedown, playback ends within this time.
 const maxSigned = 15 * time.Minute
 
-// ReplacedLife is how long replaced media may still be watched. A player that got its
-// playlist just before the replacement may use our media URLs until its token expires, and
-// the last signed URL for some time after that.
+// ReplacedLife is how long replaced media may still be watched. A player that got its playlist
+// just before the replacement may use our media URLs until its token expires, and its last signed
+// URL until that URL expires.
 const ReplacedLife = maxLongLife + 2*maxSigned
 
 // longLife returns how long access must last for a viewer to watch a whole video with pauses.
@@ -112,9 +112,9 @@ func (s *Share) viaUs(v *video.Video, g video.Grant) bool {
 	return g.Kind == video.WatchLong || g.Kind == video.Own && longLife(v) > maxSigned
 }
 
-// mediaFile is the prefix of file names in our media URLs. The rest of the name is the
-// object's path below its video and not only the rendition's name, because the byte ranges in
-// a player's playlist do not match newer media of the same name.
+// mediaFile is the prefix of file names in our media URLs. The rest of the name is the object's
+// path within its video, not just the rendition's name, because the byte ranges in a player's
+// playlist do not match newer media of the same name.
 const mediaFile = "media~"
 
 func (s *Share) mediaName(v *video.Video, object string) string {
@@ -138,12 +138,12 @@ func (s *Share) media(c *fiber.Ctx, v *video.Video, g video.Grant, file string) 
 	return c.Redirect(address, fiber.StatusFound)
 }
 
-// wasMade reports whether a playlist of the current source may have named object. The caller
-// chooses the name, and each accepted name costs a signature and a cache entry, so wasMade
-// accepts only a few: the video's renditions of every attempt up to the current one. A player
-// may still use the playlist of an earlier attempt. A later version of an outcome has every
-// rendition of the earlier versions. The download file is not accepted, because visitors may
-// not be allowed to download it.
+// wasMade reports whether a playlist of the current source may have contained object. The caller
+// chooses the name, and each accepted name costs a signature and a cache entry. wasMade therefore
+// accepts only a few names: the video's renditions of every attempt up to the current one. A
+// player may still use the playlist of an earlier attempt. A later version of an outcome has
+// every rendition of the earlier versions. The download file is not accepted, because visitors
+// may not be allowed to download it.
 func wasMade(v *video.Video, object string) (bool, error) {
 	made, ok := transcode.ParseRendition(string(v.ID), object)
 	if !ok || made.Generation != v.Source.Generation || made.Attempt < 1 {
@@ -201,8 +201,8 @@ func text(c *fiber.Ctx, media, body string) error {
 	return c.SendString(body)
 }
 
-// master sends the master playlist. It lists captions only for players outside our pages: a
-// page adds its own tracks, so each track would appear twice.
+// master sends the master playlist. It lists captions only for players outside our pages. On our
+// pages, which add their own tracks, each track would appear twice.
 func (s *Share) master(v *video.Video, g video.Grant, o *transcode.Outcome) string {
 	var captions []hls.Caption
 	if g.Kind == video.Own {
@@ -214,7 +214,7 @@ func (s *Share) master(v *video.Video, g video.Grant, o *transcode.Outcome) stri
 }
 
 // sign returns a signed URL for reading an object. The URL is valid for at most maxSigned. A
-// viewer's URL also ends when the video expires. URLs are reused while most of their lifetime
+// viewer's URL also expires when the video does. URLs are reused while most of their lifetime
 // remains.
 func (s *Share) sign(ctx context.Context, v *video.Video, g video.Grant, object string) (string, time.Duration, error) {
 	now := s.o.Now()
@@ -349,7 +349,7 @@ func (s *Share) thumbnail(c *fiber.Ctx) error {
 	// deleted. docs/api/playback.md documents the limit.
 	c.Set(fiber.HeaderCacheControl, fmt.Sprintf("public, max-age=%d", seconds(s.life(v, 5*time.Minute))))
 	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
-	c.Set("Cross-Origin-Resource-Policy", "cross-origin") // other sites show the picture in their previews
+	c.Set("Cross-Origin-Resource-Policy", "cross-origin") // other sites show the picture in link previews
 	return nil
 }
 
@@ -362,8 +362,8 @@ func (s *Share) file(c *fiber.Ctx) error {
 	if v.Media.Download == "" || v.NoDownload {
 		return apierr.New(apierr.NotFound, "This video has no file.")
 	}
-	// sign uses only the kind of the grant. WatchLong limits the URL to maxSigned and the
-	// video's expiry.
+	// sign uses only the grant's kind. With WatchLong, the URL expires after maxSigned or when
+	// the video does.
 	address, _, err := s.sign(c.UserContext(), v, video.Grant{Kind: video.WatchLong}, v.Media.Download)
 	if err != nil {
 		return err

@@ -14,19 +14,18 @@ import (
 )
 
 // Posters and captions are sent through this service. A client that stops reading keeps its
-// response in memory until the server's write timeout, so these limits bound the memory of
-// responses.
+// response in memory until the server's write timeout, so these limits bound the memory that
+// responses use.
 const (
 	maxSmall = 2 << 20
-	// anyway is the size up to which every connection may keep a body in memory. The
-	// connection's own buffers have about the same size.
+	// anyway is the largest body that every connection may keep in memory. A connection's own
+	// buffers take about the same amount.
 	anyway = 64 << 10
-	// wholeOfAccount and wholeBodies bound how many larger bodies are in memory while they
-	// are sent, for one account and for all accounts. Any further body is streamed from
-	// storage.
+	// wholeOfAccount and wholeBodies limit how many larger bodies may be in memory while they are
+	// sent, per account and for all accounts together. Any further body is streamed from storage.
 	wholeOfAccount, wholeBodies = 4, 32
-	// passTime bounds the download from storage. The server's write timeout usually ends the
-	// download sooner.
+	// passTime limits the download from storage. The server's write timeout usually ends it
+	// sooner.
 	passTime = time.Minute
 )
 
@@ -79,7 +78,7 @@ func (s *Share) send(c *fiber.Ctx, account, object, contentType string) error {
 		c.Response().SetBodyStream(&sent{io.MultiReader(bytes.NewReader(first), r), end}, -1)
 		return nil
 	}
-	first = bytes.Clone(first) // without spare capacity, because the cache may keep the slice
+	first = bytes.Clone(first) // drop spare capacity, because the cache may keep the slice
 	s.small.put(object, first, now.Add(10*time.Minute))
 	if !ok {
 		c.Response().SetBodyRaw(first)
@@ -115,13 +114,13 @@ func (b *sent) Close() error {
 	return nil
 }
 
-// readUpTo reads up to n bytes; whole is true when r has no more.
+// readUpTo reads up to n+1 bytes. whole reports whether r ended within n bytes.
 func readUpTo(r io.Reader, n int) (body []byte, whole bool, err error) {
 	body, err = io.ReadAll(io.LimitReader(r, int64(n)+1))
 	return body, len(body) <= n, err
 }
 
-// bounded is a reader that fails if an object is larger than maxSmall.
+// bounded is a writer that fails if an object is larger than maxSmall.
 type bounded struct {
 	w io.Writer
 	n int

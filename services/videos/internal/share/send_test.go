@@ -18,7 +18,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/procstat"
 )
 
-// library is a bucket that has captions of 1 MiB under every name.
+// library is a bucket with captions of 1 MiB under every name.
 type library struct {
 	storage
 	asked *atomic.Int64
@@ -71,10 +71,10 @@ func TestReadersThatReadNothingHoldLittle(t *testing.T) {
 		t.Errorf("%d bodies of one account are in memory, want at most %d", n, wholeOfAccount)
 	}
 	if grown := procstat.Heap() - before; grown > readers*captionSize/2 {
-		t.Errorf("%d clients that read nothing take %d MiB, want at most %d MiB", readers, grown>>20, (readers*captionSize/2)>>20)
+		t.Errorf("%d clients that read nothing use %d MiB, want at most %d MiB", readers, grown>>20, (readers*captionSize/2)>>20)
 	}
 	client := &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return l.Dial() }}}
-	for _, account := range []string{"acc_a", "acc_b"} { // one body is streamed, the other is sent from memory
+	for _, account := range []string{"acc_a", "acc_b"} { // one body is streamed, the other sent from memory
 		for range 2 {
 			res, err := client.Get("http://x/" + account + "/new-" + account)
 			if err != nil {

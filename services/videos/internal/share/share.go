@@ -1,11 +1,11 @@
 // Package share serves the public side of videos: the share page, the page for frames,
 // the password form, playlists, captions and link previews.
 //
-// It guarantees the following. Nothing of a video with a password is shown before a visitor
-// enters the password. Nothing plays after a video has expired or was deleted. Media bytes
-// are never sent through this service: playlists contain short-lived signed URLs. The pages
-// run only their own scripts and load only their own styles: the Content-Security-Policy has
-// no unsafe directive, and html/template escapes every text.
+// It guarantees the following. No part of a password-protected video is shown before a visitor
+// enters the password. Nothing plays after a video has expired or has been deleted. Media bytes
+// are never sent through this service: playlists contain short-lived signed URLs. The pages run
+// only their own scripts and load only their own styles: the Content-Security-Policy has no
+// unsafe directive, and html/template escapes every text.
 package share
 
 import (
@@ -87,10 +87,10 @@ type Options struct {
 	Log          *slog.Logger
 
 	WatchTTL  time.Duration // lifetime of the access that a page's player gets and renews
-	UnlockTTL time.Duration // how long a browser need not enter the password again
+	UnlockTTL time.Duration // how long a browser remains unlocked after entering the password
 }
 
-// Share has the handlers of the public pages.
+// Share contains the handlers of the public pages.
 type Share struct {
 	o       Options
 	assets  assets
@@ -98,7 +98,7 @@ type Share struct {
 	secure  bool
 	policy  string // without frame-ancestors
 	views   *views
-	viewers *ratelimit.Misses // a miss is a viewer who was not counted today
+	viewers *ratelimit.Misses // a miss is a viewer who was not yet counted today
 	report  string            // the link to AbuseContact
 	signed  kept[string]
 	small   kept[[]byte] // pictures and captions
@@ -175,8 +175,8 @@ func locked() error { return apierr.New(apierr.Forbidden, "This video needs its 
 // viewers on a scanner's network can keep watching.
 const foundFor = 10 * time.Minute
 
-// find looks up the video of a page. A network that requests many missing videos must wait:
-// an unlisted video is protected only by its slug, and each look-up is a paid read.
+// find looks up the video of a page. A network that requests many missing videos must wait,
+// because an unlisted video is protected only by its slug, and each look-up is a paid read.
 func (s *Share) find(c *fiber.Ctx, slug video.Slug) (*video.Video, error) {
 	now, ip := s.o.Now(), s.o.ClientIP(c)
 	if _, known := s.found.get(string(slug), now); !known {
@@ -212,8 +212,7 @@ func (s *Share) open(c *fiber.Ctx) (*video.Video, error) {
 	return v, nil
 }
 
-// reportLink returns the link for a contact, which may be an e-mail address without
-// "mailto:".
+// reportLink returns the link to a contact, which may be an e-mail address without "mailto:".
 func reportLink(contact string) string {
 	if strings.Contains(contact, "@") && !strings.Contains(contact, ":") {
 		return "mailto:" + contact

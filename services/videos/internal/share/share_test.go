@@ -22,14 +22,14 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// limiter is the limiter of package ratelimit without Redis. It never recognises a viewer.
+// limiter is package ratelimit's limiter without Redis. It never recognises a viewer.
 type limiter struct{ *ratelimit.Limiter }
 
 func (limiter) First(context.Context, string, time.Duration) bool { return true }
 
 func (limiter) Count(context.Context, string, string, time.Duration) (int64, bool) { return 1, false }
 
-// The number of wrong guesses in an hour is bounded, regardless of the number of networks and
+// The number of wrong guesses in an hour is limited, no matter how many networks are used and
 // even with a cookie from an earlier visit. Correct passwords do not count.
 func TestTheGuessesOfAnHourHaveABound(t *testing.T) {
 	t.Parallel()
@@ -59,7 +59,7 @@ func TestTheGuessesOfAnHourHaveABound(t *testing.T) {
 			t.Fatal("the correct password was rejected, want it accepted while others guess")
 		}
 	}
-	for i := range 5000 { // each guess from another neighbourhood and region
+	for i := range 5000 { // each guess comes from a different neighbourhood and region
 		if wrong(fmt.Sprintf("%d.%d.%d.1", 11+i%200, i/200, i%250), "") {
 			allowed++
 		}
@@ -79,7 +79,7 @@ func TestTheGuessesOfAnHourHaveABound(t *testing.T) {
 		}
 	}
 	if most := unlock.SharedGuesses + unlock.FirstGuesses + returningGuesses; allowed > most || most != 720 {
-		t.Errorf("got %d guesses within the hour, want at most %d, and this limit must be 720 as documented", allowed, most)
+		t.Errorf("got %d guesses within the hour, want at most %d, which must be the documented 720", allowed, most)
 	}
 	now = now.Add(time.Hour)
 	if !right("198.51.100.1", "") {
@@ -111,8 +111,8 @@ func TestFramers(t *testing.T) {
 	}
 }
 
-// storage is a bucket that has an object of the same size under every name and signs URLs of
-// the usual length.
+// storage is a bucket with an object of the same size under every name. It signs URLs of the
+// usual length.
 type storage struct{ size int }
 
 func (storage) SignGet(_ context.Context, object string, _ time.Duration, _ objectstore.GetOptions) (string, time.Time, error) {
@@ -157,7 +157,7 @@ func TestWhatIsRememberedIsBoundedInBytes(t *testing.T) {
 			}
 		}
 		if grown := procstat.Heap() - before; grown > int64(tt.most) {
-			t.Errorf("%s: %d entries take %d MiB, want at most %d MiB", name, tt.n, grown>>20, tt.most>>20)
+			t.Errorf("%s: %d entries use %d MiB, want at most %d MiB", name, tt.n, grown>>20, tt.most>>20)
 		}
 	}
 	runtime.KeepAlive(s)

@@ -25,17 +25,17 @@ const (
 	returnLife   = 90 * 24 * time.Hour
 )
 
-// Limits of password guesses in addition to those of [unlock.Guess]. Together they allow 720
-// wrong guesses per hour and video, regardless of the number of networks: too few to find a
-// reasonable password.
+// Limits on password guesses in addition to those of [unlock.Guess]. Together, they allow 720
+// wrong guesses per hour and video, no matter how many networks are used. That is too few to find
+// a reasonable password.
 const (
 	// returningGuesses is an hourly budget for browsers that have unlocked this video before.
-	// guessesPerCookie is the share of one such browser in this budget.
+	// guessesPerCookie is the share of this budget that one such browser may use.
 	returningGuesses = 60
 	guessesPerCookie = 10
 )
 
-// unlocked reports whether the request's cookie opens v.
+// unlocked reports whether the request's cookie unlocks v.
 func (s *Share) unlocked(c *fiber.Ctx, v *video.Video) bool {
 	g, err := s.o.Keys.Verify(c.Cookies(unlockCookie))
 	return err == nil && g.Kind == video.Unlocked && g.Allows(v, s.o.Now())
@@ -59,14 +59,14 @@ func (s *Share) unlock(c *fiber.Ctx) error {
 		return err
 	}
 	ctx := c.UserContext()
-	// Count the guess before the password is checked, so concurrent guesses cannot exceed the
+	// Count the guess before checking the password, so that concurrent guesses cannot exceed the
 	// limit.
 	try, wait := s.guess(ctx, v.ID, s.o.ClientIP(c), s.returning(c, v))
 	if wait > 0 {
 		return s.tooMany(c, v, wait)
 	}
 	right := false
-	// A guess of any other length cannot be a password. It counts as wrong and is not hashed.
+	// Hash only a guess whose length is valid for a password. Any other guess counts as wrong.
 	if n := utf8.RuneCountInString(given); n > 0 && n <= video.MaxPassword {
 		right, err = s.o.Passwords.Check(ctx, v.AccountID, v.PasswordHash, given)
 	}
@@ -97,11 +97,11 @@ func (s *Share) unlock(c *fiber.Ctx) error {
 	return s.backToPage(c)
 }
 
-// returning identifies a browser that has unlocked v before. It returns "" for any other
-// browser. The cookie remains valid after a change of the password. Otherwise, an owner who
-// changes the password because of guesses would lock out the viewers who know the new
-// password. The cookie grants only a share of the budget, so somebody who knows an old
-// password gets no more than that.
+// returning identifies a browser that has unlocked v before. It returns "" for any other browser.
+// The cookie remains valid after the password changes. Otherwise, an owner who changes the
+// password because of guessing would lock out the viewers who know the new password. The cookie
+// grants only a share of the budget, so somebody who knows an old password gains no more than
+// that.
 func (s *Share) returning(c *fiber.Ctx, v *video.Video) string {
 	g, err := s.o.Keys.Verify(c.Cookies(returnCookie))
 	if err != nil || g.Kind != video.Returning || g.Video != v.ID || !s.o.Now().Before(g.Expires) {
@@ -111,8 +111,8 @@ func (s *Share) returning(c *fiber.Ctx, v *video.Video) string {
 	return strconv.FormatInt(g.Expires.UnixMilli(), 36)
 }
 
-// guess counts a guess from addr, or returns how long the viewer must wait. It takes the
-// guess from the first of these budgets that is not used up:
+// guess counts a guess from addr, or returns how long the viewer must wait. It counts the guess
+// against the first of these budgets that is not used up:
 //
 //	returning  if the browser has unlocked this video before
 //	reserve    if nobody in addr's neighbourhood has entered a wrong password within the hour

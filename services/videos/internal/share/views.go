@@ -11,28 +11,28 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// newViewers is how many new viewers of one network a replica counts in a burst. It counts
-// one more every 12 seconds, which is another 300 per hour. That is enough for a large office
-// with one IP address. A client can change its User-Agent to look like another viewer, so
-// without a limit one client could add any number of views.
+// newViewers is how many new viewers of one network a replica counts in a burst. After that, it
+// counts one more every 12 seconds, or 300 per hour. That is enough for a large office with one
+// IP address. A client can change its User-Agent to look like another viewer, so without a limit
+// one client could add any number of views.
 const newViewers = 300
 
 // view counts a play, which the page's player reports after a minimum playback time. A viewer
 // counts once per day and video. A keyed hash that changes daily distinguishes viewers, so
-// neither IP address nor browser is stored. Redis has one sketch per video and day and no key
-// per viewer: many viewers of one video must not evict the rate limits of others.
+// neither IP address nor browser is stored. Redis has one sketch per video and day instead of one
+// key per viewer, because many viewers of one video must not evict other clients' rate limits.
 func (s *Share) view(c *fiber.Ctx) error {
 	v, g, err := s.redeem(c)
 	if err != nil {
 		return err
 	}
 	now, ip := s.o.Now(), s.o.ClientIP(c)
-	// Send the same response if nothing was counted, because a retry by the player would not
+	// Send the same response even if nothing was counted, because a retry by the player would not
 	// help.
 	if g.Kind != video.Own && s.viewers.Wait(ip) == 0 {
 		viewer := s.o.Keys.Pseudonym(now, string(v.ID), ip.String(), c.Get(fiber.HeaderUserAgent))
-		// The pseudonym changes at midnight. One more minute covers replicas with different
-		// clocks.
+		// The pseudonym changes at midnight. An extra minute allows for clock differences between
+		// replicas.
 		midnight := now.UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)
 		set := "views:" + now.UTC().Format(time.DateOnly) + ":" + string(v.ID)
 		grown, repeat := s.o.Guard.Count(c.UserContext(), set, viewer, midnight.Sub(now)+time.Minute)
@@ -46,9 +46,9 @@ func (s *Share) view(c *fiber.Ctx) error {
 	return nil
 }
 
-// views collects counts in memory and stores them at intervals. Each write needs a turn, and
-// all replicas share the turns, so even a very popular video does not exceed the write rate
-// of one document. A process that is killed loses the counts that it has not stored.
+// views collects counts in memory and stores them at intervals. Each write needs a turn, and all
+// replicas share the turns, so even a very popular video does not exceed the write rate of one
+// document. A killed process loses the counts that it has not stored.
 type views struct {
 	store Views
 

@@ -12,11 +12,11 @@ func Standings(db *firestoredb.DB) keeper.Standings {
 	return keeper.Standings{DB: db, Collection: "videoAccounts"}
 }
 
-// eraseSize is how many records one page removes, each in its own transaction.
+// eraseSize is the number of records that one page removes, each in its own transaction.
 const eraseSize = 20
 
-// EraseSome removes up to a page of an account's records and reports whether there are
-// more. Calling it again resumes where the last call stopped.
+// EraseSome removes at most one page of an account's records and reports whether there are more.
+// Calling it again resumes where the last call stopped.
 func (s *Store) EraseSome(ctx context.Context, account string) (more bool, err error) {
 	return s.Records.Erase(ctx, account, eraseSize)
 }

@@ -64,8 +64,8 @@ type document struct {
 	PublishedAt  time.Time    `firestore:"publishedAt,omitzero"`
 	Rev          int64        `firestore:"rev"`
 
-	// Bytes is the video's size in storage, and Reserved is how much more its session may take.
-	// Queries sum up both over the account.
+	// Bytes is the video's size in storage, and Reserved is how many more bytes its session may
+	// store. Queries sum both over an account's videos.
 	Bytes        int64 `firestore:"bytes"`
 	Reserved     int64 `firestore:"reserved,omitempty"`
 	StorageLimit int64 `firestore:"storageLimit,omitempty"`
@@ -189,14 +189,13 @@ func toVideo(snap firestoredb.Snap, d *document) *video.Video {
 	return v
 }
 
-// maxTerms bounds the index entries of a record. Two thousand characters of description
-// have at most about 300 words, each with 6 prefixes.
+// maxTerms limits the index entries of a record. A description of two thousand characters has at
+// most about 300 words, each with 6 prefixes.
 const maxTerms = 2000
 
-// termsOf returns the terms by which a filtered list may find v. The first letter
-// distinguishes the kinds of term. Firestore allows one membership test per query, so a list
-// queries for the rarest term of its filter and checks the other terms on the returned
-// records.
+// termsOf returns the terms by which a filtered list may find v. The first letter of a term
+// denotes its kind. Firestore allows one membership test per query, so a list queries for the
+// rarest term of its filter and checks the other terms on the returned records.
 func termsOf(v *video.Video) []string {
 	terms := []string{"s:" + string(v.Status), "p:" + string(v.Privacy)}
 	for _, t := range v.Tags {
@@ -208,7 +207,7 @@ func termsOf(v *video.Video) []string {
 	return terms
 }
 
-// rarestTerm returns the term of f that probably matches the fewest records.
+// rarestTerm returns the term of f that is likely to match the fewest records.
 func rarestTerm(f video.Filter) string {
 	switch {
 	case f.Query.Rarest() != "":

@@ -25,9 +25,9 @@ func (s *Store) eraseVideos(ctx context.Context, account string, limit int) (int
 	return len(mine), nil
 }
 
-// Erase removes a video of an account that is being erased, even if its record is
-// unreadable. It writes no event, since the account has no receiver left, and keeps the
-// slug taken for a while without naming the account.
+// Erase removes a video of an account that is being erased, even if its record is unreadable. It
+// writes no event, since the account has no receivers left, and keeps the slug reserved for a
+// while without naming the account.
 func (s *Store) Erase(ctx context.Context, id video.ID) error {
 	return s.db.Tx(ctx, "erase video", func(tx *record.Tx) error {
 		ref, now := s.videos.Ref(string(id)), s.db.Now()
@@ -38,8 +38,8 @@ func (s *Store) Erase(ctx context.Context, id video.ID) error {
 		}
 		v, err := firestoredb.Reader(toVideo)(snaps[0])
 		if err != nil {
-			// Erase the record anyway. The other pages of the erasure remove everything that
-			// salvaged does not find.
+			// Erase the record anyway. The erasure's other pages remove everything that salvaged
+			// does not find.
 			v = salvaged(snaps[0], now)
 		}
 		tx.Delete(ref)
@@ -55,8 +55,8 @@ func (s *Store) Erase(ctx context.Context, id video.ID) error {
 	})
 }
 
-// holdSlugs converts up to limit slugs of an account's deleted videos to held slugs. A held
-// slug no longer names the account, so [Store.Remains] does not count it.
+// holdSlugs converts up to limit slugs of an account's deleted videos to held slugs. A held slug
+// no longer refers to the account, so [Store.Remains] does not count it.
 func (s *Store) holdSlugs(ctx context.Context, account string, limit int) (int, error) {
 	// The erasure repeats this until no slug is found, so it may be interrupted after any
 	// commit.
@@ -72,18 +72,18 @@ func (s *Store) holdSlugs(ctx context.Context, account string, limit int) (int, 
 	})
 }
 
-// shortenPurges makes some of an account's purge tasks end soon. Otherwise, they could run
-// for days.
+// shortenPurges makes some of an account's purge tasks end soon. Otherwise, they could remain for
+// days.
 func (s *Store) shortenPurges(ctx context.Context, account string, limit int) (n int, err error) {
 	now := s.db.Now()
 	end := video.ErasedBy(now)
 	mine := s.purges.Of(account)
 	for what, q := range map[string]firestore.Query{
-		// A task that ends sooner is not changed: a task that is extended in each round would
-		// never end. The query does not find shortened tasks again, so the next call finds
-		// other tasks.
+		// A task that ends sooner is left unchanged, because a task that is extended in each
+		// round would never end. The query does not find shortened tasks again, so the next call
+		// finds other tasks.
 		"list purges to shorten": mine.Where("until", ">", end).OrderBy("until", firestore.Asc).Limit(limit),
-		// A task without a readable end would never be removed. This query finds it after the
+		// A task without a readable end would never be removed. This query reaches it once the
 		// readable tasks before it have ended.
 		"list unreadable purges": mine.Limit(limit),
 	} {

@@ -40,8 +40,8 @@ func (s *Store) DuePurges(ctx context.Context) ([]*video.Purge, error) {
 	return s.purges.Due(ctx, dueAtOnce)
 }
 
-// PutOffPurge sets when a task is due again, unless the task was changed or has ended since
-// it was read. Otherwise, a replica that was suspended could restore a task that names an
+// PutOffPurge sets when a task is due again, unless the task was changed or has ended since it
+// was read. Otherwise, a replica that was suspended could restore a task that refers to an
 // account erased in the meantime.
 func (s *Store) PutOffPurge(ctx context.Context, p *video.Purge) error {
 	optional := func(path string, v any, there bool) firestore.Update {
@@ -57,7 +57,7 @@ func (s *Store) PutOffPurge(ctx context.Context, p *video.Purge) error {
 		firestore.Update{Path: "until", Value: p.Until}, firestore.Update{Path: "late", Value: p.Late})
 }
 
-// Deleted reports whether id is a deleted video. The result is reliable while somebody may
+// Deleted reports whether id is a deleted video. The result is reliable as long as somebody may
 // still write to the video's objects.
 func (s *Store) Deleted(ctx context.Context, id video.ID) (bool, error) {
 	return s.db.Exists(ctx, "look up purge", s.purges.Ref(string(id)))

@@ -1,14 +1,15 @@
 // Package store keeps videos in Firestore.
 //
-// One document has a video with everything that a player's request needs, so a playlist costs
-// one read. A second collection maps slugs to videos. A slug remains reserved after its video
-// was deleted, so an old URL never shows somebody else's video. A third collection keeps
+// One document stores a video with everything that a player's request needs, so a playlist costs
+// one read. A second collection maps slugs to videos. A slug remains reserved after its video is
+// deleted, so that an old URL never shows somebody else's video. A third collection keeps
 // external ids unique within an account. Deleting a video creates a purge task in the same
 // transaction. The task remains until storage has no object of the video. The operator's
 // decisions about accounts are in a separate collection.
 //
-// Every change of a video is one transaction, and each method that changes a video takes
-// the request's context. The package makes no decisions: its callers pass them in.
+// Every change to a video is one transaction, and each method that changes a video takes the
+// request's context. The package makes no decisions itself. Its callers pass in functions that
+// decide.
 package store
 
 import (
@@ -75,7 +76,7 @@ func New(db *record.DB, shown func(*video.Video) any) *Store {
 	return s
 }
 
-// beside writes the other documents that a change of a video affects.
+// beside writes the other documents that a change to a video affects.
 func (s *Store) beside(tx *record.Tx, before, after *video.Video) {
 	switch had, has := externalIDOf(before), externalIDOf(after); {
 	case had == has:
@@ -104,17 +105,16 @@ func externalIDOf(v *video.Video) string {
 	return v.ExternalID
 }
 
-// Create stores a new video with its slug and external id in one transaction. Creating the
-// same video again succeeds and returns the stored video, so clients can safely retry a
-// create. A video takes no storage before its file arrives. Update then checks the account's
-// limit.
+// Create stores a new video with its slug and external id in one transaction. Creating the same
+// video again succeeds and returns the stored video, so clients can safely retry a create. A
+// video uses no storage before its file arrives. Update then checks the account's limit.
 func (s *Store) Create(ctx context.Context, v *video.Video, limits identity.Quotas) (*video.Video, error) {
 	v.Rev = 1
 	stored, err := s.videos.Create(ctx, v, int64(limits.Videos))
 	if !errors.Is(err, firestoredb.ErrExists) {
 		return stored, err
 	}
-	// The error does not tell which of the documents exists.
+	// The error does not say which of the documents already exists.
 	if v.ExternalID != "" {
 		taken, err := s.db.Exists(ctx, "look up external id", s.externalID(v.AccountID, v.ExternalID))
 		switch {
@@ -156,8 +156,8 @@ var summary = []firestore.FieldPath{
 	{"mediaVersion"}, {"media", "duration"},
 }
 
-// listReads bounds the records that one page of a filtered list reads. A page that reaches
-// this bound has fewer videos than requested, but it has a next page.
+// listReads limits the records that one page of a filtered list reads. A page that reaches this
+// limit has fewer videos than requested, but it has a next page.
 const listReads = 1000
 
 // List returns an account's videos, newest first, as summaries.
@@ -232,8 +232,8 @@ func (s *Store) usage(ctx context.Context, account string) (video.Usage, error) 
 	return video.Usage{Videos: int(firestoredb.Number(found, "n")), StoredBytes: firestoredb.Number(found, "bytes")}, err
 }
 
-// Reserved returns the sum of the storage that an account's open sessions may still take. It
-// reads only videos that have a session.
+// Reserved returns the total storage that an account's open sessions may still use. It reads only
+// videos that have a session.
 func (s *Store) Reserved(ctx context.Context, account string) (n int64, err error) {
 	q := s.videos.Of(account).Where("reserved", ">", 0)
 	err = s.db.Do(ctx, "sum up sessions", func(ctx context.Context) error {
@@ -264,8 +264,8 @@ func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) e
 			}
 			return err
 		}
-		// Only a new file takes more storage. Other changes must not contend for the
-		// account's ledger.
+		// Only a new file uses more storage. Other changes must not contend for the account's
+		// ledger.
 		if v.Bytes() > before.Bytes() {
 			if err := tx.Grow(); err != nil {
 				return err
@@ -273,7 +273,7 @@ func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) e
 		}
 		return in.Put(&before, v, v.Changed(&before))
 	})
-	if errors.Is(err, firestoredb.ErrExists) { // the only document that an update creates
+	if errors.Is(err, firestoredb.ErrExists) { // an update creates no other document
 		err = video.ExternalIDTaken()
 	}
 	if err != nil {
@@ -282,32 +282,32 @@ func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) e
 	return v, nil
 }
 
-// storage sets how much more the account may store if the video awaits its file. Accounts
-// without a limit cost no read.
+// storage sets v.StorageRoom to how many more bytes the account may store, if the video awaits
+// its file. Accounts without a limit cost no read.
 func (s *Store) storage(tx *record.Tx, v *video.Video) error {
 	if v.StorageLimit <= 0 || !v.AwaitsUpload() {
 		return nil
 	}
-	// Watch the ledger before summing up: if another file is added after the sum, this
-	// transaction starts again.
+	// Watch the ledger before computing the sum. If another file is added afterwards, this
+	// transaction is retried.
 	if err := tx.Watch(quota.Limit{Account: v.AccountID, Kind: "storedBytes", Max: v.StorageLimit}); err != nil {
 		return err
 	}
 	u, err := s.usage(tx.Context(), v.AccountID)
-	// The new file replaces the current file of the video, so add the size of that file. An
+	// The new file replaces the video's current file, so add the size of the current file. An
 	// account that would still exceed its limit may store nothing more.
 	v.StorageRoom = max(0, v.StorageLimit-u.StoredBytes+v.Bytes())
 	return err
 }
 
-// Delete removes a video and creates a task that removes its objects from storage. fn gets
-// the current video and may reject the deletion. After Delete has returned, nobody can find
-// the video.
+// Delete removes a video and creates a task that removes its objects from storage. fn gets the
+// current video and may reject the deletion. After Delete has returned, the video can no longer
+// be found.
 func (s *Store) Delete(ctx context.Context, id video.ID, fn func(*video.Video) error) error {
 	return s.videos.Delete(ctx, "", string(id), fn)
 }
 
-// SweepTags removes tags that no video has any more from the account's list.
+// SweepTags removes tags that no video uses any more from the account's list.
 func (s *Store) SweepTags(ctx context.Context) error {
 	return s.tags.Sweep(ctx, func(ctx context.Context, tx *firestore.Transaction, account, key string) (bool, error) {
 		q := s.db.Collection(videos).Where("accountId", "==", account).Where("terms", "array-contains", "t:"+key).
@@ -323,8 +323,8 @@ func (s *Store) AddViews(ctx context.Context, id video.ID, n int64) error {
 	return firestoredb.IgnoreMoved(s.db.Update(ctx, "count views", s.db.Collection(videos).Doc(string(id)), views))
 }
 
-// Known returns the videos with one of ids, with the fields that the janitor needs to judge
-// their objects. unreadable has the ids with a record that exists but cannot be read.
+// Known returns the videos with one of ids, with the fields that the janitor needs to judge their
+// objects. unreadable contains the ids of records that exist but cannot be read.
 func (s *Store) Known(ctx context.Context, ids []video.ID) (known map[video.ID]*video.Video, unreadable map[video.ID]error, err error) {
 	refs := make([]firestoredb.Ref, len(ids))
 	for i, id := range ids {
@@ -345,11 +345,11 @@ func (s *Store) Known(ctx context.Context, ids []video.ID) (known map[video.ID]*
 	return known, unreadable, nil
 }
 
-// dueAtOnce bounds how many records one sweep reads.
+// dueAtOnce limits how many records one sweep reads.
 const dueAtOnce = 2400
 
-// sweepFields are the fields by which a sweep chooses a video's next step. The step itself
-// decides on the whole record in a transaction.
+// sweepFields are the fields from which a sweep chooses a video's next step. The step itself
+// reads the whole record in a transaction and decides again.
 var sweepFields = []firestore.FieldPath{
 	{"accountId"}, {"status"}, {"uploadObject"}, {"uploadExpiresAt"}, {"resumableUrl"}, {"recording"}, {"received"}, {"receivedAt"},
 	{"endedSessions"}, {"storageLimit"}, {"sourceGeneration"}, {"sourceSize"}, {"jobId"}, {"mediaVersion"}, {"media", "final"},
@@ -386,8 +386,8 @@ func (s *Store) PutOff(ctx context.Context, v *video.Video) error {
 
 func (s *Store) slug(slug video.Slug) firestoredb.Ref { return s.db.Ref(slugs, string(slug)) }
 
-// externalID names the document by a hash, because callers choose the external id and not
-// every external id is a valid document name.
+// externalID derives the document's name from a hash, because callers choose the external id, and
+// not every external id is a valid document name.
 func (s *Store) externalID(account, id string) *firestore.DocumentRef {
 	sum := sha256.Sum256([]byte(account + "\x00" + id))
 	return s.db.Collection(externalIDs).Doc(base64.RawURLEncoding.EncodeToString(sum[:]))

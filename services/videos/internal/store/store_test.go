@@ -25,7 +25,7 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// world is a store with a real Firestore server and a clock that tests can set.
+// world is a store with a real Firestore server and a settable clock.
 type world struct {
 	*store.Store
 	t *testing.T
@@ -77,7 +77,7 @@ func TestASweepReadsOnlyWhatIsDue(t *testing.T) {
 		t.Fatalf("Due returned %d videos and error %v, want none", len(due), err)
 	}
 	if r := b.Firestore.Stats().Reads; r > 8 {
-		t.Errorf("got %d reads while 400 videos wait and none is due, want at most 8", r)
+		t.Errorf("got %d reads with 400 waiting videos and none due, want at most 8", r)
 	}
 	b.now = b.now.Add(6 * time.Second)
 	due, err := b.Due(t.Context())
@@ -92,16 +92,15 @@ func TestASweepReadsOnlyWhatIsDue(t *testing.T) {
 		}
 	}
 	if s := b.Firestore.Stats(); s.Reads > 0 || s.Writes != 400 {
-		t.Errorf("PutOff of 400 videos took %d reads and %d writes, want 0 reads and 400 writes", s.Reads, s.Writes)
+		t.Errorf("PutOff of 400 videos cost %d reads and %d writes, want 0 reads and 400 writes", s.Reads, s.Writes)
 	}
 	if due, err := b.Due(t.Context()); err != nil || len(due) != 0 {
 		t.Errorf("Due after PutOff returned %d videos and error %v, want none", len(due), err)
 	}
 }
 
-// Older releases read all videos that waited for their upload in every sweep, every ten
-// seconds. Now a sweep reads such a video when its waiting time has doubled, and later once
-// an hour.
+// Older releases read all videos that waited for their upload in every sweep, every ten seconds.
+// Now a sweep reads such a video whenever its waiting time has doubled, and later once an hour.
 func TestWaitingVideosCostLittle(t *testing.T) {
 	t.Parallel()
 	created := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -114,7 +113,7 @@ func TestWaitingVideosCostLittle(t *testing.T) {
 		v.Schedule(plan, v.DueAt)
 	}
 	const before = 24 * 60 * 6
-	t.Logf("a waiting video is read %d times in its first day, in older releases %d times: %.2f %%", looks, before, float64(looks)/before*100)
+	t.Logf("a waiting video is read %d times in its first day; in older releases, it was read %d times: %.2f %%", looks, before, float64(looks)/before*100)
 	if looks*100 > before {
 		t.Errorf("a waiting video is read %d times a day, want at most 1 %% of %d", looks, before)
 	}
@@ -130,7 +129,7 @@ func TestAPoisonedRecordIsSetAside(t *testing.T) {
 	b.now = b.now.Add(time.Minute)
 	due, err := b.Due(t.Context())
 	if err == nil || len(due) != 1 || due[0].ID != good.ID {
-		t.Fatalf("Due returned %d videos and error %v, want only the readable video and an error for the other one", len(due), err)
+		t.Fatalf("Due returned %d videos and error %v, want only the readable video and an error for the other video", len(due), err)
 	}
 	if due, err = b.Due(t.Context()); err != nil || len(due) != 1 {
 		t.Errorf("the second Due returned %d videos and error %v, want only the readable video", len(due), err)
@@ -158,7 +157,7 @@ func TestAnAccountsTagsAreThoseOfItsVideos(t *testing.T) {
 	if err := b.Delete(t.Context(), v.ID, func(*video.Video) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	b.now = b.now.Add(24 * time.Hour) // a tag that no video has any more must be removed within a day
+	b.now = b.now.Add(24 * time.Hour) // a tag that no video uses any more must be removed within a day
 	if err := b.SweepTags(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -312,12 +311,12 @@ func TestEveryWriteHasItsEvent(t *testing.T) {
 	}
 	tells("Update of the title", update(func(v *video.Video) { v.Title, v.UpdatedAt = "New", b.now.Add(time.Second) }), "video.updated")
 	if got, err := b.Get(ctx, v.ID); err != nil || got.Rev != v.Rev+1 {
-		t.Errorf("after a change with an event the revision is %d (error %v), want %d", got.Rev, err, v.Rev+1)
+		t.Errorf("after a change with an event, the revision is %d (error %v), want %d", got.Rev, err, v.Rev+1)
 	}
 	tells("Update of the schedule", update(func(v *video.Video) { v.DueAt = b.now.Add(time.Hour) }))
 	tells("Update of progress", update(func(v *video.Video) { v.Progress = 5 }))
 	if got, err := b.Get(ctx, v.ID); err != nil || got.Rev != v.Rev+1 {
-		t.Errorf("after one event and changes without events the revision is %d (error %v), want %d", got.Rev, err, v.Rev+1)
+		t.Errorf("after one event and changes without events, the revision is %d (error %v), want %d", got.Rev, err, v.Rev+1)
 	}
 	for _, status := range []video.Status{video.Processing, video.Failed, video.Ready} {
 		tells("Update of the status", update(func(v *video.Video) { v.Status, v.UpdatedAt = status, v.UpdatedAt.Add(time.Second) }), "video."+string(status))
@@ -355,7 +354,7 @@ func TestWaitsTellsWhatVideosWaitFor(t *testing.T) {
 				got += " for " + b.now.Sub(d.Oldest).String()
 			}
 			if err != nil || got != depths[l.For] {
-				t.Errorf("%s: the backlog of %s is %s (error %v), want %s", when, l.For, got, err, depths[l.For])
+				t.Errorf("%s: backlog %s = %s (error %v), want %s", when, l.For, got, err, depths[l.For])
 			}
 		}
 	}

@@ -31,7 +31,7 @@ func (b *world) remove(v *video.Video) {
 func TestDuePurgesSetsAsideWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
-	for i := range 20 { // every bucket of due times has unreadable tasks
+	for i := range 20 { // every bucket of due times contains unreadable tasks
 		b.remove(b.make(i, nil))
 	}
 	b.spoil("videoPurges", "vid_3", "jobIds")
@@ -70,7 +70,7 @@ func (b *world) erase() int {
 			return n
 		}
 	}
-	b.t.Fatal("EraseSome still reports more records after 99 calls, want fewer calls")
+	b.t.Fatal("EraseSome still reports more records after 99 calls, want none")
 	return 0
 }
 
@@ -98,10 +98,10 @@ func TestEraseSomeRemovesWhatCannotBeRead(t *testing.T) {
 	}
 	for _, p := range due {
 		if p.Until.After(b.now) {
-			t.Errorf("the purge of video %s ends at %v, in %v; want it to end now", p.Video, p.Until, p.Until.Sub(b.now))
+			t.Errorf("the purge of video %s ends at %v, in %v; want it to end immediately", p.Video, p.Until, p.Until.Sub(b.now))
 		}
 		if p.Video == "vid_2" && len(p.JobIDs) != 1 {
-			t.Errorf("the purge of video %s has the jobs %v, want one job", p.Video, p.JobIDs)
+			t.Errorf("the purge of video %s has jobs %v, want one job", p.Video, p.JobIDs)
 		}
 		if err := b.Purged(t.Context(), p.Video); err != nil {
 			t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 type Rule struct {
 	Privacy       *string
 	Password      *string
-	ExpiresAt     *int64 // ms
+	ExpiresAt     *int64 // Unix time in ms
 	AllowDownload *bool
 	EmbedOrigins  []string
 }
@@ -31,19 +31,19 @@ type Access struct {
 	EmbedOrigins []string
 }
 
-// MaxEmbedOrigins bounds the sites that may embed a video in a frame.
+// MaxEmbedOrigins limits the sites that may embed a video in a frame.
 const MaxEmbedOrigins = 20
 
 // Check validates a rule and reports all errors at once. It rejects a password or an expiry
 // that the privacy would ignore. Otherwise, the caller would believe the video is protected
 // when it is not.
 //
-// If present is not nil, its owner can send back the rule that the API returned: the password
-// may be absent if the video has one, and the current expiry is valid even if it has passed.
+// If present is not nil, the owner of that video can send back the rule that the API returned.
+// The password may then be absent if the video has one, and the current expiry is valid even if
+// it has passed.
 func (r Rule) Check(present *Video, now time.Time) (Access, []apierr.Detail) {
 	var bad []apierr.Detail
-	// The whole rule is replaced, so absent fields get their defaults and not the current
-	// values.
+	// The whole rule is replaced, so absent fields get their defaults, not the current values.
 	a := Access{Privacy: Public, NoDownload: r.AllowDownload != nil && !*r.AllowDownload}
 	// If the privacy is unknown, fields that depend on it cannot be checked.
 	known := true
@@ -150,7 +150,7 @@ func parseOrigin(text string) (string, bool) {
 }
 
 // AccessRestored reports whether the access rule is older than a restore at restoredAt. The
-// restore may have undone a later change of the rule by the owner. restoredAt is zero if
+// restore may have undone a later change that the owner made to the rule. restoredAt is zero if
 // there was no restore.
 func (v *Video) AccessRestored(restoredAt time.Time) bool {
 	return v.CreatedAt.Before(restoredAt) && v.AccessSetAt.Before(restoredAt)

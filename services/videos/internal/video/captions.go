@@ -31,7 +31,7 @@ func (v *Video) Caption(lang string) (Caption, bool) {
 	return v.Captions[i], true
 }
 
-// MaxCaptions bounds the tracks of one video.
+// MaxCaptions limits the tracks of one video.
 const MaxCaptions = 50
 
 // SetCaption adds a track or replaces the track of the same language. It returns false if the

@@ -22,7 +22,8 @@ func NoCaptions() error {
 	return apierr.New(apierr.NotFound, "This video has no captions in this language.")
 }
 
-// ExternalIDTaken returns the error for an externalId that another video of the account has.
+// ExternalIDTaken returns the error for an externalId that another video of the account already
+// uses.
 func ExternalIDTaken() error {
 	return apierr.New(apierr.ExternalIDTaken, "This account already has a video with this externalId. Choose another externalId, or clear it on that video first.")
 }

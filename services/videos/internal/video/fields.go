@@ -86,7 +86,7 @@ type Change struct {
 	Value string // "" when cleared
 }
 
-// Patch is a change of the fields that an owner may edit.
+// Patch is a change to the fields that an owner may edit.
 type Patch struct {
 	Title       Change
 	Description Change
@@ -107,8 +107,8 @@ func (p Patch) Check() (Patch, []apierr.Detail) {
 	return p, bad
 }
 
-// Apply applies the patch. If the patch changes nothing, Apply does not change UpdatedAt
-// either and returns false.
+// Apply applies the patch. If the patch changes nothing, Apply returns false and leaves UpdatedAt
+// unchanged.
 func (p Patch) Apply(v *Video, now time.Time) bool {
 	changed := p.Title.to(&v.Title)
 	changed = p.Description.to(&v.Description) || changed

@@ -17,7 +17,7 @@ func TestDraftRules(t *testing.T) {
 	later := start.Add(time.Hour).UnixMilli()
 	for name, tc := range map[string]struct {
 		draft video.Draft
-		want  []string // field code
+		want  []string // field and code of each error
 	}{
 		"nothing":                             {video.Draft{}, nil},
 		"title of 500 characters":             {video.Draft{Title: ptr(strings.Repeat("é", 500))}, nil},
@@ -62,10 +62,10 @@ func TestPatchKeepsClearsAndSets(t *testing.T) {
 	v.Title, v.Description = "a", "b"
 
 	if (video.Patch{Title: video.Change{Set: true, Value: "a"}}).Apply(v, later) || !v.UpdatedAt.Equal(start) {
-		t.Errorf("a patch that changes nothing was reported as a change or changed UpdatedAt: %+v", v)
+		t.Errorf("Apply reported a change or changed UpdatedAt for a patch that changes nothing: %+v", v)
 	}
 	if !(video.Patch{Description: video.Change{Set: true}}).Apply(v, later) || v.Title != "a" || v.Description != "" || !v.UpdatedAt.Equal(later) {
-		t.Errorf("after clearing the description the video has title %q, description %q and UpdatedAt %s; want \"a\", \"\" and %s", v.Title, v.Description, v.UpdatedAt, later)
+		t.Errorf("after clearing the description, the video has title %q, description %q and UpdatedAt %s; want \"a\", \"\" and %s", v.Title, v.Description, v.UpdatedAt, later)
 	}
 	_, bad := video.Patch{
 		Title:       video.Change{Set: true, Value: strings.Repeat("x", 501)},
@@ -97,6 +97,6 @@ func TestCaptionsAreOnePerLanguage(t *testing.T) {
 		t.Error(diff)
 	}
 	if !v.RemoveCaption("de", start) || v.RemoveCaption("de", start) || len(v.Captions) != 1 {
-		t.Errorf("after removing the track twice the captions are %v, want one track and success only the first time", v.Captions)
+		t.Errorf("after removing the track twice, the captions are %v, want one track and success only the first time", v.Captions)
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
-// TakeDown blocks a video. Every page and playlist reads the record, so a takedown takes
-// effect on every replica when it is stored. A slug is never reused for another video, so
-// deleting the video does not lift the takedown.
+// TakeDown blocks a video. Every page and playlist reads the record, so a takedown takes effect
+// on every replica as soon as it is stored. A slug is never reused for another video, so deleting
+// the video does not undo the takedown.
 func (s *Service) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown, error) {
 	id := ID(o.Target.ID)
 	if o.Target.URL != "" {
@@ -24,8 +24,8 @@ func (s *Service) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown
 		}
 		id = v.ID
 	} else if !strings.HasPrefix(o.Target.ID, "vid_") {
-		// An operator entered the target. Without the prefix it is not a video ID, so no
-		// look-up is needed.
+		// An operator entered the target. Without the prefix, it is not a video ID, so no look-up
+		// is needed.
 		return tenant.Takedown{}, NotFound()
 	}
 	v, err := s.o.Store.Update(ctx, id, func(v *Video) error {
@@ -46,10 +46,10 @@ func (s *Service) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown
 	}, nil
 }
 
-// Lift ends takedown t. It does not end another takedown of the same video.
+// Lift ends takedown t. It does not end any other takedown of the same video.
 func (s *Service) Lift(ctx context.Context, t tenant.Takedown) error {
 	id := ID(t.RecordID)
-	if id == "" { // auth has not stored which video it was
+	if id == "" { // auth did not store which video it was
 		slug, ok := s.o.Addresses.Slug(t.URL)
 		if !ok {
 			return nil

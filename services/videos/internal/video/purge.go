@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Purge is the task that removes a deleted video from storage. It has two phases. In the
-// first phase, until Until, it removes all objects in repeated rounds, because an in-flight
-// upload or a worker may still write objects. In the second phase, until Late, it is a
-// tombstone that has only the video's ID.
+// Purge is the task that removes a deleted video from storage. It has two phases. In the first
+// phase, until Until, it removes all objects in repeated rounds, because an in-flight upload or a
+// worker may still write objects. In the second phase, until Late, it is a tombstone that
+// contains only the video's ID.
 type Purge struct {
 	Video   ID
 	Account string
@@ -17,18 +17,17 @@ type Purge struct {
 	Sessions []string
 	Since    time.Time
 	Due      time.Time
-	Until    time.Time // zero for a tombstone
-	// Late is the time after which nobody can write any more. An upload URL cannot be
-	// revoked, so anybody who has it can upload a file for a deleted video until the URL
-	// expires.
+	Until    time.Time // end of the first phase; zero for a tombstone
+	// Late is the time after which nobody can write any more. An upload URL cannot be revoked, so
+	// anyone who has it can upload a file for a deleted video until the URL expires.
 	Late time.Time
 	// Stored identifies the revision of the task that was read.
 	Stored time.Time
 }
 
-// purgedFor and erasedFor are how long a task searches for all objects of a video. erasedFor
-// is shorter because auth must forget an erased account within an hour, and does so only when
-// no task names the account.
+// purgedFor and erasedFor are how long a task keeps searching for all objects of a video.
+// erasedFor is shorter because auth must forget an erased account within an hour, and does so
+// only when no task refers to the account.
 const (
 	purgedFor = time.Hour
 	erasedFor = 15 * time.Minute
@@ -52,8 +51,8 @@ func PurgeOf(v *Video, erase bool, now time.Time) Purge {
 	if v.Still != nil && v.Still.JobID != "" {
 		p.JobIDs = append(p.JobIDs, v.Still.JobID)
 	}
-	// Include the sessions that the video no longer uses: until storage has ended them,
-	// anybody who has their URL can still send bytes.
+	// Include the sessions that the video no longer uses: until storage has ended them, anyone
+	// who has their URL can still send bytes.
 	p.Sessions = slices.Clone(v.Upload.Ended)
 	if v.Upload.ResumableURL != "" {
 		p.Sessions = append(p.Sessions, v.Upload.ResumableURL)
@@ -69,16 +68,16 @@ func PurgeOf(v *Video, erase bool, now time.Time) Purge {
 // IsTombstone reports whether p is in its second phase and only waits for late uploads.
 func (p Purge) IsTombstone() bool { return p.Until.IsZero() }
 
-// Tombstone returns the tombstone of p, which is kept until Late. It names no account, so an
-// erasure need not wait for it.
+// Tombstone returns the tombstone of p, which is kept until Late. It does not refer to an
+// account, so an erasure need not wait for it.
 func (p Purge) Tombstone() Purge { return Purge{Video: p.Video, Late: p.Late, Stored: p.Stored} }
 
 // lateLook is the pause between two checks for a late upload in installations without storage
-// notifications. A check costs two reads and a write, and an upload URL is valid for a day.
+// notifications. A check costs two reads and one write, and an upload URL is valid for a day.
 const lateLook = time.Hour
 
 // Next returns when the task's next round is due. The pauses grow, because most late writes
-// happen soon after the deletion, by an upload or a worker that was running.
+// happen soon after the deletion and come from an upload or worker that was still running.
 func (p Purge) Next(now time.Time) time.Time {
 	if p.IsTombstone() {
 		next := now.Add(lateLook)
@@ -89,7 +88,7 @@ func (p Purge) Next(now time.Time) time.Time {
 	}
 	switch since := now.Sub(p.Since); {
 	case since < 2*time.Minute:
-		return now.Add(9 * time.Second) // shorter than the pause between sweeps, so every sweep finds the task due
+		return now.Add(9 * time.Second) // shorter than the pause between sweeps, so the task is due in every sweep
 	case since < time.Hour:
 		return now.Add(2 * time.Minute)
 	case since < 24*time.Hour: // storage still fails to remove the remaining objects
@@ -98,8 +97,8 @@ func (p Purge) Next(now time.Time) time.Time {
 	return now.Add(12 * time.Hour)
 }
 
-// ErasedBy returns when the purge tasks of an account no longer name the account if it is
-// erased at now.
+// ErasedBy returns the time from which an account's purge tasks no longer refer to the account if
+// it is erased at now.
 func ErasedBy(now time.Time) time.Time { return now.Add(erasedFor) }
 
 // Later returns the later of two times.

@@ -13,8 +13,8 @@ import (
 // Rights returns the current scopes of a key or a member of an account. See apikey.Rights.
 type Rights func(ctx context.Context, accountID, id string) (identity.ScopeSet, error)
 
-// rightsStale is how long auth's last response is used while auth is unreachable. The same
-// limit applies to API keys. A restart of auth therefore interrupts no player.
+// rightsStale is how long auth's last response is used while auth is unreachable. The same limit
+// applies to API keys. Restarting auth therefore interrupts no player.
 const rightsStale = 30 * time.Second
 
 // rights checks whether the key or member for whom an owner's URL was created may still read
@@ -46,7 +46,7 @@ func (r *rights) look(ctx context.Context, name string) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
-		// Use the last response for another lease, so not every request waits while auth is
+		// Use the last response for another lease, so that not every request waits while auth is
 		// down.
 		if old, ok := r.last[name]; ok && time.Since(old.began) < rightsStale {
 			return old.value, nil

@@ -31,7 +31,7 @@ func TestGrantsAreBoundToVideoAccessAndTime(t *testing.T) {
 	moved.Access++
 	gone := *v
 	gone.ExpiresAt = start
-	for name, v := range map[string]*video.Video{"another video": &other, "changed access": &moved, "expired video": &gone} {
+	for name, v := range map[string]*video.Video{"another video": &other, "changed access rule": &moved, "expired video": &gone} {
 		if g.Allows(v, start) {
 			t.Errorf("Allows returned true for %s, want false", name)
 		}
@@ -40,7 +40,7 @@ func TestGrantsAreBoundToVideoAccessAndTime(t *testing.T) {
 	for i := range raw {
 		raw[i] ^= 1
 		if _, err := keys.Verify(base64.RawURLEncoding.EncodeToString(raw)); err == nil {
-			t.Errorf("Verify accepted a token with a changed byte %d, want an error", i)
+			t.Errorf("Verify accepted a token with byte %d changed, want an error", i)
 		}
 		raw[i] ^= 1
 	}
@@ -74,7 +74,7 @@ func TestAViewersGrantEndsWithTheVideoAndTheOwnersDoesNot(t *testing.T) {
 	own := video.GrantFor(v, video.Own, time.Hour, start)
 	v.Access++
 	if late := start.Add(59 * time.Minute); !own.Allows(v, late) {
-		t.Error("the owner's grant ended with the video's expiry or a change of access, want it to remain valid")
+		t.Error("the owner's grant ended when the video expired or its access changed, want it to remain valid")
 	}
 	if own.Allows(v, start.Add(time.Hour)) {
 		t.Error("the owner's grant allows watching at its own expiry, want it to end")
@@ -104,7 +104,7 @@ func TestPseudonymsChangeDailyAndPerViewer(t *testing.T) {
 	keys, _ := video.NewKeyring(bytes.Repeat([]byte{1}, 32))
 	a := keys.Pseudonym(start, "10.0.0.1", "agent")
 	if a != keys.Pseudonym(start.Add(time.Hour), "10.0.0.1", "agent") {
-		t.Error("the pseudonym changed within a day, want the same one")
+		t.Error("the pseudonym changed within a day, want it unchanged")
 	}
 	if a == keys.Pseudonym(start.Add(24*time.Hour), "10.0.0.1", "agent") || a == keys.Pseudonym(start, "10.0.0.1a", "gent") {
 		t.Error("pseudonyms of different days or viewers are equal, want different ones")

@@ -36,7 +36,7 @@ type Store interface {
 	// List returns an account's videos, newest first, as summaries without the fields that only
 	// a single video's page or player needs. next is nil on the last page.
 	List(ctx context.Context, account string, f Filter, after *Position, limit int) (found []*Video, next *Position, err error)
-	// Reserved returns the sum of the storage that an account's open sessions may still take.
+	// Reserved returns the total storage that an account's open sessions may still use.
 	Reserved(ctx context.Context, account string) (int64, error)
 	// Usage returns how many videos and how much storage an account uses.
 	Usage(ctx context.Context, account string) (Usage, error)
@@ -45,9 +45,9 @@ type Store interface {
 	// exception is ErrUnchanged: Update then succeeds without a write. Rev increases whenever
 	// UpdatedAt changes.
 	Update(ctx context.Context, id ID, fn func(*Video) error) (*Video, error)
-	// Delete removes a video and creates a task that removes its objects from storage. fn
-	// gets the current video and may reject the deletion. After Delete has returned, nobody
-	// can find the video.
+	// Delete removes a video and creates a task that removes its objects from storage. fn gets
+	// the current video and may reject the deletion. After Delete has returned, the video can no
+	// longer be found.
 	Delete(ctx context.Context, id ID, fn func(*Video) error) error
 }
 
@@ -95,7 +95,7 @@ type Options struct {
 	RestoredAt func() time.Time
 }
 
-// Service has the operations that the API and the share pages call.
+// Service implements the operations that the API and the share pages call.
 type Service struct {
 	o         Options
 	standings *standings
@@ -111,7 +111,7 @@ func NewService(o Options) *Service {
 type Usage struct {
 	Videos      int
 	StoredBytes int64
-	Reserved    int64 // how many more bytes open sessions may take
+	Reserved    int64 // how many more bytes open sessions may store
 }
 
 // Filter narrows a list. The zero value matches every video.
@@ -150,7 +150,7 @@ func (v *Video) Words() []string {
 	return search.Words(append([]string{string(v.Slug), v.Title, v.Description}, v.Tags...)...)
 }
 
-// Position is a place in an account's list, just after a video.
+// Position is a point in an account's list, immediately after a video.
 type Position struct {
 	Created time.Time
 	ID      ID
@@ -204,7 +204,7 @@ type NewVideo struct {
 	Origin  identity.Origin
 	// Page is the origin of the page that will upload the file. "" means our own page.
 	Page string
-	// Left is how much a session may take, as [Service.Room] returned it.
+	// Left is how many bytes a session may store, as returned by [Service.Room].
 	Left int64
 }
 
@@ -212,13 +212,12 @@ type NewVideo struct {
 // first attempt created.
 func idOf(origin identity.Origin) ID { return ID(identity.IDFrom("vid", origin.Nonce)) }
 
-// Room returns an error if the account has reached its limits. Callers call it before they
-// validate the request's fields, so this error takes precedence over errors in the fields.
-// Room needs no transaction. [Service.Create] checks the number of videos again in its
-// transaction. The storage limit is checked when a file arrives, because a video takes no
-// storage before (see [Video.FileArrived]). A repeated request succeeds if the first attempt
-// created the video. left is how many bytes a session of the account may take. It is negative
-// if there is no limit.
+// Room returns an error if the account has reached its limits. Call it before validating the
+// request's fields, so that its error takes precedence over errors in the fields. Room needs no
+// transaction. [Service.Create] checks the number of videos again in its transaction. The storage
+// limit is checked when a file arrives, because a video uses no storage before then (see
+// [Video.FileArrived]). A repeated request succeeds if the first attempt created the video. left
+// is how many bytes a session of the account may store. It is negative if there is no limit.
 func (s *Service) Room(ctx context.Context, account string, limits identity.Quotas, origin identity.Origin) (left int64, err error) {
 	if limits.Videos <= 0 && limits.StoredBytes <= 0 {
 		return -1, nil
@@ -314,9 +313,9 @@ func (s *Service) Create(ctx context.Context, n NewVideo) (*Video, error) {
 	return nil, apierr.Down(ErrSlugTaken)
 }
 
-// settleUpload ends the session of fresh if the record does not have this session, because
-// the request was repeated, was rejected or lost a race. If it is unknown whether the record
-// was stored, settleUpload keeps the session: no caller has its URL, so the session takes no
+// settleUpload ends the session of fresh if the record does not have this session, because the
+// request was repeated, was rejected or lost a race. If it is unknown whether the record was
+// stored, settleUpload keeps the session: no caller has its URL, so the session receives no
 // bytes.
 func (s *Service) settleUpload(ctx context.Context, fresh Upload, stored *Video, err error) {
 	switch {
@@ -334,15 +333,15 @@ func maybeStored(err error) bool {
 	return code == apierr.Unavailable || code == apierr.Internal
 }
 
-// reserve keeps the session of v only if the account has enough storage for it. It checks
-// after the record was committed and before any caller gets the session's URL. If several
-// sessions start at the same time, each check therefore sees every session with a URL that
-// was already returned, and no two sessions count on the same storage. This needs no document
-// that all of them write. If there is too little storage, reserve ends the session, and the
-// file can still be uploaded in one piece.
+// reserve keeps the session of v only if the account has enough storage for it. It checks after
+// the record was committed and before any caller gets the session's URL. Even if several sessions
+// start at the same time, each check therefore sees every session with a URL that was already
+// returned. As a result, no two sessions count on the same storage, although there is no document
+// that all of them write. If there is too little storage, reserve ends the session, and the file
+// can still be uploaded in one piece.
 func (s *Service) reserve(ctx context.Context, v *Video) *Video {
 	session := v.Upload.ResumableURL
-	// The session that a repeated create finds may already be in use.
+	// The session may already be in use if a repeated create finds it.
 	if v.StorageLimit <= 0 || session == "" || v.Upload.Received > 0 {
 		return v
 	}
@@ -370,7 +369,7 @@ func (s *Service) reserve(ctx context.Context, v *Video) *Video {
 	return stored
 }
 
-// unused ends a session with a URL that no caller got. If that fails, the session takes no
+// unused ends a session with a URL that no caller has. If that fails, the session receives no
 // bytes, and storage removes it later.
 func (s *Service) unused(ctx context.Context, session string) {
 	if session == "" {
@@ -387,8 +386,8 @@ func (s *Service) unused(ctx context.Context, session string) {
 // a second attempt is rare.
 const slugTries = 5
 
-// slugLength returns the length of a generated slug. An unlisted video is protected only by
-// its slug: 13 characters out of 31 are 64 bits, too many to guess.
+// slugLength returns the length of a generated slug. An unlisted video is protected only by its
+// slug: 13 characters from an alphabet of 31 have 64 bits of entropy, too many to guess.
 func (p Privacy) slugLength() int {
 	if p == Unlisted {
 		return 13
@@ -408,9 +407,9 @@ func (s *Service) hash(ctx context.Context, accountID, text string) (string, err
 	return hash, err
 }
 
-// newUpload returns the upload URLs. The resumable URL is optional: if storage does not
-// respond in time, only that URL is missing. left is how many bytes its session may take.
-// Negative means no limit, and 0 means no session.
+// newUpload returns the upload URLs. The resumable URL is optional: if storage does not respond
+// in time, only that URL is missing. left is how many bytes its session may store. A negative
+// value means no limit, and 0 means no session.
 func (s *Service) newUpload(ctx context.Context, object, page string, left int64) (Upload, error) {
 	u := Upload{Object: object}
 	limited := left >= 0
@@ -437,8 +436,8 @@ func (s *Service) newUpload(ctx context.Context, object, page string, left int64
 			return nil
 		}
 		u.ResumableURL = session
-		// Most is reserved from the account's storage limit. Without a limit there is no
-		// reservation, although the plan may still bound the session.
+		// Most is reserved from the account's storage limit. Without a limit, nothing is
+		// reserved, although the plan may still limit the session.
 		if limited {
 			u.Most = most
 		}
@@ -470,10 +469,10 @@ func (s *Service) Get(ctx context.Context, account string, id ID, uploads bool) 
 	return s.renewUpload(ctx, v)
 }
 
-// renewUpload renews an upload URL that expires within an hour. It starts a session for a
-// failed video, because its session has ended, and for a video that got none because its
-// account had no storage left. A video that is still uploading keeps its session, because a
-// client may be sending to it.
+// renewUpload renews an upload URL that expires within an hour. It starts a session for a failed
+// video, because the video's session has ended, and for a video that has none because its account
+// had no storage left. A video that is still uploading keeps its session, because a client may be
+// sending to it.
 func (s *Service) renewUpload(ctx context.Context, v *Video) (*Video, error) {
 	left := v.Upload.ExpiresAt.Sub(s.o.Now())
 	wanted := v.Upload.ResumableURL == "" && (v.Status == Failed || v.StorageLimit > 0)
@@ -492,13 +491,13 @@ func (s *Service) renewUpload(ctx context.Context, v *Video) (*Video, error) {
 		fresh, err = s.newUpload(ctx, v.Upload.Object, s.o.Page, room)
 	}
 	if err != nil {
-		// Storage or the signer is down, but the current URL still works.
+		// Although storage or the signer is down, the current URL may still work.
 		if left > 0 {
 			return v, nil
 		}
 		return nil, err
 	}
-	// Only the session was missing. The upload URL does not change.
+	// If only the session was missing, the upload URL does not change.
 	if left > time.Hour {
 		fresh.URL, fresh.ExpiresAt = v.Upload.URL, v.Upload.ExpiresAt
 		if fresh.ResumableURL == "" {
@@ -507,7 +506,7 @@ func (s *Service) renewUpload(ctx context.Context, v *Video) (*Video, error) {
 	}
 	before := v.Upload
 	stored, err := s.o.Store.Update(ctx, v.ID, func(v *Video) error {
-		// Another request was faster and has returned the URLs in the record.
+		// If the URLs differ, another request was faster and returned the URLs in the record.
 		if !v.AwaitsUpload() || v.Upload.URL != before.URL || v.Upload.ResumableURL != before.ResumableURL {
 			return ErrUnchanged
 		}
@@ -531,8 +530,8 @@ func (s *Service) renewUpload(ctx context.Context, v *Video) (*Video, error) {
 	return s.reserve(ctx, stored), nil
 }
 
-// sessionRoom returns how much a new session of v may take, for [Service.newUpload].
-// It ends the previous sessions first: they take storage until they have ended.
+// sessionRoom returns how many bytes a new session of v may store, for [Service.newUpload]. It
+// ends the previous sessions first, because they use storage until they have ended.
 func (s *Service) sessionRoom(ctx context.Context, v *Video) (int64, error) {
 	for _, session := range v.Upload.Ended {
 		if err := s.o.Bucket.EndResumable(ctx, session); err != nil {
@@ -590,8 +589,8 @@ func (s *Service) RestoredAt() time.Time {
 }
 
 // SetAccess replaces the access rule. When it returns, no replica grants access under the old
-// rule: every page and playlist reads the record, and every token has the access revision for
-// which it was signed.
+// rule: every page and playlist reads the record, and every token contains the access revision
+// for which it was signed.
 func (s *Service) SetAccess(ctx context.Context, account string, id ID, c Condition, r Rule) (*Video, error) {
 	given := ""
 	if r.Password != nil && len(*r.Password) <= 4*MaxPassword {
@@ -666,7 +665,7 @@ func (s *Service) SetCaptions(ctx context.Context, account string, id ID, lang s
 	case !maybeStored(err):
 		s.drop(ctx, object)
 	}
-	// Otherwise, it is unknown whether the record names the new file or the previous one. The
+	// Otherwise, it is unknown whether the record refers to the new file or the previous one. The
 	// janitor removes the other file.
 	return err
 }
@@ -676,8 +675,8 @@ func (s *Service) DeleteCaptions(ctx context.Context, account string, id ID, lan
 	former := ""
 	_, err := s.change(ctx, account, id, always{}, func(v *Video, now time.Time) error {
 		old, ok := v.Caption(lang)
-		// The transaction runs this function again only if its last attempt wrote nothing.
-		// The captions were therefore not removed by this call.
+		// The transaction runs this function again only if its last attempt wrote nothing. If
+		// there are no captions, this call has therefore not removed them.
 		if !ok {
 			return NoCaptions()
 		}
@@ -692,7 +691,7 @@ func (s *Service) DeleteCaptions(ctx context.Context, account string, id ID, lan
 	return nil
 }
 
-// drop removes an object that no record names any more. If that fails, the janitor removes
+// drop removes an object that no record refers to any more. If that fails, the janitor removes
 // it.
 func (s *Service) drop(ctx context.Context, object string) {
 	if object == "" {
@@ -718,7 +717,7 @@ func (s *Service) SetThumbnail(ctx context.Context, account string, id ID, c Con
 		if bad := v.CheckStill(*seconds); len(bad) > 0 {
 			return apierr.Invalid(bad...)
 		}
-		// The same poster was requested before. If a worker is still taking it, the caller
+		// If the same poster was requested before and a worker is still taking it, the caller
 		// waits below.
 		if v.Still != nil && v.Still.Time == *seconds {
 			return ErrUnchanged
@@ -735,8 +734,8 @@ func (s *Service) SetThumbnail(ctx context.Context, account string, id ID, c Con
 // Now returns the time of the service's clock.
 func (s *Service) Now() time.Time { return s.o.Now() }
 
-// Own returns a token that lets an owner watch and download v. The token is no longer valid
-// when its caller, by, may no longer read videos.
+// Own returns a token that lets an owner watch and download v. The token is no longer valid once
+// its caller, by, may no longer read videos.
 func (s *Service) Own(v *Video, by *identity.Principal) string {
 	g := GrantFor(v, Own, s.o.OwnerTTL, s.o.Now())
 	g.By = principalOf(by)
@@ -763,8 +762,7 @@ func (s *Service) Visit(ctx context.Context, slug Slug) (*Video, error) {
 // Redeem looks up the video for which a token is valid, in one read.
 func (s *Service) Redeem(ctx context.Context, slug Slug, token string) (*Video, Grant, error) {
 	g, err := s.o.Keys.Verify(token)
-	// The grant of a cookie is only for the page. It is not valid in a URL, because people
-	// share URLs.
+	// A cookie's grant is only for the page. It is not valid in a URL, because people share URLs.
 	if err != nil || g.Kind == Unlocked || g.Kind == Returning {
 		return nil, g, refusedGrant()
 	}
@@ -818,7 +816,7 @@ func (s *Service) showable(ctx context.Context, v *Video) error {
 // Refresh picks up a finished upload or transcode before the video is shown.
 func (s *Service) Refresh(ctx context.Context, v *Video) *Video { return s.o.Pipeline.Refresh(ctx, v) }
 
-// always is the condition that always holds.
+// always is a condition that is always met.
 type always struct{}
 
 func (always) Check(int64) error { return nil }

@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
-// lease is how long a replica may use the result of a read. It starts before the read and
-// uses the machine's monotonic clock.
+// lease is how long a replica may use the result of a read. It starts before the read and is
+// measured by the machine's monotonic clock.
 const lease = time.Second
 
 // leaseMargin is added when waiting for all leases to end, because the clocks of machines run
@@ -35,15 +35,15 @@ type leased[V any] struct {
 
 func (l leased[V]) holds() bool { return time.Since(l.began) < lease }
 
-// maxKnown bounds the number of cached results. A cache that reaches it is emptied.
+// maxKnown limits the number of cached results. A cache that reaches the limit is emptied.
 const maxKnown = 10_000
 
 func newLeases[V any](read func(context.Context, string) (V, error)) *leases[V] {
 	return &leases[V]{read: read, known: map[string]leased[V]{}}
 }
 
-// of returns the value of name. The value is less than a lease old, or was read after the
-// call began.
+// of returns the value of name. The value is younger than a lease, or was read after the call
+// began.
 func (s *leases[V]) of(ctx context.Context, name string) (V, error) {
 	var none V
 	asked := time.Now()
@@ -93,16 +93,16 @@ func (s *leases[V]) load(ctx context.Context, name string) (leased[V], error) {
 // lease. If the store cannot be read, it returns an error, because the account may have been
 // suspended.
 //
-// A caller that changes an account's standing stores the new standing and then waits for a
-// lease. After that, no replica uses the old standing. The replicas need not exchange
-// messages, so this works while Redis is down. Page views of an account cost one read a
-// second instead of one for each view.
+// A caller that changes an account's standing stores the new standing and then waits for a lease.
+// After that, no replica uses the old standing. The replicas need not exchange messages, so this
+// works while Redis is down. An account's page views cost one read per second instead of one per
+// view.
 type standings struct{ *leases[tenant.State] }
 
 func newStandings(read func(context.Context, string) (tenant.Standing, error)) *standings {
 	return &standings{newLeases(func(ctx context.Context, account string) (tenant.State, error) {
 		s, err := read(ctx, account)
-		// auth sends only its decisions. An account without one is active.
+		// auth sends only its decisions, so an account without one is active.
 		if s.State == "" {
 			s.State = tenant.Active
 		}

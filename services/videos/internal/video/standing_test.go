@@ -38,7 +38,7 @@ func TestStandingsJoinNoReadFromBeforeAChange(t *testing.T) {
 			t.Fatal(err)
 		}
 		if state, err := s.of(t.Context(), "acc_a"); err != nil || state != tenant.Suspended {
-			t.Errorf("after the change the account is %q (error %v), want suspended", state, err)
+			t.Errorf("after the change, the account is %q (error %v), want suspended", state, err)
 		}
 		if state := <-first; state != tenant.Active {
 			t.Errorf("the caller before the change got %q, want %q", state, tenant.Active)

@@ -25,7 +25,7 @@ const (
 var transitions = map[Status][]Status{
 	Uploading:  {Processing, Failed}, // failed: no file arrived in time, or the file was rejected unread
 	Processing: {Ready, Failed},
-	Failed:     {Processing}, // another object generation was uploaded
+	Failed:     {Processing}, // another generation was uploaded
 	Ready:      {},
 }
 
@@ -78,11 +78,11 @@ func (v *Video) refusal(s Source, limits UploadLimits) *Failure {
 	case s.Size == 0:
 		return &Failure{EmptyFile, "The uploaded file is empty. Upload it again."}
 	case s.Encoded:
-		// Storage decompresses such a file during a read, so its size does not bound how much
-		// a worker would read.
+		// Storage decompresses such a file when it is read, so its size does not limit how much a
+		// worker would read.
 		return &Failure{UnsupportedFormat, "The file was uploaded with a Content-Encoding, such as gzip. " +
 			"Upload it again, uncompressed and without that header."}
-	case v.StorageLimit > 0 && v.StorageRoom >= 0 && s.Size > v.StorageRoom: // negative: the store has not looked up the limit
+	case v.StorageLimit > 0 && v.StorageRoom >= 0 && s.Size > v.StorageRoom: // negative if the limit was not looked up
 		return &noRoom
 	case limits.MaxBytes > 0 && s.Size > limits.MaxBytes:
 		return &Failure{FileTooLarge, fmt.Sprintf("The uploaded file is larger than %s. Upload a smaller one.", byteSize(limits.MaxBytes))}
@@ -124,12 +124,12 @@ func (v *Video) Forgotten(now time.Time) bool {
 	return true
 }
 
-// noRoom is the failure of a video that exceeds its account's storage limit, with its file or
-// with the part received so far.
+// noRoom is the failure of a video that exceeds its account's storage limit, whether with its
+// whole file or with the part received so far.
 var noRoom = Failure{FileTooLarge, "The account's storage has no room for the uploaded file. Delete other videos, then upload it again."}
 
-// refuse fails the video because of a rejected file. A video that had already failed gets the
-// new reason.
+// refuse makes the video fail because its file was rejected. A video that had already failed gets
+// the new reason.
 func (v *Video) refuse(s Source, f Failure, now time.Time) error {
 	if v.Status != Failed {
 		if err := v.become(Failed, now); err != nil {
@@ -142,7 +142,7 @@ func (v *Video) refuse(s Source, f Failure, now time.Time) error {
 	return nil
 }
 
-// Expire fails a video if its file did not arrive in time.
+// Expire makes a video fail if its file did not arrive in time.
 func (v *Video) Expire(limits UploadLimits, now time.Time) error {
 	if v.Status != Uploading || now.Sub(v.CreatedAt) < limits.MaxAge {
 		return fmt.Errorf("expire a video that is %s and was created %s ago: %w", v.Status, now.Sub(v.CreatedAt), ErrTransition)
@@ -159,7 +159,7 @@ func (v *Video) Expire(limits UploadLimits, now time.Time) error {
 // of the same source only add to the earlier versions, so Publish returns ErrTransition for
 // an older version.
 func (v *Video) Publish(jobID string, m Media, now time.Time) error {
-	// Another file has been uploaded, and this result is for the old file.
+	// If the job differs, another file has been uploaded, and this result is for the old file.
 	if v.Source.JobID != jobID {
 		return fmt.Errorf("publish of job %s: %w", jobID, ErrTransition)
 	}
@@ -194,8 +194,8 @@ func (v *Video) Fail(jobID string, f Failure, now time.Time) error {
 	return nil
 }
 
-// The failures that a worker reports for a form: most forms are not a video, and `curl -d`
-// changes the bytes of a file.
+// The failures that a worker reports for a form: most forms are not videos, and `curl -d` changes
+// a file's bytes.
 const notAVideo, corruptFile = Code(transcode.NotAVideo), Code(transcode.CorruptFile)
 
 // isForm reports whether the Content-Type of the upload is that of a form, as with `curl -F`
@@ -222,7 +222,7 @@ func (v *Video) ReportProgress(percent int) {
 	}
 }
 
-// UploadGrace is how long the pipeline still checks for an upload after the upload URL has
+// UploadGrace is how long the pipeline keeps checking for an upload after the upload URL has
 // expired, because the upload may have begun in time.
 const UploadGrace = 24 * time.Hour
 
@@ -231,7 +231,7 @@ type Plan struct {
 	Upload UploadLimits
 	// Replaced is how long replaced media may still be watched through URLs returned earlier.
 	Replaced time.Duration
-	// RecordingIdle is the time after its last byte at which a recording counts as finished.
+	// RecordingIdle is how long after its last byte a recording counts as finished.
 	RecordingIdle time.Duration
 	// Retention is how long a source is kept after its video became ready or failed. 0 means
 	// indefinitely.
@@ -246,10 +246,10 @@ const (
 )
 
 // Schedule sets when the video is due next. A video that waits for an upload is checked after
-// 10 s, 20 s, 40 s and so on, up to every hour. A hundred thousand abandoned videos therefore
-// cost little, and an upload to a new video is detected soon. An unfinished recording is
-// checked ten times during the pause after which it counts as finished. Every change of a
-// video must call Schedule before the video is stored.
+// 10s, 20s, 40s and so on, until the pause reaches an hour. A hundred thousand abandoned videos
+// therefore cost little, while an upload to a new video is detected soon. An unfinished recording
+// is checked ten times during the idle period after which it counts as finished. Every change of
+// a video must call Schedule before the video is stored.
 func (v *Video) Schedule(p Plan, now time.Time) {
 	pause := func(waited, most time.Duration) time.Time { return now.Add(min(max(waited, firstPause), most)) }
 	v.DueAt = time.Time{}
@@ -274,8 +274,8 @@ func (v *Video) Schedule(p Plan, now time.Time) {
 	case v.Status == Failed && now.Before(v.Upload.ExpiresAt.Add(UploadGrace)):
 		v.DueAt = pause(now.Sub(v.UpdatedAt), uploadPause)
 	case v.InWork():
-		// Workers send hints, so this only covers lost hints. The longer a job runs, the less
-		// often it is checked.
+		// Workers send hints, so this only covers lost hints. The longer a job has been running,
+		// the less often it is checked.
 		v.DueAt = pause(now.Sub(v.UpdatedAt)/8, progressPause)
 	default:
 		v.DueAt = v.nextTidy(p, now)
@@ -328,7 +328,7 @@ func (v *Video) Measured() bool {
 		v.Status == Failed && v.Upload.ResumableURL != "" && v.StorageLimit > 0
 }
 
-// Outgrown fails a video if its session has received more bytes than the account may still
+// Outgrown makes a video fail if its session has received more bytes than the account may still
 // store. The failure ends the session.
 func (v *Video) Outgrown(now time.Time) bool {
 	if v.StorageLimit <= 0 || v.StorageRoom < 0 || v.Upload.Received <= v.StorageRoom {
@@ -342,8 +342,8 @@ func (v *Video) Outgrown(now time.Time) bool {
 	return true
 }
 
-// Retire ends the session of a failed video after its upload URL has expired. The owner gets
-// a new URL and session when requesting the video.
+// Retire ends the session of a failed video after its upload URL has expired. The owner gets a
+// new URL and session by requesting the video.
 func (v *Video) Retire(now time.Time) error {
 	if v.Status != Failed || v.Upload.ResumableURL == "" || now.Before(v.Upload.ExpiresAt.Add(UploadGrace)) {
 		return fmt.Errorf("retire the session of a video that is %s: %w", v.Status, ErrTransition)
@@ -352,9 +352,9 @@ func (v *Video) Retire(now time.Time) error {
 	return nil
 }
 
-// Receive records how much of a recording storage has. It reports whether the recording is
-// finished, which means that storage has received nothing for p.RecordingIdle. A recording
-// without any bytes is not finished: it counts as an upload that never began.
+// Receive records how much of a recording storage has received. It reports whether the recording
+// is finished, which means that no byte has arrived for p.RecordingIdle. A recording without any
+// bytes is not finished: it counts as an upload that never began.
 func (v *Video) Receive(n int64, p Plan, now time.Time) (over bool) {
 	if n != v.Upload.Received {
 		v.Upload.Received, v.Upload.ReceivedAt = n, now

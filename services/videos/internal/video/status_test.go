@@ -52,8 +52,8 @@ func failed(t *testing.T) *video.Video {
 	return v
 }
 
-// The failure of a file that was uploaded as a form says so, but only if the worker cannot
-// use the file, because an upload may have any Content-Type.
+// If a worker cannot use a file that was uploaded as a form, the failure mentions the form. The
+// Content-Type alone does not make an upload fail, because an upload may have any Content-Type.
 func TestAFormInPlaceOfAFileIsExplained(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -78,7 +78,7 @@ func TestAFormInPlaceOfAFileIsExplained(t *testing.T) {
 			want = video.Failure{Code: "NOT_A_VIDEO", Message: transcode.FormUpload}
 		}
 		if *v.Failure != want {
-			t.Errorf("failure %s of an upload with Content-Type %q is %+v, want %+v", tt.code, tt.contentType, *v.Failure, want)
+			t.Errorf("failure %s of an upload with Content-Type %q = %+v, want %+v", tt.code, tt.contentType, *v.Failure, want)
 		}
 	}
 }
@@ -127,7 +127,7 @@ func TestEventsOnEveryStatus(t *testing.T) {
 			func(v *video.Video) error { return v.FileArrived(source(2, 0), limits, start) },
 			map[video.Status]video.Status{video.Uploading: video.Failed, video.Processing: none, video.Ready: none, video.Failed: video.Failed},
 		},
-		"file that is too large": {
+		"file larger than allowed": {
 			func(v *video.Video) error { return v.FileArrived(source(2, limits.MaxBytes+1), limits, start) },
 			map[video.Status]video.Status{video.Uploading: video.Failed, video.Processing: none, video.Ready: none, video.Failed: video.Failed},
 		},
@@ -143,7 +143,7 @@ func TestEventsOnEveryStatus(t *testing.T) {
 			func(v *video.Video) error { return v.Publish("job", video.Media{Version: 2}, start) },
 			map[video.Status]video.Status{video.Uploading: none, video.Processing: video.Ready, video.Ready: video.Ready, video.Failed: none},
 		},
-		"old version of the result": {
+		"older version of the result": {
 			func(v *video.Video) error { return v.Publish("job", video.Media{Version: 1}, start) },
 			map[video.Status]video.Status{video.Uploading: none, video.Processing: video.Ready, video.Ready: none, video.Failed: none},
 		},
@@ -155,11 +155,11 @@ func TestEventsOnEveryStatus(t *testing.T) {
 			func(v *video.Video) error { return v.Fail("job", video.Failure{Code: video.Internal}, start) },
 			map[video.Status]video.Status{video.Uploading: none, video.Processing: video.Failed, video.Ready: none, video.Failed: none},
 		},
-		"end of the upload time": {
+		"upload deadline": {
 			func(v *video.Video) error { return v.Expire(limits, start.Add(48*time.Hour)) },
 			map[video.Status]video.Status{video.Uploading: video.Failed, video.Processing: none, video.Ready: none, video.Failed: none},
 		},
-		"just before the end of the upload time": {
+		"just before the upload deadline": {
 			func(v *video.Video) error { return v.Expire(limits, start.Add(48*time.Hour-time.Second)) },
 			map[video.Status]video.Status{video.Uploading: none, video.Processing: none, video.Ready: none, video.Failed: none},
 		},
@@ -216,7 +216,7 @@ func TestANewFileAfterAFailureStartsOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	if v.Progress != 0 || v.Failure != nil || v.Source != next {
-		t.Errorf("after a new file: progress %d, failure %v, source %v; want 0, no failure, %v", v.Progress, v.Failure, v.Source, next)
+		t.Errorf("after a new file: got progress %d, failure %v and source %v, want 0, no failure and %v", v.Progress, v.Failure, v.Source, next)
 	}
 	if err := v.Fail("job", video.Failure{}, start); !errors.Is(err, video.ErrTransition) {
 		t.Errorf("Fail of the previous job returned %v, want %v", err, video.ErrTransition)

@@ -18,7 +18,7 @@ func (v *Video) CheckStill(seconds float64) []apierr.Detail {
 	return nil
 }
 
-// AskStill records that job takes the poster at seconds. The video keeps its current poster
+// AskStill records that job will take the poster at seconds. The video keeps its current poster
 // until then.
 func (v *Video) AskStill(seconds float64, job string, now time.Time) {
 	// This replaces an earlier job, so TakeStill rejects the poster of that job.

@@ -16,8 +16,8 @@ type Kind byte
 const (
 	// Unlocked is the grant in the cookie of a viewer who has entered the password.
 	Unlocked Kind = 'u'
-	// Returning is the grant in a longer-lived cookie of a viewer who has entered a password
-	// of the video. It only gives access to a separate budget of password guesses.
+	// Returning is the grant in the longer-lived cookie of a viewer who has entered the video's
+	// password before. It gives access only to a separate budget of password guesses.
 	Returning Kind = 'r'
 	// Watch lets a viewer's player fetch playlists. It is short-lived because the page's
 	// player renews it during playback.
@@ -25,7 +25,7 @@ const (
 	// WatchLong is like Watch, but for players that cannot renew it, so it is valid for the
 	// whole video. Its playlists contain our own media URLs, which check access again.
 	WatchLong Kind = 'l'
-	// Own is the owner's access, which the API returns. It needs no password and ignores the
+	// Own is the owner's grant, which the API returns. It needs no password and ignores the
 	// privacy and the expiry of the video. It is valid while the key or member that it was
 	// created for may read videos.
 	Own Kind = 'o'
@@ -61,8 +61,8 @@ func NewKeyring(secrets ...[]byte) (*Keyring, error) {
 		if len(s) < MinSecret {
 			return nil, errors.New("a token secret is shorter than 32 bytes")
 		}
-		// The label prevents a grant from being valid elsewhere if another part uses the same
-		// secret.
+		// The label prevents a grant from being valid elsewhere if another component uses the
+		// same secret.
 		k.keys = append(k.keys, mac(s, []byte("linkreel videos grant 1")))
 	}
 	return k, nil
@@ -101,7 +101,7 @@ func (k *Keyring) Position(account, cursor string) (Position, bool) {
 
 const cursorTag = 8
 
-// Sign returns the token of g. Tokens fit into a path segment and a cookie.
+// Sign returns the token of g. A token fits into a path segment or a cookie.
 func (k *Keyring) Sign(g Grant) string {
 	b := make([]byte, 0, 96)
 	b = append(b, byte(g.Kind))
@@ -117,7 +117,7 @@ func (k *Keyring) Sign(g Grant) string {
 // Verify parses a token and checks that we signed it. [Grant.Allows] reports whether it is
 // still valid.
 func (k *Keyring) Verify(token string) (Grant, error) {
-	// Our tokens are shorter. The bound limits how much an attacker can make us decode and
+	// Our own tokens are shorter. The limit bounds how much an attacker can make us decode and
 	// hash.
 	if len(token) > 256 {
 		return Grant{}, ErrToken
@@ -164,7 +164,7 @@ func (k *Keyring) Pseudonym(day time.Time, facts ...string) string {
 	daily := mac(k.keys[0], []byte("viewer "+day.UTC().Format(time.DateOnly)))
 	h := hmac.New(sha256.New, daily)
 	for _, f := range facts {
-		// The lengths distinguish "ab", "c" from "a", "bc".
+		// The lengths distinguish ("ab", "c") from ("a", "bc").
 		var size [8]byte
 		binary.BigEndian.PutUint64(size[:], uint64(len(f)))
 		h.Write(size[:])

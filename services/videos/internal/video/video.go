@@ -6,10 +6,10 @@
 // result and does the work after a commit. It accesses storage through the interfaces [Store]
 // and [Bucket].
 //
-// The package guarantees that a Video built by [New] complies with every rule of the API,
-// that a status changes only as the table allows, that a ready video remains ready, and that
-// a caller who may not watch a video gets the same error on every page. The types do no I/O.
-// Callers pass in time, ids and randomness.
+// The package guarantees that a Video built by [New] complies with every rule of the API, that a
+// status changes only as the table allows, that a ready video remains ready, and that a caller
+// who may not watch a video gets the same error on every page. The types do no I/O. Callers pass
+// in the time, ids and random values.
 package video
 
 import (
@@ -28,8 +28,8 @@ type Slug string
 // Privacy defines who may watch a video.
 type Privacy string
 
-// The privacies. Only a public video may be indexed. Nothing of a password-protected video is
-// shown before a visitor enters the password. Nothing of an expiring video is shown after its
+// The privacies. Only a public video may be indexed. No part of a password-protected video is
+// shown before a visitor enters the password. No part of an expiring video is shown after its
 // expiry.
 const (
 	Public   Privacy = "public"
@@ -57,11 +57,11 @@ type Video struct {
 	ExpiresAt    time.Time // only with Expiring; exclusive: the video has expired at this time
 	NoDownload   bool      // only owners may download the file
 	EmbedOrigins []string  // the sites that may embed the video in a frame; empty: any
-	// Access counts the changes of the access rule that revoke existing permissions. Every
-	// token has this number and is invalid after it has changed.
+	// Access counts the changes to the access rule that revoke existing permissions. Every token
+	// contains this number and is invalid once the number has changed.
 	Access int64
-	// AccessSetAt is when the owner last set the access rule. It is zero if the rule has not
-	// been set since the creation.
+	// AccessSetAt is when the owner last set the access rule. It is zero if the rule has not been
+	// set since the video was created.
 	AccessSetAt time.Time
 
 	Status   Status
@@ -79,7 +79,7 @@ type Video struct {
 	TakenDown *Takedown // set while the operator has taken the video down
 
 	CreatedAt   time.Time
-	UpdatedAt   time.Time // when the owner or the pipeline last changed the video; views do not count
+	UpdatedAt   time.Time // when the owner or the pipeline last changed the video, not counting views
 	ReadyAt     time.Time
 	PublishedAt time.Time // when the current media was published
 
@@ -87,46 +87,46 @@ type Video struct {
 	// the video only after a notification, a hint or a request. See [Video.Schedule].
 	DueAt time.Time
 
-	// StorageLimit is how many bytes the account was allowed to store when the video was
-	// created; 0 is no limit.
+	// StorageLimit is how many bytes the account was allowed to store when the video was created;
+	// 0 means no limit.
 	StorageLimit int64
 	// StorageRoom is the unused part of StorageLimit. It is negative if there is no limit, or
 	// if the store has not looked it up. The store sets StorageRoom for an update of a video
 	// that awaits its upload.
 	StorageRoom int64
 
-	// Rev counts the stored states that differ for an owner.
+	// Rev counts the stored states that look different to an owner.
 	Rev int64
 	// Stored identifies the stored state that was read, for writes that must not overwrite a
 	// newer state.
 	Stored time.Time
 }
 
-// Upload has the URLs to which the owner uploads the file.
+// Upload contains the URLs to which the owner uploads the file.
 type Upload struct {
 	Object       string // the object name, the same for every attempt
 	URL          string // signed; PUT
 	ExpiresAt    time.Time
-	ResumableURL string // an open resumable session; empty after its use or if none could be started
+	ResumableURL string // of an open session; empty after the upload or if none could be started
 
-	// Recording means that the file is uploaded during its recording: when no more bytes
+	// Recording means that the file is uploaded while it is being recorded. When no more bytes
 	// arrive, the received bytes are the whole file. Received is how many bytes storage had
-	// at the last check, and ReceivedAt is when a check first found that number.
+	// received at the last check, and ReceivedAt is when a check first found that number.
 	Recording  bool
 	Received   int64
 	ReceivedAt time.Time
 
-	// Most is how many bytes the session may take in an account with a storage limit. They
-	// are reserved for this session until storage has ended it.
+	// Most is how many bytes the session may store in an account with a storage limit. They are
+	// reserved for this session until storage has ended it.
 	Most int64
 
-	// Ended are the sessions from which the video no longer accepts a file. They are listed
-	// until storage has ended them, so nobody can use them to store bytes.
+	// Ended are the sessions from which the video no longer accepts a file. They are listed until
+	// storage has ended them, so that nobody can use them to store bytes.
 	Ended []string
 }
 
-// Source is the uploaded object that the current processing reads. Its generation is
-// pinned: an object uploaded later is another source.
+// Source is the uploaded object that the current processing reads. Its generation is pinned, so
+// an object uploaded later is a different source.
 type Source struct {
 	Generation  int64
 	Size        int64
@@ -141,7 +141,7 @@ type Source struct {
 // Media is the result of processing. Fields that only players need are packed in Outcome.
 type Media struct {
 	Version    int
-	Final      bool // the worker will add nothing
+	Final      bool // the worker will add nothing more
 	Path       string
 	Duration   float64 // seconds
 	Width      int     // as displayed
@@ -198,7 +198,7 @@ type Failure struct {
 // Code identifies why a video failed.
 type Code string
 
-// The failures that this service detects. Workers have further codes.
+// The failures that this service detects. Workers report further codes.
 const (
 	EmptyFile         Code = "EMPTY_FILE"
 	UnsupportedFormat Code = "UNSUPPORTED_FORMAT"
@@ -218,8 +218,8 @@ func (v *Video) AwaitsUpload() bool { return v.Status == Uploading || v.Status =
 // Indexable reports whether search engines may index the video.
 func (v *Video) Indexable() bool { return v.Privacy == Public }
 
-// Previewable reports whether the video's title and picture may be shown to
-// somebody who has not opened its page: link previews, oEmbed, thumbnails.
+// Previewable reports whether the video's title and picture may be shown outside its page: in
+// link previews, oEmbed and thumbnails.
 func (v *Video) Previewable(now time.Time) bool {
 	return v.Privacy != Password && !v.Expired(now) && v.TakenDown == nil
 }
@@ -227,8 +227,8 @@ func (v *Video) Previewable(now time.Time) bool {
 // Playable reports whether the video is ready to play.
 func (v *Video) Playable() bool { return v.Status == Ready && v.Media != nil }
 
-// Reserved returns how many more bytes the video's session may take than it had at the last
-// check.
+// Reserved returns how many more bytes the video's session may store, beyond those that it had
+// received at the last check.
 func (v *Video) Reserved() int64 {
 	if v.Upload.ResumableURL == "" && len(v.Upload.Ended) == 0 {
 		return 0
@@ -248,8 +248,8 @@ func (v *Video) Poster() string {
 	return ""
 }
 
-// Bytes returns the video's size in storage: its source, its media, and the bytes that
-// its resumable session had at the last check.
+// Bytes returns the video's size in storage: its source, its media, and the bytes that its
+// resumable session had received at the last check.
 func (v *Video) Bytes() int64 {
 	n := v.Upload.Received
 	// A rejected file is removed immediately, so it does not count.

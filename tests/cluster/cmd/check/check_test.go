@@ -69,11 +69,11 @@ func TestARestoreBringsBackTheFirstLinks(t *testing.T) {
 		back []string
 		want string // in the error; "" means none
 	}{
-		"those from before":                    {[]string{"/0", "/1"}, ""},
-		"those from before and the next":       {[]string{"/0", "/1", "/2"}, ""},
-		"one from before is lost":              {[]string{"/0"}, "is lost"},
-		"one is lost, and a later one is back": {[]string{"/0", "/1", "/3"}, "which was created earlier"},
-		"nothing is lost":                      {[]string{"/0", "/1", "/2", "/3"}, "some lost"},
+		"the links from before":                  {[]string{"/0", "/1"}, ""},
+		"the links from before and the next one": {[]string{"/0", "/1", "/2"}, ""},
+		"a link from before is lost":             {[]string{"/0"}, "is lost"},
+		"a link is lost but a later one is back": {[]string{"/0", "/1", "/3"}, "which was created earlier"},
+		"no link is lost":                        {[]string{"/0", "/1", "/2", "/3"}, "some lost"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -94,7 +94,7 @@ func TestARestoreBringsBackTheFirstLinks(t *testing.T) {
 			client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 			err := k.links(t.Context(), &target{client: &client}, began)
 			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("links() = %v, want %q", err, tt.want)
+				t.Errorf("links() = %v, want an error with %q (empty: no error)", err, tt.want)
 			}
 		})
 	}

@@ -15,8 +15,8 @@ type keeping struct {
 	Ended      string     `json:"ended"` // a key that the caller revokes after the backup
 	EndedID    string     `json:"endedId"`
 	Video      string     `json:"video"`
-	PlayedFrom string     `json:"playedFrom"` // the owner's address of the video, which holds a grant
-	Links      []keptLink `json:"links"`      // in the order of their creation
+	PlayedFrom string     `json:"playedFrom"` // the owner's playback address, which contains a grant
+	Links      []keptLink `json:"links"`      // in the order of creation
 }
 
 type keptLink struct {
@@ -24,7 +24,7 @@ type keptLink struct {
 	At       time.Time `json:"at"` // when the create was acknowledged
 }
 
-// fill creates links and videos that nobody compares later.
+// fill creates links and videos that kept does not check.
 func fill(ctx context.Context, t *target, links, videos int) error {
 	_, key, err := makeAccount(ctx, t, "enterprise")
 	if err != nil {
@@ -34,12 +34,12 @@ func fill(ctx context.Context, t *target, links, videos int) error {
 	if err := (&written{key: key}).bulk(ctx, t, links); err != nil {
 		return err
 	}
-	ok(fmt.Sprintf("%d links are created after %.0f s", links, time.Since(started).Seconds()))
+	ok(fmt.Sprintf("%d links were created in %.0f s", links, time.Since(started).Seconds()))
 	return manyVideos(ctx, t, videos, 1, clip)
 }
 
 // keep creates two keys and a video, and then ten links a second until ctx ends. Every call must
-// succeed: a backup disturbs nobody. It prints what it has created.
+// succeed, because a backup must not disturb callers. At the end, keep prints what it has created.
 func keep(ctx context.Context, t *target) error {
 	account, key, err := makeAccount(ctx, t, "enterprise")
 	if err != nil {
@@ -77,8 +77,8 @@ func keep(ctx context.Context, t *target) error {
 	}
 }
 
-// kept compares a restored deployment with what keep created: file is the output of keep, and
-// before is the time at which the backup began.
+// kept compares a restored deployment with the records that keep created. file contains the output
+// of keep, and before is the time at which the backup began.
 func kept(ctx context.Context, t *target, file, before string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
@@ -102,7 +102,7 @@ func kept(ctx context.Context, t *target, file, before string) error {
 			return err
 		}
 	}
-	ok("the key from before works, and the key that was revoked since does not")
+	ok("the key works, and the key that was revoked after the backup does not")
 	playback, err := ready(ctx, t, k.Key, k.Video)
 	if err != nil {
 		return err
@@ -111,14 +111,15 @@ func kept(ctx context.Context, t *target, file, before string) error {
 		return fmt.Errorf("cannot play the video: %w", err)
 	}
 	if _, err := t.want(ctx, http.StatusForbidden, http.MethodGet, k.PlayedFrom, "", nil, nil); err != nil {
-		return fmt.Errorf("the address from before the restore: %w", err)
+		return fmt.Errorf("the playback address from before the restore: %w", err)
 	}
-	ok("the video plays at a new address, and the grant from before has ended")
+	ok("the video plays at a new address, and the grant from before the restore is rejected")
 	return nil
 }
 
-// links fails unless each link that was acknowledged before the backup began redirects. Of those
-// that were created meanwhile, the first may be back and the rest lost: the backup is one state.
+// links checks that every link that was acknowledged before the backup began redirects. Of the
+// later links, the oldest may be back, but no link may be back if an older one is lost, because a
+// backup is a snapshot of one moment.
 func (k *keeping) links(ctx context.Context, t *target, began time.Time) error {
 	old, found, lost := 0, 0, ""
 	for _, l := range k.Links {
@@ -144,8 +145,8 @@ func (k *keeping) links(ctx context.Context, t *target, began time.Time) error {
 		}
 	}
 	if old == 0 || lost == "" {
-		return fmt.Errorf("of %d links, %d were created before the backup and %d are back; want some from before, and some lost", len(k.Links), old, found)
+		return fmt.Errorf("of %d links, %d were created before the backup and %d are back; want some links from before, and some lost", len(k.Links), old, found)
 	}
-	ok(fmt.Sprintf("%d of %d links are back: all %d from before the backup, and the first %d of those created meanwhile", found, len(k.Links), old, found-old))
+	ok(fmt.Sprintf("%d of %d links are back: all %d from before the backup, and the first %d created during or after it", found, len(k.Links), old, found-old))
 	return nil
 }

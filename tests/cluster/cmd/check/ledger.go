@@ -15,7 +15,7 @@ import (
 type entry struct {
 	id, shortURL string
 	clicks       int // acknowledged
-	unsure       int // visits without a response or with an error; their clicks may be counted or not
+	unsure       int // visits without a response or with an error; their clicks may or may not be counted
 }
 
 // ledger creates and visits links until ctx ends, and records what was acknowledged. It then checks

@@ -11,11 +11,11 @@
 //	              proves that nobody was signed out and no form was lost
 //	check writes  creates many links, and more until it is stopped, then proves that
 //	              search finds all of them and that each has one event
-//	check fill    creates links and videos, so that a backup takes its time
-//	check keep    creates records that a backup must bring back, and links until it is
-//	              stopped, and prints them
+//	check fill    creates links and videos, so that a backup takes some time
+//	check keep    creates records that a restore must bring back, then creates links until
+//	              it is stopped, and prints all of them
 //	check kept    proves after a restore that the records from before the backup are back,
-//	              and that what has ended since does not work
+//	              and that keys and grants that have ended since do not work
 //	check videos  uploads some videos and waits until every video is ready
 //	check stack   creates an account with a key for each plan and prints a stack.json
 //	              for running the end-to-end tests against this deployment
@@ -75,7 +75,7 @@ func run(ctx context.Context, args []string) error {
 		return parsed(flags, args, func() error { return keep(ctx, t) })
 	case "kept":
 		from := flags.String("records", "", "`FILE` with the output of check keep")
-		before := flags.String("before", "", "when the backup began, as 2026-03-01T12:00:00.5Z")
+		before := flags.String("before", "", "time at which the backup began, such as 2026-03-01T12:00:00.5Z")
 		return parsed(flags, args, func() error { return kept(ctx, t, *from, *before) })
 	case "videos":
 		count := flags.Int("count", 5, "number of videos")

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// person is a person who is signed in to the console in a separate browser.
+// person is a user who is signed in to the console in a separate browser.
 type person struct {
 	t    *target // the deployment, with the person's cookies
 	csrf string
@@ -94,8 +94,8 @@ func (p *person) cookies() string {
 }
 
 // people simulates people who use the console until ctx ends. Each person reads the list, creates a
-// link with the form, and retries after a failure. The console must sign nobody out, and every link
-// with an accepted form must exist.
+// link with the form, and retries after a failure. The console must not sign anybody out, and the
+// link of every accepted form must exist.
 func people(ctx context.Context, t *target, count int) error {
 	account, key, err := makeAccount(ctx, t, "enterprise")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// clip is a test picture of two seconds with a tone.
+// clip is a video of a test pattern with a tone. It lasts two seconds.
 //
 //go:embed clip.mp4
 var clip []byte
@@ -31,7 +31,7 @@ func smoke(ctx context.Context, t *target, write bool) error {
 	return tryOut(ctx, t)
 }
 
-// look makes the checks that need no key and change no record.
+// look runs the checks that need no key and change no record.
 func look(ctx context.Context, t *target) error {
 	for _, c := range []struct {
 		what, address string
@@ -242,8 +242,8 @@ func firstAddress(playlist string) string {
 	return ""
 }
 
-// until calls done every half second until done returns true. The wait also ends with an error that
-// persists.
+// until calls done every half second until done returns true. It stops immediately if done returns
+// an error.
 func until(ctx context.Context, limit time.Duration, what string, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -171,7 +171,7 @@ func (w *written) check(ctx context.Context, t *target) error {
 			}
 		}
 	}
-	ok("the slug and the unique word of 100 links of each kind find only that link")
+	ok("for 100 links of each kind, the slug and the unique word find only that link")
 	return nil
 }
 

@@ -1,6 +1,6 @@
 // Command dockerdoor implements the few calls that skaffold makes to a Docker daemon after a custom
 // build: inspect an image, get its ID, and tag it. It uses the image store of the test cluster's
-// containerd. It builds, runs and removes no image.
+// containerd. It does not build, run or remove images.
 //
 //	dockerdoor SOCKET CONTAINERD-SOCKET
 package main

@@ -1,10 +1,10 @@
 // Command otelview is a small OpenTelemetry collector for development. It receives spans over
-// OTLP/HTTP, appends each span to a file as a JSON line, and shows the traces of the last minutes
-// as trees, with links between traces.
+// OTLP/HTTP, appends each span to a file as a JSON line, and shows recent traces as trees, with
+// links between traces.
 //
 //	GET /                    a page with the newest traces
-//	GET /traces              the same as text, newest first; ?name=TEXT for those
-//	                         whose name contains TEXT, ?all=1 for idle loops as well
+//	GET /traces              the same as text, newest first; ?name=TEXT lists only traces
+//	                         with TEXT in their name, and ?all=1 includes idle loops
 //	GET /traces/ID           one trace as a tree
 //	POST /v1/traces          spans, as OTLP exporters send them
 //

@@ -134,8 +134,8 @@ func (s *store) tree(id string) string {
 	var write func(parent string, depth int)
 	write = func(parent string, depth int) {
 		for _, one := range spans {
-			// The parent of a span may not have been exported yet, or never. The tree then shows
-			// the span at the top.
+			// A span's parent may be exported later or never. Until then, the tree shows the span
+			// at the top.
 			top := depth == 0 && !known[one.Parent]
 			if !top && (depth == 0 || one.Parent != parent) {
 				continue

@@ -38,7 +38,7 @@ func main() {
 }
 
 func tour(ctx context.Context, c *client.Client, film string, out io.Writer) error {
-	now, err := c.ListEvents(ctx, client.ListEventsQuery{Wait: new(0)}) // the feed will contain all later changes
+	now, err := c.ListEvents(ctx, client.ListEventsQuery{Wait: new(0)}) // its cursor is the position before all later changes
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func tour(ctx context.Context, c *client.Client, film string, out io.Writer) err
 	_, err = c.GetLink(ctx, link.ID)
 	fmt.Fprintln(out, "deleted:", client.IsNotFound(err))
 
-	// A thousand links. Ten of them are invalid.
+	// Create a thousand links, ten of which are invalid.
 	items := make([]client.LinkCreate, 1000)
 	for i := range items {
 		items[i] = client.LinkCreate{URL: fmt.Sprint("https://example.com/", i), Tags: []string{"bulk"}}
@@ -72,13 +72,13 @@ func tour(ctx context.Context, c *client.Client, film string, out io.Writer) err
 	}
 	results, err := c.CreateLinks(ctx, items)
 	var part *client.BulkError
-	if errors.As(err, &part) { // results holds the results so far; the same call resumes
+	if errors.As(err, &part) { // results holds the results so far; repeating the call resumes
 		results, err = c.CreateLinks(ctx, items, client.IdempotencyKey(part.Key))
 	}
 	if err != nil {
 		return err
 	}
-	made := map[string]int{link.ID: 0} // the number of events of each link in the feed
+	made := map[string]int{link.ID: 0} // the number of events in the feed, by link
 	var ids []string
 	for _, r := range results {
 		if r.Data != nil {
@@ -149,7 +149,7 @@ func feed(ctx context.Context, c *client.Client, after *string, made map[string]
 		var err error
 		after, err = c.FollowEvents(ctx, client.ListEventsQuery{Type: []string{"link.created"}, After: after}, func(e client.Event) error {
 			if seen == stop {
-				return enough // this event is not processed, so it is read again
+				return enough // this event is not processed, so the next call reads it again
 			}
 			made[e.Object]++
 			if seen++; seen == len(made) {
