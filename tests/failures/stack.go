@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -36,38 +36,52 @@ const (
 
 // stack is an installation of separate processes.
 type stack struct {
+	name       string // of the failure
 	dir        string
 	redis      *redisproc.Server
 	processes  map[string]*process
 	proxies    map[string]*proxy
+	indexed    []string          // localcloud's arguments with indexes
+	disks      map[string]string // mount points of small disks, by folder
 	prometheus string
 	key        string
 	counts     counts
-	firing     map[string]bool
+	broken     time.Time       // when the failure began
+	seen       map[string]span // alerts since then
 }
 
-// startStack builds the programs and starts all processes. Its files are in a new folder, or in the
-// failure's folder under dir.
-func startStack(ctx context.Context, dir, name string) (s *stack, err error) {
-	if dir == "" {
-		if dir, err = os.MkdirTemp("", "linkreel-failures-"); err != nil {
-			return nil, err
-		}
-	}
-	dir = filepath.Join(dir, name)
+// say prints a line about the play.
+func (s *stack) say(format string, args ...any) {
+	fmt.Printf("%s: %s\n", s.name, fmt.Sprintf(format, args...))
+}
+
+// startStack starts all processes. Its files are in the failure's folder under dir.
+func startStack(ctx context.Context, dir string, f failure) (s *stack, err error) {
+	dir = filepath.Join(dir, f.name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	started := &stack{dir: dir, processes: map[string]*process{}, proxies: map[string]*proxy{}, firing: map[string]bool{}}
+	started := &stack{name: f.name, dir: dir, processes: map[string]*process{}, proxies: map[string]*proxy{}, disks: map[string]string{}, seen: map[string]span{}}
 	defer func() {
 		if err != nil {
 			started.stop()
 		}
 	}()
-	if err := build(ctx); err != nil {
+	for _, name := range f.disks {
+		if err := started.mount(name); err != nil {
+			return nil, err
+		}
+	}
+	addr, err := freeAddr()
+	if err != nil {
 		return nil, err
 	}
-	if started.redis, err = redisproc.Start(ctx, redisproc.Options{Dir: filepath.Join(dir, "redis")}); err != nil {
+	log, err := os.Create(filepath.Join(dir, "redis.log"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close() // the child process has its own descriptor
+	if started.redis, err = redisproc.Start(ctx, redisproc.Options{Dir: started.folder("redis"), Addr: addr, Log: log}); err != nil {
 		return nil, err
 	}
 	if err := started.startServices(ctx); err != nil {
@@ -120,7 +134,7 @@ func (s *stack) startServices(ctx context.Context) error {
 		indexes = append(indexes, "--indexes="+path)
 	}
 	if err := s.run("localcloud", "localcloud", nil, append(indexes,
-		"--data-dir="+filepath.Join(s.dir, "localcloud"), "--firestore-addr="+addrs["firestore"], "--storage-addr="+addrs["upload"],
+		"--data-dir="+s.folder("localcloud"), "--firestore-addr="+addrs["firestore"], "--storage-addr="+addrs["upload"],
 		"--storage-api-addr="+addrs["storage"], "--admin-addr=ADMIN", "--token-file="+tokenFile, "--bucket="+bucket, "--public-url="+at("upload"),
 		"--push-url="+at("videos.api")+"/hooks/storage", "--push-audience="+at("auth.api")+"/hooks/storage",
 	)...); err != nil {
@@ -129,14 +143,14 @@ func (s *stack) startServices(ctx context.Context) error {
 	if err := s.ready(ctx, "localcloud", at("storage")+"/readyz"); err != nil {
 		return err
 	}
-	keyFile := filepath.Join(s.dir, "localcloud", "storage", "service-account.json")
+	keyFile := filepath.Join(s.folder("localcloud"), "storage", "service-account.json")
 	toxi := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
 	for name, upstream := range map[string]string{"firestore": addrs["firestore"], "storage": addrs["storage"], "redis": s.redis.Addr()} {
 		addr, err := freeAddr()
 		if err != nil {
 			return err
 		}
-		p := &proxy{Proxy: toxiproxy.NewProxy(toxi, name, addr, upstream)}
+		p := &proxy{toxiproxy.NewProxy(toxi, name, addr, upstream), upstream}
 		if err := p.Start(); err != nil {
 			return err
 		}
@@ -158,7 +172,7 @@ func (s *stack) startServices(ctx context.Context) error {
 	for _, p := range []struct{ name, program string }{
 		{"auth", "auth"}, {"links-1", "links"}, {"links-2", "links"}, {"videos", "videos"}, {"events", "events"}, {"worker", "transcoding-worker"},
 	} {
-		env := append([]string{"LINKREEL_SPOOL_DIR=" + filepath.Join(s.dir, "spool-"+p.name)}, shared...)
+		env := append([]string{"LINKREEL_SPOOL_DIR=" + s.folder("spool-"+p.name)}, shared...)
 		for _, port := range []string{"api", "operator", "internal", "redirect"} {
 			if addr := addrs[p.name+"."+port]; addr != "" {
 				env = append(env, "LINKREEL_"+strings.ToUpper(port)+"_ADDR="+addr)
@@ -245,6 +259,11 @@ func (s *stack) startPrometheus(ctx context.Context) error {
 		return err
 	}
 	var targets []any
+	if len(s.disks) > 0 {
+		kubelet := httptest.NewServer(http.HandlerFunc(s.volumes))
+		context.AfterFunc(ctx, kubelet.Close)
+		targets = append(targets, map[string]any{"targets": []string{kubelet.Listener.Addr().String()}, "labels": map[string]string{"namespace": namespace}})
+	}
 	for name, p := range s.processes {
 		component, _, _ := strings.Cut(name, "-")
 		targets = append(targets, map[string]any{"targets": []string{p.admin}, "labels": map[string]string{
@@ -283,6 +302,9 @@ func (s *stack) stop() {
 	}
 	if s.redis != nil {
 		_ = s.redis.Stop()
+	}
+	for _, disk := range s.disks {
+		_ = syscall.Unmount(disk, syscall.MNT_DETACH) // a disk that stays mounted does no harm
 	}
 }
 
@@ -361,7 +383,10 @@ func (p *process) signal(sig os.Signal) error {
 }
 
 // proxy forwards connections to a dependency.
-type proxy struct{ *toxiproxy.Proxy }
+type proxy struct {
+	*toxiproxy.Proxy
+	server string // the dependency's address
+}
 
 func (p *proxy) slow(by time.Duration) error {
 	_, err := p.Toxics.AddToxicJson(strings.NewReader(fmt.Sprintf(`{"name":"slow","type":"latency","stream":"downstream","attributes":{"latency":%d}}`, by.Milliseconds())))
@@ -372,19 +397,20 @@ func (p *proxy) cut() error { p.Stop(); return nil }
 
 func (p *proxy) heal() error {
 	p.Toxics.ResetToxics(context.Background())
-	if p.Enabled {
-		return nil
-	}
-	return p.Start()
+	return p.forward(p.server)
 }
 
+// freeAddr returns a free address that no other installation of this program has.
 func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+	for {
+		addr, err := redisproc.FreeAddr()
+		if _, used := usedAddrs.LoadOrStore(addr, true); err != nil || !used {
+			return addr, err
+		}
 	}
-	return l.Addr().String(), l.Close()
 }
+
+var usedAddrs sync.Map
 
 // call sends a request. Unless out is nil, it decodes the JSON of the response into out.
 func call(ctx context.Context, method, address, token string, in, out any) (status int, err error) {
