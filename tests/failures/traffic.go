@@ -62,8 +62,9 @@ func (c *counts) take() string {
 // slugs is the number of links in the traffic.
 const slugs = 8
 
-// makeTraffic creates an account, links and a webhook. Until ctx ends, it then makes five redirects
-// and one API call per second, and an upload every 40 seconds.
+// makeTraffic creates an account, links, a webhook and a custom domain. Until ctx ends, it then makes
+// five redirects and one API call per second, an upload every 40 seconds, and a visit to each custom
+// domain over HTTPS every five seconds.
 func (s *stack) makeTraffic(ctx context.Context) error {
 	at := func(name string) string { return "http://" + s.counts.addrs[name] }
 	var account struct{ ID string }
@@ -72,7 +73,7 @@ func (s *stack) makeTraffic(ctx context.Context) error {
 	}
 	var key struct{ Key string }
 	if _, err := call(ctx, http.MethodPost, at("auth.operator")+"/admin/v1/accounts/"+account.ID+"/keys", operatorToken, map[string]any{
-		"name": "failures", "scopes": []string{"links:read", "links:write", "videos:read", "videos:write", "webhooks:read", "webhooks:write", "events:read"},
+		"name": "failures", "scopes": []string{"links:read", "links:write", "videos:read", "videos:write", "webhooks:read", "webhooks:write", "events:read", "domains:read", "domains:write"},
 	}, &key); err != nil {
 		return err
 	}
@@ -91,12 +92,16 @@ func (s *stack) makeTraffic(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := s.startDomain(ctx); err != nil {
+		return err
+	}
 	clip := filepath.Join(s.dir, "clip.mp4")
 	if out, err := exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-y", "-f", "lavfi", "-i", "testsrc2=s=320x180:d=2", "-pix_fmt", "yuv420p", clip).CombinedOutput(); err != nil {
 		return fmt.Errorf("ffmpeg failed: %w: %s", err, out)
 	}
 	go s.every(ctx, 200*time.Millisecond, s.visit)
 	go s.every(ctx, time.Second, s.work)
+	go s.every(ctx, 5*time.Second, s.visitDomains)
 	go s.every(ctx, 40*time.Second, func(ctx context.Context, turn int) { s.upload(ctx, clip, turn) })
 	return nil
 }
@@ -114,13 +119,23 @@ func (s *stack) every(ctx context.Context, interval time.Duration, do func(conte
 // pod sends a request to one of the two pods of links. If this pod does not accept connections, it
 // sends the request to the other one, as a Service does after it has detected the failure.
 func (s *stack) pod(ctx context.Context, turn int, method, port, path string, in, out any) (status int, err error) {
-	for attempt := range 2 {
-		pod := fmt.Sprint("links-", 1+(turn+attempt)%2, ".", port)
-		if status, err = call(ctx, method, "http://"+s.counts.addrs[pod]+path, s.key, in, out); err == nil || status != 0 {
+	for _, pod := range s.pods(turn) {
+		if status, err = call(ctx, method, "http://"+s.counts.addrs[pod+"."+port]+path, s.key, in, out); err == nil || status != 0 {
 			return status, err
 		}
 	}
 	return status, err
+}
+
+// pods returns the pods of links in the order in which to try them, without a pod that is not ready.
+func (s *stack) pods(turn int) []string {
+	pods := []string{fmt.Sprint("links-", 1+turn%2), fmt.Sprint("links-", 1+(turn+1)%2)}
+	for i, pod := range pods {
+		if _, unready := s.unready.Load(pod); unready {
+			return slices.Delete(pods, i, i+1)
+		}
+	}
+	return pods
 }
 
 func (s *stack) visit(ctx context.Context, turn int) {
