@@ -31,7 +31,6 @@ type domains struct {
 	roots  *x509.CertPool
 	dns    string
 	caFile string
-	server *httptest.Server
 
 	mu     sync.Mutex
 	proofs map[string]string // TXT records by name
@@ -63,16 +62,17 @@ func (s *stack) startAuthority(addrs map[string]string) error {
 	quiet, store := log.New(io.Discard, "", 0), db.NewMemoryStore()
 	issuer := ca.New(quiet, store, "", "ecdsa", 0, 1, map[string]ca.Profile{"default": {Description: "default", ValidityPeriod: 90 * 24 * 3600}})
 	handler := wfe.New(quiet, store, va.New(quiet, ports[0], ports[1], false, d.dns, store), issuer, []string{"pebble.test"}, false, false, 1, 1)
-	d.server = httptest.NewUnstartedServer(handler.Handler())
-	d.server.Config.ErrorLog = quiet
-	d.server.StartTLS()
+	server := httptest.NewUnstartedServer(handler.Handler())
+	server.Config.ErrorLog = quiet
+	server.StartTLS()
+	s.servers = append(s.servers, server)
 	d.roots = x509.NewCertPool()
 	d.roots.AddCert(issuer.GetRootCert(0).Cert)
 	d.caFile = filepath.Join(s.dir, "authority.pem")
-	if err := os.WriteFile(d.caFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: d.server.Certificate().Raw}), 0o600); err != nil {
+	if err := os.WriteFile(d.caFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
 		return err
 	}
-	return s.addProxy("authority", d.server.Listener.Addr().String())
+	return s.addProxy("authority", server.Listener.Addr().String())
 }
 
 // serveNames starts a name server on the same port for UDP and TCP.
@@ -160,7 +160,7 @@ func (s *stack) visitDomains(ctx context.Context, turn int) {
 			defer s.domains.mu.Unlock()
 			if err == nil && !s.domains.served[host] {
 				s.domains.served[host] = true
-				fmt.Printf("   %s  %s has a certificate\n", time.Now().UTC().Format(time.TimeOnly), host)
+				s.say("%s has a certificate", host)
 			}
 		}()
 	}
