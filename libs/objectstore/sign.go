@@ -78,7 +78,7 @@ func (k *keySigner) sign(_ context.Context, _ string, b []byte) ([]byte, error) 
 	return rsa.SignPKCS1v15(nil, k.key, crypto.SHA256, sum[:])
 }
 
-// iamSigner lets Google sign as the identity of the process. That identity needs the token-creator
+// iamSigner lets Google sign as the process's identity. That identity needs the token-creator
 // role on itself, but no key.
 type iamSigner struct {
 	timeout time.Duration
@@ -209,7 +209,7 @@ func (s *Store) SignPut(ctx context.Context, object string, ttl time.Duration) (
 	return s.signed(ctx, http.MethodPut, object, ttl, nil, nil)
 }
 
-// GetOptions change the response to a signed read. Zero fields keep the values of the object.
+// GetOptions change the response to a signed read. Zero fields keep the object's values.
 type GetOptions struct {
 	ContentType        string
 	ContentDisposition string
