@@ -66,12 +66,12 @@ type Config struct {
 	// of changes. With several partitions, the servers of a Redis Cluster share the work.
 	ClickPartitions int `env:"LINKREEL_CLICK_PARTITIONS" envDefault:"1"`
 	// ClickLogBytes limits the size of the pending clicks in Redis. Any further clicks are written
-	// to the spool of each replica.
+	// to each replica's spool.
 	ClickLogBytes int64 `env:"LINKREEL_CLICK_LOG_BYTES" envDefault:"67108864"`
 	// CacheBytes limits the memory that a replica uses to cache links.
 	CacheBytes int64 `env:"LINKREEL_REDIRECT_CACHE_BYTES" envDefault:"134217728"`
-	// SpoolDir is the directory in which clicks are stored while Redis is down. It should survive a
-	// restart of the container.
+	// SpoolDir is the directory in which clicks are stored while Redis is down. It should survive
+	// container restarts.
 	SpoolDir string `env:"LINKREEL_SPOOL_DIR" envDefault:"/var/spool/linkreel"`
 	// SpoolBytes limits the size of the spool. Any further clicks are lost, and a metric counts
 	// them.
