@@ -464,7 +464,7 @@ func (r ruled) Target(ctx context.Context, key string) (link.Target, bool, error
 // nobody reports every account as not suspended.
 func nobody(context.Context, string) (bool, error) { return false, nil }
 
-// BenchmarkServeWarm measures redirects from a cached link, both without a click log and with a
+// BenchmarkServeWarm measures redirects for a cached link, both without a click log and with a
 // real click log and Redis.
 func BenchmarkServeWarm(b *testing.B) {
 	b.Run("unconfirmed", func(b *testing.B) { benchmarkServe(b, confirmed{}) })
