@@ -51,6 +51,11 @@ var errDamaged = errors.New("damaged")
 // Restore writes a backup to a target. No server opens the target before everything has been
 // written and every checksum has been verified. If Restore fails, the caller must empty the target.
 func Restore(ctx context.Context, dir string, m *Manifest, identities []age.Identity, to Target) (err error) {
+	release, err := hold(dir, m)
+	if err != nil {
+		return err
+	}
+	defer release()
 	records, err := firestore.Open(firestore.Options{Path: to.Records, Indexes: to.Indexes, Restoring: true, TTLInterval: -1, Token: to.Token})
 	if err != nil {
 		return err
@@ -96,9 +101,14 @@ func Restore(ctx context.Context, dir string, m *Manifest, identities []age.Iden
 // calls damaged, which may be nil, for each damaged object and continues. If any object is damaged,
 // Verify returns an error at the end.
 func Verify(ctx context.Context, dir string, m *Manifest, identities []age.Identity, damaged func(Damage)) error {
+	release, err := hold(dir, m)
+	if err != nil {
+		return err
+	}
+	defer release()
 	in, lost := reader{dir, m, identities}, 0
 	var first error
-	err := in.objects(ctx, func([]storage.Entry) error { return nil }, func(b storage.Blob, r io.Reader) error {
+	err = in.objects(ctx, func([]storage.Entry) error { return nil }, func(b storage.Blob, r io.Reader) error {
 		_, err := io.Copy(io.Discard, b.Check(r))
 		return err
 	}, func(b storage.Blob, why error) error {
