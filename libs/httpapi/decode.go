@@ -206,10 +206,15 @@ func decodeObject(o *object, schema *jsonschema.Schema, dst any, unknown int) (*
 }
 
 // fill decodes each member into the struct field with exactly the same name, and removes the member
-// from o.
+// from o. Fields of an embedded struct count as fields of dst.
 func fill(dst reflect.Value, o *object, fields *Fields) {
 	for i := range dst.NumField() {
-		name, _, _ := strings.Cut(dst.Type().Field(i).Tag.Get("json"), ",")
+		field := dst.Type().Field(i)
+		if field.Anonymous {
+			fill(dst.Field(i), o, fields)
+			continue
+		}
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		raw, ok := o.members[name]
 		if !ok || name == "" || name == "-" {
 			continue

@@ -49,54 +49,7 @@ type failure struct {
 }
 
 // failures lists the failures in the order of docs/failures.md.
-var failures = slices.Concat(redisFailures, firestoreFailures, services)
-
-var services = []failure{
-	{
-		name: "links-killed", what: "one of two pods of links is killed every 20 s",
-		breaks:  func(ctx context.Context, s *stack) error { return s.killEvery(ctx, "links-1", 20*time.Second) },
-		mends:   func(*stack) error { return nil },
-		expects: map[string]time.Duration{"LinkreelPodRestarts": 105 * time.Second},
-	},
-	{
-		name: "events-down", what: "events is down",
-		breaks:     func(_ context.Context, s *stack) error { return s.processes["events"].kill() },
-		mends:      func(s *stack) error { return s.processes["events"].start() },
-		expects:    map[string]time.Duration{"LinkreelServiceGone": 210 * time.Second, "LinkreelPodDown": 330 * time.Second},
-		afterwards: []string{"LinkreelWebhooksSlow"},
-	},
-	{
-		name: "videos-down", what: "videos is down",
-		breaks:  func(_ context.Context, s *stack) error { return s.processes["videos"].kill() },
-		mends:   func(s *stack) error { return s.processes["videos"].start() },
-		expects: map[string]time.Duration{"LinkreelServiceGone": 210 * time.Second, "LinkreelPodDown": 330 * time.Second},
-	},
-	{
-		name: "worker-hangs", what: "no worker runs",
-		breaks:  func(_ context.Context, s *stack) error { return s.processes["worker"].signal(syscall.SIGSTOP) },
-		mends:   func(s *stack) error { return s.processes["worker"].signal(syscall.SIGCONT) },
-		expects: map[string]time.Duration{"LinkreelServiceGone": 4 * time.Minute, "LinkreelVideosWaiting": 21 * time.Minute},
-	},
-	{
-		name: "auth-down-redis-dead", what: "auth is down, and Redis is dead",
-		breaks: func(_ context.Context, s *stack) error {
-			if err := s.processes["auth"].kill(); err != nil {
-				return err
-			}
-			return s.proxies["redis"].cut()
-		},
-		mends: func(s *stack) error {
-			if err := s.proxies["redis"].heal(); err != nil {
-				return err
-			}
-			return s.processes["auth"].start()
-		},
-		expects: map[string]time.Duration{
-			"LinkreelAPIErrors": time.Minute, "LinkreelKeyChecksRefused": 90 * time.Second, "LinkreelServiceGone": 210 * time.Second,
-			"LinkreelRedisUnreachable": 210 * time.Second, "LinkreelClicksSpooling": 330 * time.Second, "LinkreelPodDown": 330 * time.Second,
-		},
-	},
-}
+var failures = slices.Concat(redisFailures, firestoreFailures, serviceFailures, videoFailures, webhookFailures)
 
 // options are the settings of all plays. Zero durations use the failure's own.
 type options struct {

@@ -87,22 +87,16 @@ func (c *counts) take() (string, calls) {
 // that it visits once on each pod.
 const slugs, colds = 8, 1000
 
-// makeTraffic creates an account, links and a webhook. Until ctx ends, it then makes five redirects
-// and one API call per second, a redirect of a link that is not in memory every two seconds, and an
-// upload every 40 seconds.
+// makeTraffic creates an account, links, a webhook and a custom domain. Until ctx ends, it then makes
+// five redirects and one API call per second, a redirect of a link that is not in memory every two
+// seconds, a visit to each custom domain over HTTPS every five seconds, and an upload every 40
+// seconds.
 func (s *stack) makeTraffic(ctx context.Context) error {
 	at := func(name string) string { return "http://" + s.counts.addrs[name] }
-	var account struct{ ID string }
-	if _, err := call(ctx, http.MethodPost, at("auth.operator")+"/admin/v1/accounts", operatorToken, map[string]any{"name": "Failures", "plan": "enterprise"}, &account); err != nil {
+	var err error
+	if s.key, err = s.account(ctx, "enterprise"); err != nil {
 		return err
 	}
-	var key struct{ Key string }
-	if _, err := call(ctx, http.MethodPost, at("auth.operator")+"/admin/v1/accounts/"+account.ID+"/keys", operatorToken, map[string]any{
-		"name": "failures", "scopes": []string{"links:read", "links:write", "videos:read", "videos:write", "webhooks:read", "webhooks:write", "events:read"},
-	}, &key); err != nil {
-		return err
-	}
-	s.key = key.Key
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		s.counts.add("webhook", http.StatusOK, nil, 0)
 		_, _ = io.Copy(io.Discard, r.Body) // the response does not depend on the body
@@ -116,6 +110,9 @@ func (s *stack) makeTraffic(ctx context.Context) error {
 		if _, err := call(ctx, http.MethodPost, at("links-1.api")+"/api/v1/links", s.key, map[string]any{"url": "https://example.com/" + fmt.Sprint(i), "slug": fmt.Sprint("failure-", i)}, &struct{}{}); err != nil {
 			return err
 		}
+	}
+	if err := s.startDomain(ctx); err != nil {
+		return err
 	}
 	for first := 0; first < colds; first += 100 {
 		var links []map[string]any
@@ -133,8 +130,25 @@ func (s *stack) makeTraffic(ctx context.Context) error {
 	go s.every(ctx, 200*time.Millisecond, s.visit)
 	go s.every(ctx, 2*time.Second, s.visitCold)
 	go s.every(ctx, time.Second, s.work)
+	go s.every(ctx, 5*time.Second, s.visitDomains)
 	go s.every(ctx, 40*time.Second, func(ctx context.Context, turn int) { s.upload(ctx, clip, turn) })
 	return nil
+}
+
+// account creates an account with a key.
+func (s *stack) account(ctx context.Context, plan string) (key string, err error) {
+	accounts := "http://" + s.counts.addrs["auth.operator"] + "/admin/v1/accounts"
+	var account struct{ ID string }
+	if _, err := call(ctx, http.MethodPost, accounts, operatorToken, map[string]any{"name": "Failures", "plan": plan}, &account); err != nil {
+		return "", err
+	}
+	var created struct{ Key string }
+	_, err = call(ctx, http.MethodPost, accounts+"/"+account.ID+"/keys", operatorToken, map[string]any{
+		"name": "failures", "scopes": []string{
+			"links:read", "links:write", "videos:read", "videos:write", "webhooks:read", "webhooks:write", "events:read", "domains:read", "domains:write",
+		},
+	}, &created)
+	return created.Key, err
 }
 
 // every calls do at intervals, without waiting for unfinished calls.
@@ -150,13 +164,23 @@ func (s *stack) every(ctx context.Context, interval time.Duration, do func(conte
 // pod sends a request to one of the two pods of links. If this pod does not accept connections, it
 // sends the request to the other one, as a Service does after it has detected the failure.
 func (s *stack) pod(ctx context.Context, turn int, method, port, path string, in, out any) (status int, err error) {
-	for attempt := range 2 {
-		pod := fmt.Sprint("links-", 1+(turn+attempt)%2, ".", port)
-		if status, err = call(ctx, method, "http://"+s.counts.addrs[pod]+path, s.key, in, out); err == nil || status != 0 {
+	for _, pod := range s.pods(turn) {
+		if status, err = call(ctx, method, "http://"+s.counts.addrs[pod+"."+port]+path, s.key, in, out); err == nil || status != 0 {
 			return status, err
 		}
 	}
 	return status, err
+}
+
+// pods returns the pods of links in the order in which to try them, without a pod that is not ready.
+func (s *stack) pods(turn int) []string {
+	pods := []string{fmt.Sprint("links-", 1+turn%2), fmt.Sprint("links-", 1+(turn+1)%2)}
+	for i, pod := range pods {
+		if _, unready := s.unready.Load(pod); unready {
+			return slices.Delete(pods, i, i+1)
+		}
+	}
+	return pods
 }
 
 func (s *stack) visit(ctx context.Context, turn int) {

@@ -756,6 +756,71 @@ func TestABackupThatTheServerBreaksOffFails(t *testing.T) {
 	}
 }
 
+// A source that stops sending must not keep a backup waiting forever, whether it stops before its
+// response or within it. A receiver that is slow must not be mistaken for such a source.
+func TestABackupEndsWithASilentSource(t *testing.T) {
+	t.Parallel()
+	for name, sent := range map[string]string{
+		"before the response": "", "within the records": "\r\n--x\r\nPart: records\r\nAt: 2026-03-01T00:00:00Z\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			silent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if sent != "" {
+					w.Header().Set("Content-Type", "multipart/mixed; boundary=x")
+					_, _ = io.WriteString(w, sent)
+					w.(http.Flusher).Flush()
+				}
+				<-r.Context().Done()
+			}))
+			defer silent.Close()
+			o := backup.Options{Dir: t.TempDir(), URL: silent.URL, Token: token}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			_, err := backup.Take(ctx, o.WithSilence(50*time.Millisecond))
+			if err == nil || !strings.Contains(err.Error(), "the server sent nothing for 50ms") || !strings.Contains(err.Error(), silent.URL) {
+				t.Errorf("Take = %v, want an error that the server sent nothing", err)
+			}
+			if names, err := backup.Names(o.Dir); err != nil || len(names) != 0 {
+				t.Errorf("the backups are %v (error %v), want none", names, err)
+			}
+		})
+	}
+}
+
+// The disk of the receiver takes longer than the source may be silent.
+func TestASlowDiskIsNoSilentSource(t *testing.T) {
+	t.Parallel()
+	c := start(t, t.TempDir())
+	c.add("a", content("a"))
+	const limit = time.Second
+	var once sync.Once
+	slow := c.options(t.TempDir()).WithSilence(limit).WithWrite(func(f *os.File, p []byte) (int, error) {
+		once.Do(func() { <-time.After(limit + limit/2) })
+		return f.Write(p)
+	})
+	if _, err := backup.Take(t.Context(), slow); err != nil {
+		t.Errorf("Take onto a slow disk = %v, want no error", err)
+	}
+}
+
+// A proxy must not receive the data and the token. Go never uses a proxy for a loopback address, so
+// the test uses another address of this machine.
+func TestABackupUsesNoProxy(t *testing.T) { // not parallel, like TestAKilledBackupIsNoBackup
+	c := start(t, t.TempDir())
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		t.Errorf("the proxy received %s %s", r.Method, r.URL)
+		w.WriteHeader(http.StatusBadGateway)
+	}))
+	defer proxy.Close()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Dir = t.TempDir()
+	cmd.Env = append(os.Environ(), "HTTP_PROXY="+proxy.URL, fmt.Sprintf("%s=%d %s", killedEnv, 1<<30, strings.Replace(c.url, "127.0.0.1", "0.0.0.0", 1)))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("the backup returned %v, want no error: %s", err, out)
+	}
+}
+
 func mustPost(tb testing.TB, address string) *http.Request {
 	tb.Helper()
 	req, err := http.NewRequestWithContext(tb.Context(), http.MethodPost, address, http.NoBody)

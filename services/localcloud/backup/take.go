@@ -2,6 +2,7 @@ package backup
 
 import (
 	"bufio"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/hex"
@@ -41,7 +42,8 @@ type Options struct {
 	Sealed    []Sealed
 	Now       func() time.Time // nil means time.Now
 
-	write func(*os.File, []byte) (int, error) // replaced by tests
+	write  func(*os.File, []byte) (int, error) // replaced by tests
+	silent time.Duration                       // how long the source may send nothing; 0 means stalled
 }
 
 // Take copies the current state of a source into a new backup. Then it removes at most two expired
@@ -86,11 +88,11 @@ func take(ctx context.Context, f *folder, o Options) (*Manifest, error) {
 		return nil, err
 	}
 	m.Order = newest + 1
-	stream, err := connect(ctx, o.URL, o.Token, slices.Sorted(maps.Keys(copied)))
+	stream, err := connect(ctx, o.URL, o.Token, slices.Sorted(maps.Keys(copied)), cmp.Or(o.silent, stalled))
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = stream.body.Close() }() // opened only for reading
+	defer stream.close()
 	r := &receiver{folder: f, dir: dir, m: m, sealed: o.Sealed, copied: copied}
 	if err := stream.each(r.take); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
