@@ -89,8 +89,8 @@ const slugs, colds = 8, 1000
 
 // makeTraffic creates an account, links, a webhook and a custom domain. Until ctx ends, it then makes
 // five redirects and one API call per second, a redirect of a link that is not in memory every two
-// seconds, a visit to each custom domain over HTTPS every five seconds, and an upload every 40
-// seconds.
+// seconds, a visit to each custom domain over HTTPS every five seconds, a playback every ten seconds,
+// and an upload every 40 seconds.
 func (s *stack) makeTraffic(ctx context.Context) error {
 	at := func(name string) string { return "http://" + s.counts.addrs[name] }
 	var err error
@@ -131,6 +131,7 @@ func (s *stack) makeTraffic(ctx context.Context) error {
 	go s.every(ctx, 2*time.Second, s.visitCold)
 	go s.every(ctx, time.Second, s.work)
 	go s.every(ctx, 5*time.Second, s.visitDomains)
+	go s.every(ctx, 10*time.Second, s.play)
 	go s.every(ctx, 40*time.Second, func(ctx context.Context, turn int) { s.upload(ctx, clip, turn) })
 	return nil
 }
