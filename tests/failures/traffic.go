@@ -203,7 +203,7 @@ func (s *stack) visit(ctx context.Context, turn int) {
 // visitCold requests a link that the pod has not read yet. Each link is requested once from each pod.
 func (s *stack) visitCold(ctx context.Context, turn int) {
 	begin := time.Now()
-	address := fmt.Sprintf("http://%s/cold-%d", s.counts.addrs[fmt.Sprint("links-", 2-turn/colds%2, ".redirect")], turn%colds)
+	address := fmt.Sprintf("http://%s/cold-%d", s.counts.addrs[s.pods(1 + turn/colds)[0]+".redirect"], turn%colds)
 	status, err := call(ctx, http.MethodGet, address, "", nil, nil)
 	if ctx.Err() == nil {
 		s.counts.add("redirect of a link not in memory", status, err, time.Since(begin))
