@@ -294,6 +294,64 @@ func TestOldBackupsAndTheirObjectsGo(t *testing.T) {
 	}
 }
 
+// A backup is too old and is removed, but not while a restore or a check reads it.
+func TestABackupStaysWhileItIsRead(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 3, 1, 2, 0, 0, 0, time.UTC)
+	for name, read := range map[string]func(dir string, m *backup.Manifest, during func()) error{
+		"restored": func(dir string, m *backup.Manifest, during func()) error {
+			to, once := t.TempDir(), sync.Once{}
+			return backup.Restore(t.Context(), dir, m, nil, backup.Target{
+				Records: filepath.Join(to, "firestore.db"), Objects: storage.Options{Dir: filepath.Join(to, "objects")},
+				Edit: func(*pb.Document) bool { once.Do(during); return true },
+			})
+		},
+		"checked": func(dir string, m *backup.Manifest, during func()) error {
+			// The first object is damaged, so the check reports it before it reads the others.
+			if err := os.Truncate(filepath.Join(dir, "objects", m.Objects[0].Name), 1); err != nil {
+				return err
+			}
+			lost := 0
+			err := backup.Verify(t.Context(), dir, m, nil, func(backup.Damage) { lost++; during() })
+			if lost == 1 && err != nil && strings.Contains(err.Error(), "1 of 2 objects") {
+				return nil
+			}
+			return fmt.Errorf("%d damaged objects, want 1: %w", lost, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, dir, at := start(t, t.TempDir()), t.TempDir(), now
+			o := c.options(dir)
+			o.Now = func() time.Time { return at }
+			for _, name := range []string{"a", "b"} {
+				c.add(name, content(name))
+			}
+			old := take(t, o)
+			for _, name := range []string{"a", "b"} {
+				c.remove(name)
+			}
+			err := read(dir, old, func() {
+				at = at.Add(2 * time.Hour)
+				if m := take(t, o); m.Left != 1 {
+					t.Errorf("%d expired backups remain while one is being read, want 1", m.Left)
+				}
+			})
+			if err != nil {
+				t.Errorf("while another backup was made: %v", err)
+			}
+			at = at.Add(time.Minute)
+			take(t, o)
+			if _, err := backup.Read(dir, old.Name); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("after the end, the old backup returned %v, want %v", err, fs.ErrNotExist)
+			}
+			if err := backup.Verify(t.Context(), dir, old, nil, nil); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("Verify of a removed backup = %v, want %v", err, fs.ErrNotExist)
+			}
+		})
+	}
+}
+
 // The test sets the clock forward by 14 years.
 func TestAClockThatJumpedRemovesTwoBackups(t *testing.T) {
 	t.Parallel()
@@ -471,7 +529,7 @@ func TestAFullDiskLeavesTheEarlierBackups(t *testing.T) {
 	}
 }
 
-// The test damages each file of a backup in turn.
+// The test damages each file in a backup in turn.
 func TestDamageStopsARestore(t *testing.T) {
 	t.Parallel()
 	c, dir := start(t, t.TempDir()), t.TempDir()
@@ -517,7 +575,7 @@ func TestDamageStopsARestore(t *testing.T) {
 	}
 }
 
-// The test damages objects of a backup in different ways, and restores the backup without them.
+// The test damages objects in a backup in different ways, and restores the backup without them.
 func TestDamagedObjectsAreLeftOut(t *testing.T) {
 	t.Parallel()
 	c, dir := start(t, t.TempDir()), t.TempDir()
@@ -831,7 +889,7 @@ func mustPost(tb testing.TB, address string) *http.Request {
 	return req
 }
 
-// The machine's clock is behind the times of the restored records.
+// The machine's clock is behind the times in the restored records.
 func TestANewServerCommitsAfterTheRestoredState(t *testing.T) {
 	t.Parallel()
 	future := time.Now().Add(time.Hour)
