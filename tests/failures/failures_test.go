@@ -50,7 +50,10 @@ func TestThePageNamesTheFailuresThatCanBePlayed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, program := map[string][]failure{}, map[string][]failure{"Redis": redisFailures, "Firestore and localcloud": firestoreFailures}
+	page, program := map[string][]failure{}, map[string][]failure{
+		"Redis": redisFailures, "Firestore and localcloud": firestoreFailures,
+		"Services": serviceFailures, "Videos": videoFailures, "Webhooks and certificates": webhookFailures,
+	}
 	var section string
 	for line := range strings.Lines(string(text)) {
 		if title, ok := strings.CutPrefix(line, "## "); ok {

@@ -73,8 +73,8 @@ var serviceFailures = []failure{
 		},
 		expects: map[string]time.Duration{
 			"LinkreelAPIErrors": time.Minute, "LinkreelKeyChecksRefused": 90 * time.Second, "LinkreelUnreachable": 150 * time.Second,
-			"LinkreelRedisUnreachable": 150 * time.Second, "LinkreelServiceGone": 210 * time.Second,
-			"LinkreelPodDown": 330 * time.Second, "LinkreelClicksSpooling": 330 * time.Second,
+			"LinkreelServiceGone": 210 * time.Second, "LinkreelRedisUnreachable": 210 * time.Second,
+			"LinkreelClicksSpooling": 330 * time.Second, "LinkreelPodDown": 330 * time.Second,
 		},
 	},
 }
@@ -93,14 +93,14 @@ var videoFailures = []failure{
 			return s.storage(func(p *proxy) error { return p.slow(3 * time.Second) })
 		},
 		mends:   func(s *stack) error { return s.storage((*proxy).heal) },
-		expects: map[string]time.Duration{"LinkreelAPISlow": 690 * time.Second},
+		expects: map[string]time.Duration{"LinkreelAPISlow": 12 * time.Minute},
 	},
 	{
 		name: "worker-gone", what: "no worker runs",
 		breaks: func(_ context.Context, s *stack) error { return s.processes["worker"].kill() },
 		mends:  func(s *stack) error { return s.processes["worker"].start() },
 		expects: map[string]time.Duration{
-			"LinkreelServiceGone": 240 * time.Second, "LinkreelPodDown": 330 * time.Second, "LinkreelVideosWaiting": 21 * time.Minute,
+			"LinkreelServiceGone": 210 * time.Second, "LinkreelPodDown": 330 * time.Second, "LinkreelVideosWaiting": 21 * time.Minute,
 		},
 	},
 	{
@@ -114,7 +114,7 @@ var videoFailures = []failure{
 		breaks: func(ctx context.Context, s *stack) error { return s.killEvery(ctx, "worker", 20*time.Second) },
 		mends:  func(s *stack) error { return s.processes["worker"].start() },
 		expects: map[string]time.Duration{
-			"LinkreelServiceGone": 6 * time.Minute, "LinkreelPodDown": 8 * time.Minute, "LinkreelPodRestarts": 2 * time.Minute,
+			"LinkreelPodRestarts": 105 * time.Second, "LinkreelServiceGone": 630 * time.Second, "LinkreelPodDown": 750 * time.Second,
 		},
 	},
 }
@@ -257,7 +257,7 @@ func (s *stack) addHangingReceivers(ctx context.Context, n int) error {
 		receiver.Listener = l
 		receiver.Start()
 		s.servers = append(s.servers, receiver)
-		if keys[i], err = s.account(ctx, "free"); err != nil {
+		if keys[i], err = s.account(ctx, "creator"); err != nil {
 			return err
 		}
 		if _, err := call(ctx, http.MethodPost, "http://"+s.counts.addrs["events.api"]+"/api/v1/webhooks", keys[i], map[string]any{

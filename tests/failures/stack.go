@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -49,6 +50,7 @@ type stack struct {
 	domains    domains
 	servers    []*httptest.Server // of this program
 	unready    sync.Map           // names of the pods that get no traffic, because their readiness probes fail
+	playback   atomic.Value       // address of the video that was played last
 	broken     time.Time          // when the failure began
 	seen       map[string]span    // alerts since then
 }

@@ -89,8 +89,8 @@ const slugs, colds = 8, 1000
 
 // makeTraffic creates an account, links, a webhook and a custom domain. Until ctx ends, it then makes
 // five redirects and one API call per second, a redirect of a link that is not in memory every two
-// seconds, a visit to each custom domain over HTTPS every five seconds, and an upload every 40
-// seconds.
+// seconds, a visit to each custom domain over HTTPS every five seconds, a playback every ten seconds,
+// and an upload every 40 seconds.
 func (s *stack) makeTraffic(ctx context.Context) error {
 	at := func(name string) string { return "http://" + s.counts.addrs[name] }
 	var err error
@@ -131,6 +131,7 @@ func (s *stack) makeTraffic(ctx context.Context) error {
 	go s.every(ctx, 2*time.Second, s.visitCold)
 	go s.every(ctx, time.Second, s.work)
 	go s.every(ctx, 5*time.Second, s.visitDomains)
+	go s.every(ctx, 10*time.Second, s.play)
 	go s.every(ctx, 40*time.Second, func(ctx context.Context, turn int) { s.upload(ctx, clip, turn) })
 	return nil
 }
@@ -202,7 +203,7 @@ func (s *stack) visit(ctx context.Context, turn int) {
 // visitCold requests a link that the pod has not read yet. Each link is requested once from each pod.
 func (s *stack) visitCold(ctx context.Context, turn int) {
 	begin := time.Now()
-	address := fmt.Sprintf("http://%s/cold-%d", s.counts.addrs[fmt.Sprint("links-", 2-turn/colds%2, ".redirect")], turn%colds)
+	address := fmt.Sprintf("http://%s/cold-%d", s.counts.addrs[s.pods(1 + turn/colds)[0]+".redirect"], turn%colds)
 	status, err := call(ctx, http.MethodGet, address, "", nil, nil)
 	if ctx.Err() == nil {
 		s.counts.add("redirect of a link not in memory", status, err, time.Since(begin))
