@@ -28,7 +28,7 @@ import (
 // People serves the routes for members, invitations and devices.
 type People struct {
 	Members *member.Service
-	// BaseURL is the base URL of the console. One-time links begin with it.
+	// BaseURL is the console's base URL. One-time links begin with it.
 	BaseURL string
 	// Tries limits requests that could be used to guess codes or fill up storage.
 	Tries *ratelimit.Limiter

@@ -21,7 +21,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Public adds the routes that callers with an API key use. domains is nil if no service of the
+// Public adds the routes that callers with an API key use. domains is nil if no service in the
 // deployment provides custom domains.
 func Public(a *httpapi.API, accounts *account.Service, plans Plans, domains tenant.Domains) {
 	h := public{accounts: accounts, plans: plans, domains: domains}
@@ -231,7 +231,7 @@ func newKey(fields *httpapi.Fields, in *wire.KeyCreate, now time.Time) account.N
 	return out
 }
 
-// draw sets the id, time and secret of the new key. See [secretOf].
+// draw sets the new key's id, time and secret. See [secretOf].
 func draw(c *fiber.Ctx, n *account.NewKey) error {
 	// A repeated request with the same Idempotency-Key has the same origin, so it creates the
 	// same key instead of a second one.
