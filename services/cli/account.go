@@ -405,8 +405,8 @@ type stack struct {
 	AdminToken string            `json:"adminToken"`
 }
 
-// localStack finds the file that `linkreel up` writes for a running stack. The file is in .local of
-// the current folder or one of its parents, or in the data directory of a second stack.
+// localStack finds the file that `linkreel up` writes for a running stack. The file is in .local in
+// the current folder or one of its parents, or in a second stack's data directory.
 func (a *app) localStack() (*stack, error) {
 	if data := a.env.Getenv("LINKREEL_DATA_DIR"); data != "" {
 		if s, err := readStack(filepath.Join(data, "stack.json")); !errors.Is(err, fs.ErrNotExist) {

@@ -227,7 +227,7 @@ type result struct {
 	out, err string
 }
 
-// fakeService returns a fake of the API and its address.
+// fakeService returns a fake API and its address.
 func fakeService(t *testing.T) (*fake, string) {
 	t.Helper()
 	f := &fake{slugs: map[string]bool{}, replies: map[string][]byte{}, plan: "business"}
@@ -303,7 +303,7 @@ func TestExitCodesSayWhatKindOfFailureItWas(t *testing.T) {
 		want int
 	}{
 		{"help", t.Context(), "help", ExitOK},
-		{"help of a command", t.Context(), "links create --help", ExitOK},
+		{"help for a command", t.Context(), "links create --help", ExitOK},
 		{"an unknown command", t.Context(), "links fly", ExitUsage},
 		{"an unknown group", t.Context(), "fly", ExitUsage},
 		{"help for an unknown command", t.Context(), "help fly", ExitUsage},
@@ -702,10 +702,10 @@ func TestCompletionKnowsCommandsAndFlags(t *testing.T) {
 		t.Errorf("the completion is %q, want links and completion", got.out)
 	}
 	if got := run(t.Context(), "", "__complete", "videos"); !strings.Contains(got.out, "upload\n") || strings.Contains(got.out, "bulk") {
-		t.Errorf("the completion of videos is %q, want upload but not bulk", got.out)
+		t.Errorf("the completion for videos is %q, want upload but not bulk", got.out)
 	}
 	if got := run(t.Context(), "", "__complete", "links", "create"); !strings.Contains(got.out, "--slug\n") {
-		t.Errorf("the completion of links create is %q, want --slug", got.out)
+		t.Errorf("the completion for links create is %q, want --slug", got.out)
 	}
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		if got := run(t.Context(), "", "completion", shell); got.code != 0 || !strings.Contains(got.out, "__complete") {

@@ -117,7 +117,7 @@ func codedErrors(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// tools contains the operations that an assistant can perform on the account of a key. The results
+// tools contains the operations that an assistant can perform on a key's account. The results
 // contain only data that may be shown to anybody: no keys, no passwords, and no signed URLs, which
 // are also credentials.
 type tools struct {
@@ -206,8 +206,8 @@ func among(name string, values ...any) func(map[string]*jsonschema.Schema) {
 	}
 }
 
-// inPart is the error of a tool that changes several records. before says which of them may have been
-// changed.
+// inPart is the error from a tool that changes several records. before says which of them may have
+// been changed.
 type inPart struct {
 	before string
 	err    error
