@@ -22,7 +22,7 @@ const (
 	defaultDomain = "default" // stands for the default host
 )
 
-// filters parses the filters of a list. httpapi rejects unknown filters.
+// filters parses a list's filters. httpapi rejects unknown filters.
 func filters(c *fiber.Ctx, f *httpapi.Fields, q *link.Query) {
 	args := c.Context().QueryArgs()
 	if args.Has("q") {
@@ -105,7 +105,7 @@ func checkExternalID(f *httpapi.Fields, id string) {
 	}
 }
 
-// listTags returns the tags of links and videos to callers that may read links or videos.
+// listTags returns the tags on links and videos to callers that may read links or videos.
 func (h public) listTags(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	if scopes := identity.FromContext(ctx).Scopes; !scopes.Has(identity.LinksRead) && !scopes.Has(identity.VideosRead) {
