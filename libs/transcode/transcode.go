@@ -272,7 +272,7 @@ type Rendition struct {
 	Channels         int      `json:"channels,omitempty"` // sound channels; 0 in old outcomes, which did not record them
 	Codecs           string   `json:"codecs"`             // RFC 6381, read from the file
 	Bandwidth        int      `json:"bandwidth"`          // bits per second of the largest segment
-	AverageBandwidth int      `json:"averageBandwidth"`   // bits per second over all segments
+	AverageBandwidth int      `json:"averageBandwidth"`   // bits per second across all segments
 	Init             Range    `json:"init"`
 	Segments         Segments `json:"segments"`
 }
@@ -301,7 +301,7 @@ type Storyboard struct {
 	TileWidth  int      `json:"tileWidth"`
 	TileHeight int      `json:"tileHeight"`
 	Interval   float64  `json:"interval"`
-	Count      int      `json:"count"` // frames over all sheets
+	Count      int      `json:"count"` // frames across all sheets
 }
 
 // Objects returns every object to which the outcome refers.

@@ -179,7 +179,7 @@ func passing(err error) bool { return outage.Down(err) || apierr.CodeOf(err) == 
 // ending applies notes to restored records before any service uses them.
 type ending struct {
 	patience time.Duration
-	waited   time.Duration // total time spent waiting for the database, over all notes
+	waited   time.Duration // total time spent waiting for the database, for all notes
 	store    *store.Store
 	accounts *account.Service
 	members  *member.Service

@@ -357,7 +357,7 @@ func TestARestoreFailsWhileTheDatabaseIsAway(t *testing.T) {
 		t.Errorf("EndAgain without a database returned %v, want UNAVAILABLE and advice to repeat the restore", err)
 	}
 	if len(said) != 2 || !strings.HasPrefix(said[0], "Not applied:") || !strings.HasPrefix(said[1], "Not applied yet:") {
-		t.Errorf("EndAgain reported %q, want the damaged note and a retry of another note", said)
+		t.Errorf("EndAgain reported %q, want the damaged note and a retry for another note", said)
 	}
 	if err := auth.EndAgain(t.Context(), firestoredb.Use(w.Client(t), 10*time.Second), notes, tell); err != nil {
 		t.Errorf("the repeated EndAgain returned %v, want no error", err)

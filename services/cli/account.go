@@ -445,7 +445,7 @@ func save(path string, v any) error {
 	}
 	defer func() { _ = os.Remove(f.Name()) }() // has no effect after the rename
 	if _, err := f.Write(append(b, '\n')); err != nil {
-		_ = f.Close() // report the error of the write instead
+		_ = f.Close() // report the write error instead
 		return err
 	}
 	if err := f.Sync(); err != nil {

@@ -464,7 +464,7 @@ func TestAFailingAuthorityLeavesOthersAlone(t *testing.T) {
 	}
 	w.broken.Store(true)
 	if c, err := w.hello(secure, "new.failing.example.com"); err == nil {
-		t.Errorf("handshake while the authority fails got a certificate of %v, want none", c.DNSNames)
+		t.Errorf("handshake while the authority fails got a certificate for %v, want none", c.DNSNames)
 	}
 	eventually(t, "the record shows the error", func() bool {
 		status, _, problem := w.shown(r, path)
@@ -732,7 +732,7 @@ func TestAnOutageOfTheAuthoritySpendsNoOrders(t *testing.T) {
 	w.domain(t, r, "b.outage.example.com")
 	w.broken.Store(true)
 	if c, err := w.hello(secure, "a.outage.example.com"); err == nil {
-		t.Fatalf("handshake while the authority fails got a certificate of %v, want none", c.DNSNames)
+		t.Fatalf("handshake while the authority fails got a certificate for %v, want none", c.DNSNames)
 	}
 	w.broken.Store(false)
 	if _, err := w.hello(secure, "b.outage.example.com"); err != nil {
@@ -818,7 +818,7 @@ func TestAnotherAccountInheritsAShortPause(t *testing.T) {
 	path := w.domain(t, r, host)
 	w.broken.Store(true)
 	if c, err := w.hello(secure, host); err == nil {
-		t.Fatalf("handshake while the authority fails got a certificate of %v, want none", c.DNSNames)
+		t.Fatalf("handshake while the authority fails got a certificate for %v, want none", c.DNSNames)
 	}
 	w.broken.Store(false)
 	// Change the record as if renewals had failed for days.

@@ -105,7 +105,7 @@ func TestALargeErasureDelaysNoOther(t *testing.T) {
 		t.Error("the small account still has pages, want it erased before the large account")
 	}
 	if n := 10_000 - w.pages["acc_large"]; n != turn {
-		t.Errorf("a round erased %d pages of the large account, want %d", n, turn)
+		t.Errorf("a round erased %d of the large account's pages, want %d", n, turn)
 	}
 	select {
 	case <-w.wake:

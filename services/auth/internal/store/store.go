@@ -318,7 +318,7 @@ func (t *transaction) Add(r any, what events.Type) {
 	if _, ok := r.(account.Key); !ok {
 		return
 	}
-	// Retire expired keys in this commit. Otherwise, every later read of the keys in use
+	// Retire expired keys in this commit. Otherwise, every later query for the keys in use
 	// would include them.
 	for _, old := range t.expired {
 		t.tx.Update(t.s.db.Ref(keys.collection, old.Hash), firestore.Update{Path: "inUse", Value: false})

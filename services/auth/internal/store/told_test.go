@@ -89,9 +89,9 @@ func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 
 	free := identity.Free
 	_, err := accounts.Change(ctx, acc, account.Change{Plan: &free})
-	lost("change of plan", err)
+	lost("plan change", err)
 	_, err = accounts.Change(ctx, acc, account.Change{Plan: &free})
-	again("change of plan", err)
+	again("plan change", err)
 
 	key := newKey(t, w, account.Account{ID: acc}, time.Now())
 	lost("revocation", accounts.Revoke(ctx, acc, key.ID))

@@ -361,7 +361,7 @@ func TestVideosFilterByAddressAndPageByTheLinkHeader(t *testing.T) {
 	d := fullDesk(t)
 	page := d.page("/app/videos?q=blue&status=ready&privacy=nonsense")
 	if got := d.said("GET /api/v1/videos").call; got != "GET /api/v1/videos?q=blue&status=ready" {
-		t.Errorf("the API got %s, want the filters of the page", got)
+		t.Errorf("the API got %s, want the page's filters", got)
 	}
 	if !strings.Contains(page, `href="/app/videos?cursor=next&#43;one&amp;q=blue&amp;status=ready"`) {
 		t.Errorf("the page has no link to the next page with the same filters:\n%s", page)
@@ -707,7 +707,7 @@ func TestActivityFiltersByAddress(t *testing.T) {
 	d := fullDesk(t)
 	page := d.page("/app/activity?type=link.created&object=lnk_1")
 	if got := d.said("GET /api/v1/events").call; got != "GET /api/v1/events?object=lnk_1&type=link.created" {
-		t.Errorf("the API got %s, want the filters of the page", got)
+		t.Errorf("the API got %s, want the page's filters", got)
 	}
 	if !strings.Contains(page, `href="/app/activity?cursor=older&amp;object=lnk_1&amp;type=link.created"`) {
 		t.Errorf("the page has no link to older events with the same filters:\n%s", page)

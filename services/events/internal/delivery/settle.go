@@ -163,9 +163,9 @@ func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool
 // deliveries. It returns feed.ErrMoved if the caller must try again.
 //
 // For each object, the order of places is the order of commits. A later change to an object
-// reads the result of the earlier change, so the earlier event has already been committed. A
-// read of the waiting events sees every event that was committed before the read started. It
-// therefore never sees the later event without the earlier one.
+// reads the result of the earlier change, so the earlier event has already been committed. Reading
+// the waiting events returns every event that was committed before the read started. The result
+// therefore never has the later event without the earlier one.
 func (e *Engine) place(ctx context.Context, accountID string) (n int, more bool, err error) {
 	// Read the feed before the waiting events. If the feed is unchanged at the commit, none of
 	// these events has received a place in the meantime. Read both outside the transaction.

@@ -199,7 +199,7 @@ func (h public) bulkDelete(c *fiber.Ctx) error {
 	return h.bulkAnswer(c, body.IDs, results, fields.Unknown)
 }
 
-// bulkAnswer writes the results of a change to several links, in the format of a bulk create.
+// bulkAnswer writes the results of a change to several links, in the format for a bulk create.
 func (h public) bulkAnswer(c *fiber.Ctx, ids []string, results []link.Result, ignored []string) error {
 	status := fiber.StatusOK
 	out := make([]wire.BulkChange, len(results))

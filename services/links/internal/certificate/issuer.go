@@ -165,10 +165,10 @@ func parse(host string, chain, pkcs8 []byte) (*tls.Certificate, error) {
 	// X509KeyPair also checks that the key matches the chain, and sets Leaf.
 	c, err := tls.X509KeyPair(chain, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}))
 	if err != nil {
-		return nil, fmt.Errorf("certificate of %s: %w", host, err)
+		return nil, fmt.Errorf("certificate for %s: %w", host, err)
 	}
 	if err := c.Leaf.VerifyHostname(host); err != nil {
-		return nil, fmt.Errorf("certificate of %s: %w", host, err)
+		return nil, fmt.Errorf("certificate for %s: %w", host, err)
 	}
 	return &c, nil
 }

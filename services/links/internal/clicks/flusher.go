@@ -70,7 +70,7 @@ const (
 )
 
 // Limits on what one cycle writes, in bytes. Firestore accepts at most 10 MiB per commit, and the
-// first commit of a cycle contains all of these bytes. After a failure, the next cycle writes half
+// first commit in a cycle contains all of these bytes. After a failure, the next cycle writes half
 // as much, so that it eventually meets any limit that this code does not know.
 const (
 	writeMax = 6 << 20

@@ -195,8 +195,8 @@ func (s *spool) bytes() (n int64) {
 	return n
 }
 
-// next reads records that have not been drained yet: about limit bytes, but at least one record.
-// All returned records belong to the same sequence.
+// next reads records that have not been drained yet: about limit bytes, and always at least one
+// record. All returned records belong to the same sequence.
 func (s *spool) next(limit int) ([]record, error) {
 	for len(s.files) > 0 {
 		f := s.files[0]

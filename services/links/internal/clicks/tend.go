@@ -203,7 +203,7 @@ func (l *lane) drained(run []record) {
 }
 
 // check detects whether Redis has lost batches or has no memory left. It skips the live batches
-// while there are redirects, because the calls of redirects already detect this.
+// while there are redirects, because the redirects' calls already detect this.
 func (l *lane) check(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

@@ -254,7 +254,7 @@ func moved(before, after *Domain) events.Type {
 // ChangePages changes the pages of one of the account's domains. change may run several times.
 func (s *Service) ChangePages(ctx context.Context, accountID, id string, change func(d *Domain) (Pages, error)) (*Domain, error) {
 	var after *Domain
-	err := s.opt.Store.Atomically(ctx, "change pages of domain", func(tx Tx) error {
+	err := s.opt.Store.Atomically(ctx, "change domain's pages", func(tx Tx) error {
 		d, err := tx.Domain(id)
 		if err != nil {
 			return err
