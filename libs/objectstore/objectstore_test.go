@@ -624,7 +624,7 @@ func TestASessionTakesNoMoreThanItWasStartedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	if status, _ := send(t, "PUT", session, random(1001)); status != 400 {
-		t.Errorf("PUT of one byte too many = %d, want 400", status)
+		t.Errorf("PUT with one byte too many = %d, want 400", status)
 	}
 	if _, err := c.Stat(t.Context(), "bounded"); !errors.Is(err, objectstore.ErrNotFound) {
 		t.Errorf("Stat = %v, want no object", err)

@@ -106,7 +106,7 @@ type Webhooks interface {
 	Failing(ctx context.Context, after string, limit int) (FailingPage, error)
 }
 
-// Holder is a service that stores records of accounts. Calls accept unknown account ids, because an
+// Holder is a service that stores accounts' records. Calls accept unknown account ids, because an
 // account may have no records in the service.
 type Holder interface {
 	// SetState sets the state of an account's records. It returns when every replica uses the new

@@ -22,8 +22,8 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// fake implements the part of the API that the commands need: bulk creates of links with
-// idempotency keys, and a video with an upload session that can break.
+// fake implements the part of the API that the commands need: bulk link creates with idempotency
+// keys, and a video with an upload session that can break.
 type fake struct {
 	mu       sync.Mutex
 	links    []map[string]any

@@ -153,7 +153,7 @@ func TestEachIntendedEffectHasItsOwnKey(t *testing.T) {
 		}
 	}
 	if s.seen().keys[0] == s.seen().keys[1] || s.seen().keys[0] == "" {
-		t.Errorf("Idempotency-Keys of two calls = %q, want two different keys", s.seen().keys)
+		t.Errorf("Idempotency-Keys in two calls = %q, want two different keys", s.seen().keys)
 	}
 	if _, err := c.CreateLink(t.Context(), client.LinkCreate{URL: "https://example.com"}, client.IdempotencyKey("mine")); err != nil || s.seen().keys[2] != "mine" {
 		t.Errorf("Idempotency-Key = %q, error %v, want mine", s.seen().keys[2], err)

@@ -304,8 +304,8 @@ func (p People) signInLink(c *fiber.Ctx) error {
 	})
 }
 
-// oneOf checks that a body has either the id of an existing member, or the name and role of a
-// new member.
+// oneOf checks that a body has either the id of an existing member, or a new member's name and
+// role.
 func oneOf(fields *httpapi.Fields, memberID, name, role string) {
 	if memberID != "" {
 		fields.Add(

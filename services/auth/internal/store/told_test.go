@@ -152,6 +152,6 @@ func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 		t.Error(err)
 	}
 	if got := n.take(); len(got) != 1 {
-		t.Errorf("the end of the erasure sent the notifications %v, want exactly one", got)
+		t.Errorf("finishing the erasure sent the notifications %v, want exactly one", got)
 	}
 }

@@ -1,4 +1,4 @@
-// Package feed models an account's feed of events, an ordered log that gives each event a
+// Package feed models an account's event feed, an ordered log that gives each event a
 // number, its place. Callers read it newest first as a history, or oldest first from a given
 // place to get new events.
 //

@@ -201,7 +201,7 @@ func (s *Service) check(ctx context.Context, d *Domain) (*Domain, error) {
 	}
 	var after *Domain
 	var lost bool
-	err := s.opt.Store.Atomically(ctx, "record check of domain", func(tx Tx) error {
+	err := s.opt.Store.Atomically(ctx, "record domain check", func(tx Tx) error {
 		var err error
 		if after, err = tx.Domain(d.ID); err != nil {
 			return err
