@@ -937,7 +937,7 @@ func TestTheRotationPassesOverDamagedCertificates(t *testing.T) {
 	batch := w.Client(t).BulkWriter(t.Context())
 	for i := range 110 {
 		for name, doc := range map[string]map[string]any{
-			"damaged":    {"key": []byte("damaged, and sealed with another key"), "notAfter": w.now().Add(time.Hour)},
+			"damaged":    {"key": []byte("damaged, and of another key"), "notAfter": w.now().Add(time.Hour)},
 			"unreadable": {"failures": "many"},
 		} {
 			doc["keyId"] = old

@@ -1,4 +1,4 @@
-// Package outbox writes package [events]'s events to Firestore, each in the transaction that
+// Package outbox writes the events of package [events] to Firestore, each in the transaction that
 // makes the change, and wakes the events service after the commit. Package record does both for
 // each change.
 package outbox

@@ -134,7 +134,7 @@ func (h tenantRoutes) takedowns(c *fiber.Ctx) error {
 	found, next, err := h.tenants.Takedowns(c.UserContext(), c.Query("cursor"), limit)
 	if err != nil {
 		if errors.Is(err, tenancy.ErrNoTakedown) {
-			return apierr.New(apierr.InvalidCursor, "The takedown for this cursor no longer exists. Start from the first page.")
+			return apierr.New(apierr.InvalidCursor, "The takedown of this cursor no longer exists. Start from the first page.")
 		}
 		return err
 	}
