@@ -26,7 +26,7 @@ import (
 
 var perMinute = map[identity.Plan]int{identity.Free: 60, identity.Creator: 600, identity.Business: 1200, identity.Enterprise: 3000}
 
-// keyring is the Source of all clients in these tests. A test can change its records.
+// keyring is the Source for all clients in these tests. A test can change its records.
 type keyring struct {
 	mu    sync.Mutex
 	keys  map[string]apikey.Record

@@ -1,4 +1,4 @@
-// Package apikey authenticates the key of each request and applies the account's rate limit. Every
+// Package apikey authenticates each request's key and applies the account's rate limit. Every
 // service that accepts API keys uses it, including auth, which uses its own store as the [Source].
 //
 // The package guarantees the following:

@@ -58,7 +58,7 @@ func TestEachMembersSessionsHaveABucketOfTheirOwn(t *testing.T) {
 				t.Errorf("principal = %+v, want Ada's session (mem_ada) with role admin", p)
 			}
 			if d := accept(t, r, adaToo); d.Limit.Remaining > 58 {
-				t.Errorf("first call of Ada's second session: limit %+v, want at most 58 left", d.Limit)
+				t.Errorf("first call from Ada's second session: limit %+v, want at most 58 left", d.Limit)
 			}
 			if l, err := r.Charge(t.Context(), d.Principal, 50); err != nil || l.Remaining > 9 {
 				t.Errorf("Charge(50) = %+v, %v, want at most 9 left", l, err)

@@ -129,7 +129,7 @@ func Parse(src []byte) (*Document, error) {
 	return d, nil
 }
 
-// Loosen removes the schemas of items from the lists that are marked x-item-errors. The operation
+// Loosen removes the schemas for items from the lists that are marked x-item-errors. The operation
 // checks these items one by one and reports an invalid item in that item's result, so a validator
 // of whole requests must accept the item. v is a document, or part of a document, as decoded by
 // encoding/json. Loosen changes it in place.
@@ -188,7 +188,7 @@ func (d *Document) Operation(method, path string) *Operation {
 }
 
 // Component returns the schema with this name under components/schemas, or nil if there is none.
-// Callers need it for BulkItem, because the items of a bulk request are validated one by one.
+// Callers need it for BulkItem, because the items in a bulk request are validated one by one.
 func (d *Document) Component(name string) *jsonschema.Schema { return d.components[name] }
 
 // Routes returns every operation, sorted by path and method.

@@ -72,8 +72,8 @@ func TestRequestSchemasJudgeBodies(t *testing.T) {
 	}
 }
 
-// Unknown fields in a JSON body are either rejected by a closed schema, or listed in ignoredFields
-// of the response.
+// Unknown fields in a JSON body are either rejected by a closed schema, or listed in the response's
+// ignoredFields.
 func TestNoBodyHasRoomForANameThatIsDropped(t *testing.T) {
 	t.Parallel()
 	doc := document(t)
@@ -120,7 +120,7 @@ func TestAPatchKnowsEveryFieldOfItsRecord(t *testing.T) {
 		}
 		record, change := follow(t, doc, reads), follow(t, doc, walk(op.value, "requestBody", "content", "application/json")["schema"])
 		if walk(record, "properties", "results") != nil {
-			continue // the response of a bulk change has no record
+			continue // the response to a bulk change has no record
 		}
 		for name := range walk(record, "properties") {
 			n++

@@ -144,7 +144,7 @@ func TestWhatIsDeprecatedSaysSoInItsAnswers(t *testing.T) {
 	}
 	visit(doc, "", func(at string, m map[string]any) {
 		if m["deprecated"] == true {
-			t.Errorf("%s is deprecated, but a response can announce only the deprecation of a whole operation. Deprecate the operation, or keep the field", at)
+			t.Errorf("%s is deprecated, but a response can announce only that a whole operation is deprecated. Deprecate the operation, or keep the field", at)
 		}
 	})
 }

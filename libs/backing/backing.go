@@ -106,12 +106,12 @@ func (s *Stores) Outbox() *outbox.Outbox {
 	return o
 }
 
-// Watch reports the amount of pending work while the service runs. See [waiting.Loop].
+// Watch reports the amount of pending work while the service is running. See [waiting.Loop].
 func (s *Stores) Watch(looks ...waiting.Look) {
 	s.svc.Loops = append(s.svc.Loops, waiting.Loop(s.svc.Name, s.Turns(), s.now, looks...))
 }
 
-// Restored keeps the record about the last restore up to date while the service runs. It also
+// Restored keeps the record about the last restore up to date while the service is running. It also
 // delays readiness until the record has been read.
 func (s *Stores) Restored() *restored.Watch {
 	w := restored.NewWatch(s.DB)
@@ -125,7 +125,7 @@ func (s *Stores) Restored() *restored.Watch {
 func (s *Stores) Turns() *dedup.Seen { return dedup.New(s.Redis, time.Now) }
 
 // Await delays readiness until the service has reached the stores, but for at most half a minute. A
-// later outage of a store does not change readiness, because the service keeps working without it.
+// later store outage does not change readiness, because the service keeps working without it.
 func (s *Stores) Await() {
 	s.svc.WarmUp = append(s.svc.WarmUp, boot.Call{To: "Firestore", Do: s.DB.AwaitFormat},
 		boot.Call{To: "Redis", Do: func(ctx context.Context) error { return s.Redis.Ping(ctx).Err() }})

@@ -111,7 +111,7 @@ const (
 	warmUpPause = 250 * time.Millisecond
 )
 
-// Handler returns the handler of the server with this name, or nil if there is no such server.
+// Handler returns the handler for the server with this name, or nil if there is no such server.
 func (s *Service) Handler(name string) fasthttp.RequestHandler {
 	for _, srv := range s.Servers {
 		if srv.Name == name {

@@ -13,7 +13,7 @@ import (
 // LogFormat chooses the field names in log lines.
 type LogFormat string
 
-// Formats of log lines.
+// Log line formats.
 const (
 	LogJSON   LogFormat = "json"
 	LogGoogle LogFormat = "google"

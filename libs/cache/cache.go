@@ -290,7 +290,7 @@ func (c *Cache[V]) load(ctx context.Context, key string, old *Entry[V]) (Lookup[
 	}
 }
 
-// late returns the error of a caller that stopped waiting. Its text names the store, so that the
+// late returns the error for a caller that stopped waiting. Its text names the store, so that the
 // log shows what the caller waited for during an outage.
 func late(err error) error { return fmt.Errorf("the store has not answered: %w", err) }
 

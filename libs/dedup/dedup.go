@@ -78,7 +78,7 @@ func (s *Seen) Mine(ctx context.Context, what string, hold time.Duration) bool {
 	return true
 }
 
-// Pace configures how often the replicas of a service, together, do a sweep.
+// Pace configures how often a service's replicas, together, do a sweep.
 type Pace struct {
 	// What names the sweep.
 	What string

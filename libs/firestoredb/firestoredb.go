@@ -61,7 +61,7 @@ type DB struct {
 	breaker *outage.Breaker
 	// outages counts how often the breaker has opened.
 	outages atomic.Uint64
-	calls   *turns.Queue // limits the in-flight calls of each account
+	calls   *turns.Queue // limits each account's in-flight calls
 	turns   *turns.Queue // runs each account's lost transactions one by one
 }
 

@@ -59,7 +59,7 @@ type Fields struct {
 	schema  *jsonschema.Schema // the body's schema, or nil if there is none
 }
 
-// Add records rule violations. Only the first rule of each field is kept.
+// Add records rule violations. Only the first violation per field is kept.
 func (f *Fields) Add(details ...apierr.Detail) {
 	for _, d := range details {
 		if f.HasError(d.Field) {

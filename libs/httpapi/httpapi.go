@@ -304,7 +304,7 @@ func (a *API) first(c *fiber.Ctx, method, path string, h fiber.Handler) error {
 func (a *API) Routes() []Route { return a.routes }
 
 // Handler returns the API's handler. Call it after all routes have been added. If no route has
-// the path "/", health checks of load balancers on "/" get a 200.
+// the path "/", load balancers' health checks on "/" get a 200.
 func (a *API) Handler() fasthttp.RequestHandler {
 	// Fiber runs handlers in the order in which they were added, so this handler runs only if no
 	// route matches.

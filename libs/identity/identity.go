@@ -155,7 +155,7 @@ func (p *Principal) Owns() bool {
 	return true
 }
 
-// Actor returns the id of the principal for events and logs: the member of a session, or the key.
+// Actor returns the principal's id for events and logs: the member of a session, or the key.
 func (p *Principal) Actor() (kind, id, name string) {
 	if p.Session {
 		return "member", p.MemberID, p.MemberName

@@ -39,7 +39,7 @@ func NewCalls(dependency string, operations, reasons []string) *Calls {
 	return c
 }
 
-// Took records how long a call of a declared operation took.
+// Took records how long a call to a declared operation took.
 func (c *Calls) Took(operation string, d time.Duration) {
 	if h := c.seconds[operation]; h != nil {
 		h.Observe(d.Seconds())

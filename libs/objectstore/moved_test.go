@@ -30,7 +30,7 @@ func TestAMovedObjectKeepsItsGeneration(t *testing.T) {
 	for generation, want := range map[int64]error{0: nil, 42: nil, 41: objectstore.ErrNotFound} {
 		var b bytes.Buffer
 		if _, err := c.Download(t.Context(), "film", generation, &b); !errors.Is(err, want) || err == nil && b.String() != "film" {
-			t.Errorf("Download of generation %d = %q, %v, want film for 0 and 42, and ErrNotFound for 41", generation, b.String(), err)
+			t.Errorf("Download for generation %d = %q, %v, want film for 0 and 42, and ErrNotFound for 41", generation, b.String(), err)
 		}
 	}
 	if err := c.Delete(t.Context(), "film", 41); err != nil {

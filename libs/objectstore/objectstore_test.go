@@ -355,7 +355,7 @@ func TestAnObjectWithAContentEncodingIsNotRead(t *testing.T) {
 		t.Errorf("DownloadFile = %v, want ErrEncoded", err)
 	}
 	if n := reads.Load(); n != 0 {
-		t.Errorf("%d reads of the object, want 0", n)
+		t.Errorf("the object was read %d times, want 0", n)
 	}
 	if o, err := st.Stat(t.Context(), "a"); err != nil || o.ContentEncoding != "gzip" || !o.Encoded() {
 		t.Errorf("Stat = %+v, %v, want an object with the encoding gzip", o, err)
@@ -624,7 +624,7 @@ func TestASessionTakesNoMoreThanItWasStartedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	if status, _ := send(t, "PUT", session, random(1001)); status != 400 {
-		t.Errorf("PUT of one byte too many = %d, want 400", status)
+		t.Errorf("PUT with one byte too many = %d, want 400", status)
 	}
 	if _, err := c.Stat(t.Context(), "bounded"); !errors.Is(err, objectstore.ErrNotFound) {
 		t.Errorf("Stat = %v, want no object", err)

@@ -183,7 +183,7 @@ type overdue struct{ context.Context }
 
 func (overdue) Deadline() (time.Time, bool) { return time.Now(), true }
 
-// When one read of a sweep fails, the sweep's other reads are cancelled. A cancelled call must not
+// When one read in a sweep fails, the sweep's other reads are cancelled. A cancelled call must not
 // close the breaker.
 func TestCallIsNotClosedByWhoLeaves(t *testing.T) {
 	t.Parallel()

@@ -42,7 +42,7 @@ func TestPasswordsRefuseADamagedRecord(t *testing.T) {
 	}
 }
 
-// Forty connections guess the password of one account's video. Some of that account's calls are
+// Forty connections guess the password for one account's video. Some of that account's calls are
 // refused, but none from other accounts.
 func TestAFloodOfGuessesIsRefusedToItsAccountAlone(t *testing.T) {
 	t.Parallel()
@@ -72,7 +72,7 @@ func TestAFloodOfGuessesIsRefusedToItsAccountAlone(t *testing.T) {
 	stop()
 	wg.Wait()
 	if busy.Load() == 0 {
-		t.Error("all 40 concurrent hashes of one account succeeded, want some ErrBusy")
+		t.Error("all 40 concurrent hashes for one account succeeded, want some ErrBusy")
 	}
 	if _, err := p.Hash(t.Context(), "noisy", "x"); err != nil {
 		t.Errorf("Hash after the flood: got %v, want no error", err)

@@ -110,7 +110,7 @@ func (c *Client) send(ctx context.Context, path string, in any) (io.ReadCloser, 
 	}
 	defer resp.Body.Close()
 	if !ours {
-		return nil, apierr.Down(fmt.Errorf("%s: got status %d, but not from the handler of this call", path, resp.StatusCode))
+		return nil, apierr.Down(fmt.Errorf("%s: got status %d, but not from this call's handler", path, resp.StatusCode))
 	}
 	return nil, fmt.Errorf("%s: %w", path, refusal(resp))
 }

@@ -23,7 +23,7 @@
 // consumer group records which worker took which message. Workers do not read the stream in order:
 // the sorted set :waiting contains the entries by tenant, and :turns contains the order of the
 // tenants. Both are only an index, and adding an id again repairs them. Delayed messages are in
-// :delayed. They return to the stream at the first call of Next or Add after their time.
+// :delayed. They return to the stream at the first call to Next or Add after their time.
 package queue
 
 import (

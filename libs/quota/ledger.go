@@ -49,7 +49,7 @@ type entry struct {
 	// changes.
 	N int64 `json:"n"`
 	// At is the time of the lease. Zero means the time of the ledger's last write, because a
-	// process does not learn Firestore's time of its own commit.
+	// process does not learn Firestore's time for its own commit.
 	At     time.Time `json:"at,omitzero"`
 	Fenced bool      `json:"fenced,omitempty"`
 }

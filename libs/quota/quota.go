@@ -236,7 +236,7 @@ func (c *Claim) Retry() {
 }
 
 // Room returns how many of the wanted places the change may use: all of them, unless the account is
-// full. Call it among the reads of a transaction. For a change without reads, tx is nil, and Room
+// full. Call it among a transaction's reads. For a change without reads, tx is nil, and Room
 // may return [ErrAsk].
 func (c *Claim) Room(ctx context.Context, tx *firestore.Transaction, l Limit, want int64) (int64, error) {
 	c.sent, c.grant, c.want = false, nil, want // reset the state from an earlier attempt at the transaction

@@ -7,7 +7,7 @@
 //	----            -----
 //	Of, Absent      records of other accounts look as if they did not exist
 //	Doc, From       Get, All, Page, Find, Count
-//	Object, Shown   its events, in the commit of the change; its lines of an export
+//	Object, Shown   its events, in the change's commit; its lines in an export
 //	Limit           room for a new record, claimed in the commit that uses it
 //	Labels          the account's list of tags
 //	Beside          its other documents and its announcements, with each change
@@ -23,5 +23,5 @@
 // export lists its id, and an erasure deletes it anyway.
 //
 // The package does not hide Firestore. A store that needs its own query or document creates it with
-// the client library, and uses the reads and writes of [Tx] and of firestoredb.
+// the client library, and uses [Tx]'s and firestoredb's reads and writes.
 package record

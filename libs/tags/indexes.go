@@ -2,7 +2,7 @@ package tags
 
 import _ "embed"
 
-// Indexes are the composite indexes and exemptions of the tags' documents, in the
+// Indexes are the composite indexes and exemptions for the tags' documents, in the
 // format that the Firebase tools deploy.
 //
 //go:embed firestore.indexes.json

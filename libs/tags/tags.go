@@ -72,7 +72,7 @@ const (
 )
 
 // Change reads the documents for the tags that were added to or removed from the account's records.
-// Call it among the reads of tx, and the returned function among the writes.
+// Call it among tx's reads, and the returned function among its writes.
 func (s *Store) Change(tx *firestore.Transaction, accountID string, got, lost []string) (write func() error, err error) {
 	type change struct {
 		name string

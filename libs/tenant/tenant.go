@@ -28,7 +28,7 @@ const (
 	Deleting  State = "deleting"  // like Suspended, and the holder deletes every record
 )
 
-// Serves reports whether records of an account in this state are served. An account
+// Serves reports whether an account's records are served in this state. An account
 // without any decision has the zero state.
 func (s State) Serves() bool { return s == "" || s == Active }
 
@@ -101,12 +101,12 @@ type FailingPage struct {
 
 // Webhooks is the holder of the accounts' webhooks.
 type Webhooks interface {
-	// Failing returns enabled, failing webhooks of all accounts, sorted by id, starting after the
+	// Failing returns enabled, failing webhooks from all accounts, sorted by id, starting after the
 	// id after.
 	Failing(ctx context.Context, after string, limit int) (FailingPage, error)
 }
 
-// Holder is a service that stores records of accounts. Calls accept unknown account ids, because an
+// Holder is a service that stores accounts' records. Calls accept unknown account ids, because an
 // account may have no records in the service.
 type Holder interface {
 	// SetState sets the state of an account's records. It returns when every replica uses the new
@@ -126,7 +126,7 @@ type Holder interface {
 	// example because the address belongs to another service.
 	TakeDown(ctx context.Context, o Order) (Takedown, error)
 	// Lift ends t, but no other takedown of the same target. It also succeeds if t is not in
-	// effect. If auth did not receive the response to TakeDown, t contains only the values of the
+	// effect. If auth did not receive the response to TakeDown, t contains only the values from the
 	// order: its ID, its Kind, and a RecordID or a URL.
 	Lift(ctx context.Context, t Takedown) error
 }

@@ -19,14 +19,14 @@ func init() {
 	}
 }
 
-// badSyncs maps a folder to a function that reports whether a sync of the folder must fail.
+// badSyncs maps a folder to a function that reports whether syncing the folder must fail.
 var badSyncs sync.Map
 
-// FailSync makes syncs of a folder fail while fails returns true.
+// FailSync makes syncing a folder fail while fails returns true.
 func FailSync(dir string, fails func() bool) { badSyncs.Store(dir, fails) }
 
 // Settle waits until the log is neither writing nor removing anything.
 func (l *Log) Settle() { l.running.Wait() }
 
-// WaitingSince returns the value of the gauge, which all logs share.
+// WaitingSince returns the gauge's value, which all logs share.
 func WaitingSince() float64 { return testutil.ToFloat64(waitingSince) }

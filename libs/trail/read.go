@@ -99,9 +99,9 @@ func list(ctx context.Context, from Store, first string) (names, problems []stri
 			return nil, nil, fmt.Errorf("%s: %w", name, err)
 		case err != nil: // the day has been removed in the meantime
 		case !day:
-			err = errors.New("is not a day of the trail")
+			err = errors.New("is not a day in the trail")
 		case path.Ext(name) != ending:
-			err = errors.New("is not a file of the trail")
+			err = errors.New("is not a file in the trail")
 		}
 		if err != nil {
 			problems = append(problems, fmt.Sprintf("%s: %v", name, err))
@@ -147,7 +147,7 @@ func pruned(name string, err error) error {
 	return err
 }
 
-// Count returns the number of notes of all installations.
+// Count returns the number of notes from all installations.
 func (f *Found) Count() (n int) {
 	for _, c := range f.count {
 		n += c
@@ -165,7 +165,7 @@ func (f *Found) add(notes []Note) {
 	}
 }
 
-// Of returns the note that counts for each thing of an installation, oldest first. others contains
+// Of returns the note that counts for each thing in an installation, oldest first. others contains
 // a sentence about each other installation with notes in the same place.
 func (f *Found) Of(installation string) (notes []Note, others []string) {
 	notes = slices.SortedFunc(maps.Values(f.notes[installation]), func(a, b Note) int {
@@ -182,7 +182,7 @@ func (f *Found) Of(installation string) (notes []Note, others []string) {
 	return notes, others
 }
 
-// parse returns the notes of all readable lines. err describes the other lines.
+// parse returns the notes from all readable lines. err describes the other lines.
 func parse(text []byte) (notes []Note, err error) {
 	line, damaged, first := 0, 0, 0
 	for text := range bytes.Lines(text) {

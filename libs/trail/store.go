@@ -16,23 +16,23 @@ import (
 	"github.com/linkreel/linkreel/libs/objectstore"
 )
 
-// Store keeps the files of a trail: DAY/TIME-ID.jsonl, each with some notes. A file never
+// Store keeps a trail's files: DAY/TIME-ID.jsonl, each with some notes. A file never
 // changes, and no name is used twice.
 type Store interface {
 	// Create makes a new file durable before it returns. The time becomes part of its name. If the
 	// result is not zero, even with an error, days that are older than [Keep] at that time may be
 	// removed.
 	Create(ctx context.Context, at time.Time, text []byte) (time.Time, error)
-	// List yields the names in order, starting with a day such as "2026-03-01". "" means all days. It
-	// also yields names that are not files of a trail, which [Read] reports. After an error with a
-	// name, more names may follow.
+	// List yields the names in order, starting with a day such as "2026-03-01". "" means all days.
+	// It also yields names that are not files in a trail, which [Read] reports. After an error with
+	// a name, more names may follow.
 	List(ctx context.Context, from string) iter.Seq2[string, error]
 	// Read returns a file. It fails if the file is larger than any file that this package writes.
 	// The error says whether the file is missing.
 	Read(ctx context.Context, name string) ([]byte, error)
-	// RemoveDay removes the files of a day.
+	// RemoveDay removes a day's files.
 	RemoveDay(ctx context.Context, day string) error
-	// String returns the location of the trail for display.
+	// String returns the trail's location for display.
 	String() string
 }
 
@@ -50,7 +50,7 @@ func nameFor(at time.Time) (day, file string) {
 	return at.Format(dayForm), at.Format(timeForm) + "-" + rand.Text() + ending
 }
 
-// dayOf returns the day of a name.
+// dayOf returns the day in a name.
 func dayOf(name string) (time.Time, bool) {
 	day, _, ok := strings.Cut(name, "/")
 	at, err := time.Parse(dayForm, day)
@@ -63,7 +63,7 @@ type Folder string
 // OpenFolder returns the trail in a folder. It creates the folder if it does not exist.
 func OpenFolder(dir string) (Folder, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("create the folder of the trail: %w", err)
+		return "", fmt.Errorf("create the trail's folder: %w", err)
 	}
 	return Folder(dir), nil
 }
@@ -162,11 +162,11 @@ func (f Folder) Read(_ context.Context, name string) ([]byte, error) {
 func (f Folder) RemoveDay(_ context.Context, day string) error { return os.RemoveAll(f.path(day)) }
 
 var (
-	errTooLarge = errors.New("is larger than any file of a trail")
+	errTooLarge = errors.New("is larger than any file in a trail")
 	errNoFile   = errors.New("is not a file")
 )
 
-// Prefix is the start of the names of a trail's objects in a bucket.
+// Prefix is how the names of a trail's objects in a bucket begin.
 const Prefix = "audit/"
 
 // bucket is a trail in a bucket.

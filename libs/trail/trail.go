@@ -7,7 +7,7 @@
 // right has ended permanently always counts, regardless of the times, because clocks may jump.
 //
 // A trail is stored in a folder or a bucket ([Store]). Its notes name the installation that wrote
-// them, so a restore does not apply the notes of another installation.
+// them, so a restore does not apply another installation's notes.
 package trail
 
 import (
@@ -42,7 +42,7 @@ const (
 	Lifted        Kind = "takedown.lifted"
 )
 
-// erasing is the state of an account from the decision to erase it until it is gone.
+// erasing is an account's state from the decision to erase it until it is gone.
 const erasing = "deleting"
 
 // Note is one decision.
@@ -54,8 +54,8 @@ type Note struct {
 	Record  string `json:"record,omitempty"`
 	// Of is the installation that made the decision. [Log] sets it.
 	Of string `json:"of"`
-	// At is the time of the decision by the database's clock, so that the notes of several
-	// processes are in one order. If it is zero, [Log.Add] sets it from its own clock.
+	// At is the time of the decision by the database's clock, so that notes from several processes
+	// are in one order. If it is zero, [Log.Add] sets it from its own clock.
 	At time.Time `json:"at"`
 }
 
@@ -106,7 +106,7 @@ const (
 type Config struct {
 	// Store keeps the notes. If it is nil, there is no trail.
 	Store Store
-	// Installation returns the id of the installation; see firestoredb.DB.Installation.
+	// Installation returns the installation's id; see firestoredb.DB.Installation.
 	Installation func(context.Context) (string, error)
 	// Now is the clock. If it is nil, the system clock is used.
 	Now func() time.Time
@@ -164,7 +164,7 @@ func Open(c Config) *Log {
 
 // Add makes notes durable before it returns. If that fails or takes more than a few seconds, the
 // error is UNAVAILABLE, and the notes are kept in memory until the next call or [Log.Flush] writes
-// them. A call without notes only starts a write of the waiting notes and never fails. A key that
+// them. A call without notes only starts writing the waiting notes and never fails. A key that
 // is revoked again gets no second note: it is already revoked, and a caller in a loop would fill
 // the disk.
 func (l *Log) Add(ctx context.Context, notes ...Note) error {
@@ -247,8 +247,8 @@ func (l *Log) await(ctx context.Context, r *round) error {
 	}
 }
 
-// Flush writes the waiting notes. It returns when they are durable, when ctx ends, or after a few
-// seconds.
+// Flush writes the waiting notes. It returns when they are durable, when ctx is done, or after a
+// few seconds.
 func (l *Log) Flush(ctx context.Context) error {
 	if l == nil {
 		return nil

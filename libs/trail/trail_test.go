@@ -52,7 +52,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// ours is the installation of the tests.
+// ours is the tests' installation.
 func ours(context.Context) (string, error) { return "db_1", nil }
 
 func open(t *testing.T, dir string, now func() time.Time) *trail.Log {
@@ -339,7 +339,7 @@ func TestNotesOfAnotherInstallationAreTold(t *testing.T) {
 	}
 }
 
-// bucket starts a storage server and returns a client of its bucket "media".
+// bucket starts a storage server and returns a client for its bucket "media".
 func bucket(t *testing.T) (*cloudtest.Cloud, *objectstore.Store) {
 	t.Helper()
 	cloud := cloudtest.Start(t, cloudtest.Options{Buckets: []string{"media"}})
@@ -466,7 +466,7 @@ func TestWhatCannotBeReadForAMomentIsReadAgain(t *testing.T) {
 				found, err := trail.Read(t.Context(), store, time.Time{})
 				if stops {
 					if !errors.Is(err, broken) || !strings.Contains(err.Error(), "2026-03-01") {
-						t.Errorf("if every %s fails with %v, Read = %v, want that error with the name of the file or day", what, broken, err)
+						t.Errorf("if every %s fails with %v, Read = %v, want that error with the file's or day's name", what, broken, err)
 					}
 					continue
 				}
@@ -569,7 +569,7 @@ func TestADamagedLineLosesNoOther(t *testing.T) {
 	}
 }
 
-// The name of a new day is not durable yet when its first write fails. A later write on that day
+// A new day's name is not durable yet when its first write fails. A later write on that day
 // must not be reported as durable before the name is.
 func TestANoteIsDurableOnlyWithItsDay(t *testing.T) {
 	t.Parallel()
@@ -586,7 +586,7 @@ func TestANoteIsDurableOnlyWithItsDay(t *testing.T) {
 	}
 }
 
-// The disk is full when the folder of a day is created. Later writes on that day do not report that
+// The disk is full when a day's folder is created. Later writes on that day do not report that
 // old days may be removed.
 func TestOldDaysGoAlthoughTheFirstWriteOfADayFails(t *testing.T) {
 	t.Parallel()

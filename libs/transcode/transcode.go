@@ -23,7 +23,7 @@ import (
 // QueueName is the name of the queue from which workers take job ids.
 const QueueName = "jobs"
 
-// OutcomeQueueName is the name of the queue on which the workers announce changes of a job's
+// OutcomeQueueName is the name of the queue on which the workers announce changes to a job's
 // record. Without the announcement, the videos service finds the changes in its next sweep.
 const OutcomeQueueName = "outcomes"
 
@@ -32,7 +32,7 @@ const OutcomeQueueName = "outcomes"
 type Limits struct {
 	MaxBytes    int64         `json:"maxBytes"`
 	MaxDuration time.Duration `json:"maxDuration"`
-	MaxSide     int           `json:"maxSide"`   // pixels of width or height
+	MaxSide     int           `json:"maxSide"`   // pixels in width or height
 	MaxPixels   int           `json:"maxPixels"` // width times height
 }
 
@@ -45,10 +45,10 @@ type Job struct {
 	Generation int64  // the object's generation; each generation has its own job
 	Size       int64  // bytes, as storage reported them; 0 when unknown
 	Limits     Limits
-	Trace      map[string]string // W3C trace context of the request that caused the job
+	Trace      map[string]string // W3C trace context from the request that caused the job
 	CreatedAt  time.Time
 
-	// Parent is set for a part of another job. The worker of that job created the part so that
+	// Parent is set for a part of another job. That job's worker created the part so that
 	// other workers can help. Spec is the worker's description of the part.
 	Parent string
 	Spec   []byte
@@ -67,7 +67,7 @@ type Still struct {
 	Segment Range
 }
 
-// StillOf describes the picture at seconds of a rendition.
+// StillOf describes the picture at a rendition's given second.
 func StillOf(r Rendition, seconds float64) (Still, bool) {
 	start := 0.0
 	for i, s := range r.Segments {
@@ -80,42 +80,42 @@ func StillOf(r Rendition, seconds float64) (Still, bool) {
 	return Still{}, false
 }
 
-// StillID returns the id of a job that takes one picture. nonce distinguishes the picture jobs of
-// one video.
+// StillID returns the id for a job that takes one picture. nonce distinguishes one video's picture
+// jobs.
 func StillID(videoID, nonce string) string { return videoID + "-still" + nonce }
 
-// StillPrefix returns the prefix of the files of an attempt at a picture job. It differs from the
+// StillPrefix returns the prefix of the files from an attempt at a picture job. It differs from the
 // prefixes of transcoding attempts, because those attempts delete their own prefixes.
 func StillPrefix(jobID string, attempt int) string {
 	return fmt.Sprintf("%s%s-%d/", VideoPrefix(VideoOf(jobID)), jobID[strings.LastIndexByte(jobID, '-')+1:], attempt)
 }
 
-// PartID returns the id of one part of a job.
+// PartID returns the id for one part of a job.
 func PartID(jobID string, index int) string { return jobID + "." + strconv.Itoa(index) }
 
 // IsPart reports whether an id belongs to a part.
 func IsPart(id string) bool { return strings.Contains(id, ".") }
 
-// JobID returns the id of the job for one object generation, so that detecting an upload twice
+// JobID returns the job id for one object generation, so that detecting an upload twice
 // creates only one job.
 func JobID(videoID string, generation int64) string {
 	return videoID + "-" + strconv.FormatInt(generation, 10)
 }
 
-// VideoOf returns the id of the video from the id of a job.
+// VideoOf returns the video's id from a job's id.
 func VideoOf(jobID string) string {
 	return jobID[:max(0, strings.LastIndexByte(jobID, '-'))]
 }
 
 // Prefix returns the prefix of an attempt's files. It ends in a slash. Attempts never
-// share a prefix, so a stale worker cannot overwrite the files of a newer one.
+// share a prefix, so a stale worker cannot overwrite a newer one's files.
 func Prefix(videoID string, generation int64, attempt int) string {
 	return fmt.Sprintf("%s%d-%d/", VideoPrefix(videoID), generation, attempt)
 }
 
 // PartsPrefix returns the prefix of a job's finished parts, which are stored until they are joined.
 // It is below VideoPrefix, so that deleting the video also deletes the parts. All attempts share
-// it, so that the parts of a dead worker are not lost.
+// it, so that a dead worker's parts are not lost.
 func PartsPrefix(videoID string, generation int64) string {
 	return fmt.Sprintf("%sparts-%d/", VideoPrefix(videoID), generation)
 }
@@ -171,7 +171,7 @@ type RenditionName struct {
 //	<Prefix><name>.mp4
 //	<Prefix><name>-source.mp4
 //
-// The second is the repackaged video of the source. An encoded rendition of the same name may
+// The second is the video repackaged from the source. An encoded rendition with the same name may
 // replace it later in the same attempt, so the files must have different names. ok is false for all
 // other names, even for another spelling of the same numbers. The rendition may not exist: compare
 // Name with the names in the outcome.
@@ -189,7 +189,7 @@ func ParseRendition(videoID, object string) (r RenditionName, ok bool) {
 // State is the state of a job.
 type State string
 
-// States of a job. Done and Failed are final.
+// Job states. Done and Failed are final.
 const (
 	Queued  State = "queued"
 	Running State = "running"
@@ -225,7 +225,7 @@ type Record struct {
 // Path is how the worker created the first playable rendition.
 type Path string
 
-// PathCopy repackages the video of the source without encoding.
+// PathCopy repackages the source's video without encoding.
 const (
 	PathCopy      Path = "copy"
 	PathTranscode Path = "transcode"
@@ -234,7 +234,7 @@ const (
 // Outcome is the result of a job. It has at least one complete rendition, so a video with an
 // Outcome can be shared. Object names are complete and may have the prefixes of several attempts.
 type Outcome struct {
-	// Version starts at 1 and increases with each publication of the same job. A later version may
+	// Version starts at 1 and increases with each publication for the same job. A later version may
 	// add renditions, the storyboard and the download. It never removes them.
 	Version int    `json:"version"`
 	Final   bool   `json:"final"` // no later version will be published
@@ -272,15 +272,15 @@ type Rendition struct {
 	Channels         int      `json:"channels,omitempty"` // sound channels; 0 in old outcomes, which did not record them
 	Codecs           string   `json:"codecs"`             // RFC 6381, read from the file
 	Bandwidth        int      `json:"bandwidth"`          // bits per second of the largest segment
-	AverageBandwidth int      `json:"averageBandwidth"`   // bits per second over all segments
+	AverageBandwidth int      `json:"averageBandwidth"`   // bits per second across all segments
 	Init             Range    `json:"init"`
 	Segments         Segments `json:"segments"`
 }
 
-// AudioName is the Name of the audio rendition.
+// AudioName is the audio rendition's Name.
 const AudioName = "audio"
 
-// Range is a byte range of an object.
+// Range is a byte range in an object.
 type Range struct {
 	Offset int64 `json:"offset"`
 	Size   int64 `json:"size"`
@@ -301,7 +301,7 @@ type Storyboard struct {
 	TileWidth  int      `json:"tileWidth"`
 	TileHeight int      `json:"tileHeight"`
 	Interval   float64  `json:"interval"`
-	Count      int      `json:"count"` // frames over all sheets
+	Count      int      `json:"count"` // frames across all sheets
 }
 
 // Objects returns every object to which the outcome refers.
@@ -353,7 +353,7 @@ func (o *Outcome) Rendition(name string) (Rendition, bool) {
 // Code is the reason why a job failed. It is part of the public API.
 type Code string
 
-// Codes of failed jobs. Only the videos service uses UPLOAD_EXPIRED. It is included so that the
+// Codes for failed jobs. Only the videos service uses UPLOAD_EXPIRED. It is included so that the
 // list is complete.
 const (
 	NotAVideo          Code = "NOT_A_VIDEO"
@@ -398,8 +398,8 @@ func MarshalOutcome(o *Outcome) ([]byte, error) {
 	return b, nil
 }
 
-// PrefixOf returns the Prefix of an outcome in MarshalOutcome's form without unpacking its tables,
-// which make up most of it.
+// PrefixOf returns the Prefix from an outcome in MarshalOutcome's form without unpacking its
+// tables, which make up most of it.
 func PrefixOf(b []byte) (string, error) {
 	var o struct {
 		Prefix string `json:"prefix"`

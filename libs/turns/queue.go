@@ -20,20 +20,20 @@ import (
 // ErrFull means that too many jobs are waiting already.
 var ErrFull = errors.New("too many are waiting already")
 
-// QueueOptions are the limits of a [Queue]. Zero means no limit.
+// QueueOptions are the limits on a [Queue]. Zero means no limit.
 type QueueOptions struct {
 	Name       string // name of the queue in metrics; if empty, there are no metrics
 	Parallel   int    // how many jobs run at the same time
-	Each       int    // how many jobs of one name run at the same time
-	Waiting    int    // how many jobs of one name wait
+	Each       int    // how many jobs with one name run at the same time
+	Waiting    int    // how many jobs with one name wait
 	AllWaiting int    // how many jobs wait in total
 }
 
 // Queue limits how much of one kind of work runs at the same time in this process, in total and for
 // each name (for example an account). Unlike [Slots], it makes the remaining work wait.
 //
-// Jobs of one name run in order. Names take turns, so a new name waits for at most one job of each
-// other name, and never for the whole backlog of another name. A name at its own limit waits
+// Jobs with one name run in order. Names take turns, so a new name waits for at most one job from
+// each other name, and never for another name's whole backlog. A name at its own limit waits
 // without delaying other names.
 type Queue struct {
 	opt  QueueOptions
@@ -74,13 +74,13 @@ func NewQueue(o QueueOptions) *Queue {
 	return q
 }
 
-// Enter waits until a job of name may run. release ends the job and must be called once.
+// Enter waits until one of name's jobs may run. release ends the job and must be called once.
 //
-// The error is that of ctx or [ErrFull]. If too many jobs of name are waiting, Enter returns
-// ErrFull immediately. If too many jobs are waiting in total, the last job of the name with the
-// longest backlog gets ErrFull instead, if that backlog is longer than the new backlog of name.
+// The error is ctx's or [ErrFull]. If too many of name's jobs are waiting, Enter returns
+// ErrFull immediately. If too many jobs are waiting in total, the last job from the name with the
+// longest backlog gets ErrFull instead, if that backlog is longer than name's new backlog.
 //
-// The time spent here is added to Queued of the request; see [identity.Request].
+// The time spent here is added to the request's Queued; see [identity.Request].
 func (q *Queue) Enter(ctx context.Context, name string) (release func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func (q *Queue) Enter(ctx context.Context, name string) (release func(), err err
 	return sync.OnceFunc(func() { q.end(l) }), nil
 }
 
-// line starts a job of name and returns a nil waiter, or adds the job to the waiting jobs.
+// line starts one of name's jobs and returns a nil waiter, or adds the job to the waiting jobs.
 func (q *Queue) line(name string) (*inLine, *waiter, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -134,7 +134,7 @@ func (q *Queue) line(name string) (*inLine, *waiter, error) {
 	return l, w, nil
 }
 
-// pushOut removes the last job of the longest backlog to free a place for a new job. have is the
+// pushOut removes the last job from the longest backlog to free a place for a new job. have is the
 // length of the new job's backlog. Only a backlog longer than have+1 loses a job.
 func (q *Queue) pushOut(have int) bool {
 	var longest *inLine
@@ -176,7 +176,7 @@ func (q *Queue) takeOut(l *inLine, w *waiter) {
 	}
 }
 
-// leave removes a waiter after its context has ended. If the waiter was allowed to run in the
+// leave removes a waiter after its context is done. If the waiter was allowed to run in the
 // meantime, its job ends immediately, so that its place is not lost.
 func (q *Queue) leave(ctx context.Context, l *inLine, w *waiter) error {
 	q.mu.Lock()
@@ -206,7 +206,7 @@ func (q *Queue) end(l *inLine) {
 	}
 }
 
-// passOn starts jobs of names with a turn while places are free.
+// passOn starts jobs from names with a turn while places are free.
 func (q *Queue) passOn() {
 	for q.turns.Len() > 0 && q.running < q.opt.Parallel {
 		next := q.turns.Remove(q.turns.Front()).(*inLine)

@@ -15,7 +15,7 @@ import (
 	"github.com/linkreel/linkreel/libs/turns"
 )
 
-// enter starts a job of name. The job must start without waiting.
+// enter starts one of name's jobs. The job must start without waiting.
 func enter(t *testing.T, q *turns.Queue, name string) (release func()) {
 	t.Helper()
 	release, err := q.Enter(t.Context(), name)
@@ -106,7 +106,7 @@ func TestALineThatIsFullRefusesAtOnce(t *testing.T) {
 		got.join(t, q, "noisy", "noisy 0")
 		got.join(t, q, "noisy", "noisy 1")
 		if _, err := q.Enter(t.Context(), "noisy"); !errors.Is(err, turns.ErrFull) {
-			t.Errorf("third waiting job of one name: got %v, want ErrFull", err)
+			t.Errorf("third waiting job for one name: got %v, want ErrFull", err)
 		}
 		got.join(t, q, "other", "other 0")
 		// The queue is full, so the longest backlog loses a job to a name without a backlog.
@@ -138,10 +138,10 @@ func TestAWaiterThatLeavesLosesNoPlace(t *testing.T) {
 			t.Errorf("Enter = %v, want the context's error", err)
 		}
 		if got := time.Duration(identity.RequestOf(ctx).Queued.Load()); got != time.Second {
-			t.Errorf("Queued of the request = %v, want a second", got)
+			t.Errorf("the request's Queued = %v, want a second", got)
 		}
 		if q.Waiting() != 0 {
-			t.Error("a job is still waiting after its context has ended, want none")
+			t.Error("a job is still waiting after its context is done, want none")
 		}
 		if _, err := q.Enter(ctx, "b"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Enter = %v, want the context's error", err)
@@ -176,7 +176,7 @@ func TestAQueueHoldsItsBoundsUnderLoad(t *testing.T) {
 						t.Errorf("%d jobs ran at the same time, want at most 4", n)
 					}
 					if n := each[name].Add(1); n > 2 {
-						t.Errorf("%d jobs of one name ran at the same time, want at most 2", n)
+						t.Errorf("%d jobs for one name ran at the same time, want at most 2", n)
 					}
 					ran.Add(1)
 					each[name].Add(-1)

@@ -1,5 +1,5 @@
-// Package unlock contains the shared parts of the password pages of links and videos: the budget of
-// guesses, the form, and the messages to visitors. Package password checks the password.
+// Package unlock contains the shared parts of the password pages of links and videos: the budget
+// for guesses, the form, and the messages to visitors. Package password checks the password.
 package unlock
 
 import (
@@ -20,7 +20,7 @@ import (
 // Wrong is the message for a wrong password.
 const Wrong = "That is not the password. Check it and try again."
 
-// Limits on guesses for the password of one record. Only wrong guesses count, because the caller
+// Limits on guesses for one record's password. Only wrong guesses count, because the caller
 // refunds correct guesses. Together the limits allow 660 wrong guesses per hour from any number of
 // networks, which is too few to find a reasonable password.
 const (
@@ -30,8 +30,8 @@ const (
 	// FirstGuesses is an hourly reserve for neighbourhoods without a wrong guess for this record
 	// within the hour. Each neighbourhood gets one guess. Without this reserve, an attacker who
 	// uses up the shared budget would lock out everyone else. A neighbourhood is an address range
-	// that one customer of a provider can have (a /48 of IPv6 is 65,536 networks), so that the
-	// networks of one attacker count as one. A region is an address range of a provider.
+	// that one customer of a provider can have (an IPv6 /48 is 65,536 networks), so that one
+	// attacker's networks count as one. A region is a provider's address range.
 	FirstGuesses     = 600
 	firstOfRegion    = 60
 	neighbourhoodOf4 = 24
@@ -46,12 +46,12 @@ type Limiter interface {
 	Refund(ctx context.Context, t ratelimit.Try)
 }
 
-// HourlyRule returns the rule for an hourly budget of guesses for a record.
+// HourlyRule returns the rule for a record's hourly budget for guesses.
 func HourlyRule(record, name string, most int) ratelimit.Rule {
 	return ratelimit.Rule{Key: "unlock:" + record + ":" + name, Max: most, Window: time.Hour}
 }
 
-// Guess counts a guess from addr for the password of a record, or returns how long the visitor must
+// Guess counts a guess from addr for a record's password, or returns how long the visitor must
 // wait. Count a guess before checking it, so that concurrent guesses do not all pass. The guess is
 // taken from the first of these budgets that is not used up:
 //
@@ -71,7 +71,7 @@ func Guess(ctx context.Context, l Limiter, record string, addr netip.Addr) (try 
 	return l.Take(ctx, perAddress, HourlyRule(record, "shared", SharedGuesses))
 }
 
-// wide returns the network of addr with the given prefix length, or "" if there is
+// wide returns addr's network with the given prefix length, or "" if there is
 // none.
 func wide(addr netip.Addr, bits4, bits6 int) string {
 	addr = addr.Unmap().WithZone("")
@@ -103,7 +103,7 @@ func plural(n int, unit string) string {
 	return strconv.Itoa(n) + " " + unit + "s"
 }
 
-// FromForm returns the field "password" of a form. It reads only the raw body. The usual helpers
+// FromForm returns the field "password" from a form. It reads only the raw body. The usual helpers
 // would also read the query, which proxies log, and would decompress a body of any size.
 func FromForm(req *fasthttp.Request) (string, error) {
 	media, _, err := mime.ParseMediaType(string(req.Header.ContentType()))

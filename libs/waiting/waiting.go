@@ -7,7 +7,7 @@
 // The values are read from the stores, not from a replica's memory. One replica of a service,
 // chosen by [dedup.Seen.Mine], reads them once a minute. A replica that loses the turn drops its
 // series, so no old values remain. Without Redis, every replica reports the same values, so queries
-// must use the maximum over all pods.
+// must use the maximum across all pods.
 //
 // If a read fails, the number does not change and the age continues to increase.
 package waiting
@@ -55,7 +55,7 @@ type Turns interface {
 	Mine(ctx context.Context, what string, hold time.Duration) bool
 }
 
-// Loop returns the loop that reads the depths for a service. service is the name of the turn.
+// Loop returns the loop that reads the depths for a service. service is the turn's name.
 func Loop(service string, turns Turns, now func() time.Time, looks ...Look) boot.Loop {
 	r := NewReport(now)
 	forget := func() {
@@ -113,7 +113,7 @@ func Query(db *firestoredb.DB, what, at string, queries func() []firestore.Query
 	}, Count(db, what, queries))
 }
 
-// maxCount limits how many documents of one query are counted. Firestore reads an index entry for
+// maxCount limits how many of a query's documents are counted. Firestore reads an index entry for
 // each counted document, and times out after a minute. With the limit, counting is cheap and
 // succeeds even with millions of documents.
 var maxCount = 100_000 // a variable, so that the test can change it
@@ -133,7 +133,7 @@ func Count(db *firestoredb.DB, what string, queries func() []firestore.Query) fu
 	}
 }
 
-// Ageless returns the depth of work of unknown age.
+// Ageless returns the depth of work with an unknown age.
 func Ageless(count func(context.Context) (int64, error)) func(context.Context) (Depth, error) {
 	return func(ctx context.Context) (Depth, error) {
 		n, err := count(ctx)
@@ -164,7 +164,7 @@ func (r *Report) Set(w Work, d Depth) {
 	all.Store(r, struct{}{})
 }
 
-// Forget drops all series of the report.
+// Forget drops all the report's series.
 func (r *Report) Forget() {
 	all.Delete(r)
 	r.mu.Lock()
@@ -187,7 +187,7 @@ func (r *Report) look(ctx context.Context, looks []Look) (err error) {
 // all holds the reports that have series.
 var all sync.Map
 
-// collector creates the series of all reports at each scrape, because ages increase.
+// collector creates the series for all reports at each scrape, because ages increase.
 type collector struct{}
 
 func init() { prometheus.MustRegister(collector{}) }

@@ -19,7 +19,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth"
 )
 
-// issuer is a fake identity provider. spoil, if set, edits the claims of its tokens.
+// issuer is a fake identity provider. spoil, if set, edits the claims in its tokens.
 type issuer struct {
 	*httptest.Server
 	key, other *rsa.PrivateKey

@@ -121,22 +121,22 @@ func TestNobodyGivesARoleAboveTheirOwn(t *testing.T) {
 	all := r.key(id, `{"name":"all","scopes":["links:read","links:write","videos:read","videos:write","domains:read","domains:write","keys:read","keys:write","events:read","webhooks:read","webhooks:write","members:read","members:write","account:write"]}`)
 	narrow := r.key(id, `{"name":"narrow","scopes":["members:read","members:write","links:read","videos:read","domains:read"]}`)
 	for name, got := range map[string]answer{
-		"admin invites an owner":                                     admin.invite("owner"),
-		"admin makes themselves an owner":                            admin.api("PATCH", "/api/v1/members/"+admin.id, `{"role":"owner"}`),
-		"admin makes another member an owner":                        admin.api("PATCH", "/api/v1/members/"+viewer.id, `{"role":"owner"}`),
-		"admin lowers the role of an owner":                          admin.api("PATCH", "/api/v1/members/"+owner.id, `{"role":"viewer"}`),
-		"admin renames an owner":                                     admin.api("PATCH", "/api/v1/members/"+owner.id, `{"name":"X"}`),
-		"admin removes an owner":                                     admin.api("DELETE", "/api/v1/members/"+owner.id, ""),
-		"viewer raises their own role":                               viewer.api("PATCH", "/api/v1/members/"+viewer.id, `{"role":"member"}`),
-		"key with all scopes makes an owner":                         r.api("PATCH", "/api/v1/members/"+viewer.id, all, `{"role":"owner"}`),
-		"key with all scopes invites an owner":                       r.api("POST", "/api/v1/invitations", all, `{"role":"owner"}`),
-		"key with all scopes removes an owner":                       r.api("DELETE", "/api/v1/members/"+owner.id, all, ""),
-		"key with few scopes gives the member role":                  r.api("PATCH", "/api/v1/members/"+viewer.id, narrow, `{"role":"member"}`),
-		"key with few scopes invites an admin":                       r.api("POST", "/api/v1/invitations", narrow, `{"role":"admin"}`),
-		"key without the scope lists members":                        r.api("GET", "/api/v1/members", r.key(id, `{"name":"eight"}`), ""),
-		"key with the default scopes invites a viewer":               r.api("POST", "/api/v1/invitations", r.key(id, `{"name":"eight"}`), `{"role":"viewer"}`),
-		"403 takes precedence over 400 and 404":                      narrowPatch(r, narrow),
-		"key of an admin requests an invitation with the owner role": r.api("POST", "/api/v1/invitations", admin.key(`{"name":"k","scopes":["members:write"]}`), `{"role":"owner"}`),
+		"admin invites an owner":                                 admin.invite("owner"),
+		"admin makes themselves an owner":                        admin.api("PATCH", "/api/v1/members/"+admin.id, `{"role":"owner"}`),
+		"admin makes another member an owner":                    admin.api("PATCH", "/api/v1/members/"+viewer.id, `{"role":"owner"}`),
+		"admin lowers an owner's role":                           admin.api("PATCH", "/api/v1/members/"+owner.id, `{"role":"viewer"}`),
+		"admin renames an owner":                                 admin.api("PATCH", "/api/v1/members/"+owner.id, `{"name":"X"}`),
+		"admin removes an owner":                                 admin.api("DELETE", "/api/v1/members/"+owner.id, ""),
+		"viewer raises their own role":                           viewer.api("PATCH", "/api/v1/members/"+viewer.id, `{"role":"member"}`),
+		"key with all scopes makes an owner":                     r.api("PATCH", "/api/v1/members/"+viewer.id, all, `{"role":"owner"}`),
+		"key with all scopes invites an owner":                   r.api("POST", "/api/v1/invitations", all, `{"role":"owner"}`),
+		"key with all scopes removes an owner":                   r.api("DELETE", "/api/v1/members/"+owner.id, all, ""),
+		"key with few scopes gives the member role":              r.api("PATCH", "/api/v1/members/"+viewer.id, narrow, `{"role":"member"}`),
+		"key with few scopes invites an admin":                   r.api("POST", "/api/v1/invitations", narrow, `{"role":"admin"}`),
+		"key without the scope lists members":                    r.api("GET", "/api/v1/members", r.key(id, `{"name":"eight"}`), ""),
+		"key with the default scopes invites a viewer":           r.api("POST", "/api/v1/invitations", r.key(id, `{"name":"eight"}`), `{"role":"viewer"}`),
+		"403 takes precedence over 400 and 404":                  narrowPatch(r, narrow),
+		"admin's key requests an invitation with the owner role": r.api("POST", "/api/v1/invitations", admin.key(`{"name":"k","scopes":["members:write"]}`), `{"role":"owner"}`),
 	} {
 		if got.status != 403 || got.code() != "INSUFFICIENT_SCOPE" {
 			t.Errorf("%s: got %d %s, want 403 INSUFFICIENT_SCOPE", name, got.status, got.body)
@@ -301,7 +301,7 @@ func TestInvitationsAreListedAndRevoked(t *testing.T) {
 	owners := owner.invite("owner")
 	list := admin.api("GET", "/api/v1/invitations", "")
 	if strings.Contains(string(list.body), "lr_link_") || !strings.Contains(string(list.body), `"name":"Kofi"`) || !strings.Contains(string(list.body), `"invitedBy":{"type":"member","id":"`+admin.id+`","name":"Ada"}`) {
-		t.Errorf("list is %s, want the invitation of Kofi by Ada without a token", list.body)
+		t.Errorf("list is %s, want Ada's invitation to Kofi without a token", list.body)
 	}
 	want(t, admin.api("DELETE", "/api/v1/invitations/"+owners.field(t, "id"), ""), 403, "INSUFFICIENT_SCOPE")
 	otherID, _ := r.account("free")
@@ -565,7 +565,7 @@ func TestEachChangeOfPeopleWritesItsEvent(t *testing.T) {
 	}
 }
 
-// members returns the ways to sign in of each member of the account, by name.
+// members returns how each member of the account can sign in, by name.
 func (p person) members() map[string][]string {
 	p.r.t.Helper()
 	var list struct {

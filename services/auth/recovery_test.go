@@ -107,6 +107,6 @@ func TestOnlyTheResumeOfARestoreIsAudited(t *testing.T) {
 	}
 	want(t, r.admin("POST", "/admin/v1/recovery/resume", `{"restoreId":"`+made.ID+`","webhooks":true}`), 200, "")
 	if !strings.Contains(log.String(), "action=recovery.resumed restore="+made.ID) {
-		t.Errorf("the resume of a restore was not logged, want an audit line:\n%s", &log)
+		t.Errorf("resuming after a restore was not logged, want an audit line:\n%s", &log)
 	}
 }

@@ -26,13 +26,13 @@ import (
 // show which of them have ended since.
 func Transient() []string { return store.Transient() }
 
-// Recovery holds the parameters of [Recover].
+// Recovery holds the parameters for [Recover].
 type Recovery struct {
 	DB *firestoredb.DB
 	// Trail is nil if there is no trail.
 	Trail trail.Store
-	// Since is the time of the restored records. Recover skips earlier days of the trail, and
-	// stores Since in the record of the restore.
+	// Since is the time of the restored records. Recover skips earlier days in the trail, and
+	// stores Since in the restore's record.
 	Since time.Time
 	// Tell is called with each sentence for the operator.
 	Tell func(string)
@@ -85,22 +85,22 @@ func Recover(ctx context.Context, r Recovery) error {
 	return nil
 }
 
-// NotKnown returns a message for the operator about the later changes that are lost after n
-// notes of a trail were applied. where is the location of the trail, or "" if none was given.
+// NotKnown returns a message for the operator about the later changes that are lost after n notes
+// from a trail were applied. where is the trail's location, or "" if none was given.
 func NotKnown(n int, where string) string {
 	if n > 0 {
 		return "Later changes to passwords, passkeys, access rules and webhook secrets are lost."
 	}
 	why := "No trail was given (--audit)"
 	if where != "" {
-		why = "There are no notes of this installation in " + where + " (is this the right place, and is its disk mounted?)"
+		why = "There are no notes from this installation in " + where + " (is this the right place, and is its disk mounted?)"
 	}
 	return why + ", so decisions that were made after the backup are lost: revoked keys are valid again, removed\n" +
 		"members are back, lowered roles are restored, and suspensions, erasures and takedowns are undone. Repeat these decisions\n" +
 		"before you let anybody in. Later changes to passwords, passkeys and access rules are lost too."
 }
 
-// ApplyTrail calls [EndAgain] with the notes of a trail that this installation has written. It
+// ApplyTrail calls [EndAgain] with the notes in a trail that this installation has written. It
 // also reports the files that could not be read and the notes that other installations wrote. n
 // is the number of records that the notes concern.
 func ApplyTrail(ctx context.Context, db *firestoredb.DB, found *trail.Found, tell func(string)) (n int, err error) {
@@ -124,12 +124,12 @@ func ApplyTrail(ctx context.Context, db *firestoredb.DB, found *trail.Found, tel
 
 // EndAgain applies a trail to restored records before any service serves them: it again ends
 // the rights that ended after the backup. It uses the service's own operations, and leaves
-// erasures and takedowns, which take longer, to the loops of the running services. EndAgain
+// erasures and takedowns, which take longer, to the running services' loops. EndAgain
 // calls tell with a sentence about each note that changed something or that requires the
 // operator to act. A note has no effect if the backup does not contain its record, or already
 // contains it in the noted state. A note that can never be applied is reported, and the others
 // are still applied. The last sentence gives the number of such notes. If the database does not
-// respond for longer than [patience], or if ctx ends, EndAgain fails without applying the
+// respond for longer than [patience], or if ctx is done, EndAgain fails without applying the
 // remaining notes. The caller may repeat the call.
 func EndAgain(ctx context.Context, db *firestoredb.DB, notes []trail.Note, tell func(string)) error {
 	return endAgain(ctx, db, notes, tell, patience)
@@ -179,7 +179,7 @@ func passing(err error) bool { return outage.Down(err) || apierr.CodeOf(err) == 
 // ending applies notes to restored records before any service uses them.
 type ending struct {
 	patience time.Duration
-	waited   time.Duration // total time spent waiting for the database, over all notes
+	waited   time.Duration // total time spent waiting for the database, for all notes
 	store    *store.Store
 	accounts *account.Service
 	members  *member.Service
@@ -356,7 +356,7 @@ func (e *ending) takedown(ctx context.Context, n trail.Note) error {
 		}
 	}
 	t.Phase = tenancy.Asked
-	if now := e.now(); t.At.After(now) { // the clocks of the database and this machine differ
+	if now := e.now(); t.At.After(now) { // the database's and this machine's clocks differ
 		t.At = now
 	}
 	if err := e.store.PutTakedown(ctx, t); err != nil {

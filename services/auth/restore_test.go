@@ -123,8 +123,8 @@ func TestNotesFromElsewhereGiveNothing(t *testing.T) {
 	want(t, r.api("GET", "/api/v1/account", key, ""), 403, "ACCOUNT_SUSPENDED")
 }
 
-// copyTo copies all documents of the world's database into the empty database of another world,
-// the way a restore by Google does.
+// copyTo copies all documents in the world's database into another world's empty database, the way
+// Google's restore does.
 func (c world) copyTo(t *testing.T, to world) {
 	t.Helper()
 	all, err := c.Client(t).Collections(t.Context()).GetAll()
@@ -357,7 +357,7 @@ func TestARestoreFailsWhileTheDatabaseIsAway(t *testing.T) {
 		t.Errorf("EndAgain without a database returned %v, want UNAVAILABLE and advice to repeat the restore", err)
 	}
 	if len(said) != 2 || !strings.HasPrefix(said[0], "Not applied:") || !strings.HasPrefix(said[1], "Not applied yet:") {
-		t.Errorf("EndAgain reported %q, want the damaged note and the retry of another note", said)
+		t.Errorf("EndAgain reported %q, want the damaged note and a retry for another note", said)
 	}
 	if err := auth.EndAgain(t.Context(), firestoredb.Use(w.Client(t), 10*time.Second), notes, tell); err != nil {
 		t.Errorf("the repeated EndAgain returned %v, want no error", err)

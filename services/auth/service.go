@@ -49,8 +49,8 @@ type Config struct {
 	// every call.
 	AdminToken string `env:"LINKREEL_ADMIN_TOKEN"`
 	// LinksURL, VideosURL and EventsURL are the internal addresses of the services that hold
-	// records of accounts. auth sends its decisions about accounts to them. An empty address
-	// means that the deployment does not run that service.
+	// accounts' records. auth sends its decisions about accounts to them. An empty address means
+	// that the deployment does not run that service.
 	LinksURL  string `env:"LINKREEL_LINKS_URL"`
 	VideosURL string `env:"LINKREEL_VIDEOS_URL"`
 	EventsURL string `env:"LINKREEL_EVENTS_URL"`
@@ -64,15 +64,15 @@ type Config struct {
 	EventsToken  string `env:"LINKREEL_EVENTS_TOKEN"`
 	ConsoleToken string `env:"LINKREEL_CONSOLE_TOKEN"`
 	Audit
-	// RateLimits are the requests per minute for each plan, such as "free:60,creator:600". The
-	// defaults of the four plans are 60, 600, 1,200 and 3,000.
+	// RateLimits are the requests per minute for each plan, such as "free:60,creator:600". The four
+	// plans' defaults are 60, 600, 1,200 and 3,000.
 	RateLimits map[string]int `env:"LINKREEL_RATE_LIMITS"`
-	// QuotaLinks, QuotaVideos and QuotaDomains are the numbers of records that an account of
-	// each plan may have, in the same format. A plan that is not listed has no limit.
+	// QuotaLinks, QuotaVideos and QuotaDomains are the numbers of records that an account on each
+	// plan may have, in the same format. A plan that is not listed has no limit.
 	QuotaLinks   map[string]int `env:"LINKREEL_QUOTA_LINKS"`
 	QuotaVideos  map[string]int `env:"LINKREEL_QUOTA_VIDEOS"`
 	QuotaDomains map[string]int `env:"LINKREEL_QUOTA_DOMAINS"`
-	// QuotaStoredBytes is how many bytes the videos of an account may occupy, for each plan.
+	// QuotaStoredBytes is how many bytes an account's videos may occupy, for each plan.
 	QuotaStoredBytes map[string]int `env:"LINKREEL_QUOTA_STORED_BYTES"`
 
 	// One-time links start with BaseURL, and passkeys and the identity provider's responses are
@@ -102,7 +102,7 @@ func (a Audit) Open(ctx context.Context) (trail.Store, func() error, error) {
 func (a Audit) OpenToRead(ctx context.Context) (trail.Store, func() error, error) {
 	return a.open(ctx, func(dir string) (trail.Folder, error) {
 		if _, err := os.Stat(dir); err != nil {
-			return "", fmt.Errorf("folder of the trail (is its disk mounted?): %w", err)
+			return "", fmt.Errorf("trail folder (is its disk mounted?): %w", err)
 		}
 		return trail.Folder(dir), nil
 	})
@@ -199,8 +199,8 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	client := apikey.New(apikey.Config{Now: cfg.Now}, source, stores.Redis)
 	records.TellAuthority(client.InvalidateAccount)
 	holders := cfg.holders()
-	// The client's background calls use Redis, so they must end before the connection to
-	// Redis is closed.
+	// The client's background calls use Redis, so they must stop before the connection to Redis is
+	// closed.
 	svc.CloseWith(func() error {
 		for _, h := range holders {
 			h.Close()
@@ -257,7 +257,7 @@ func (c Config) tokens() map[peer.Service]string {
 	}
 }
 
-// holders returns the services that hold records of accounts.
+// holders returns the services that hold accounts' records.
 func (c Config) holders() []tenancy.Holder {
 	var all []tenancy.Holder
 	// events comes last: links and videos may still write events while they erase, and an

@@ -260,7 +260,7 @@ func TestOperatorAPIRefuses(t *testing.T) {
 	}{
 		{name: "missing token", method: "POST", path: "/admin/v1/accounts", status: 401, code: "MISSING_API_KEY"},
 		{name: "API key", method: "POST", path: "/admin/v1/accounts", token: key, status: 401, code: "INVALID_API_KEY"},
-		{name: "prefix of the token", method: "GET", path: "/admin/v1/accounts/" + id, token: adminToken[:5], status: 401, code: "INVALID_API_KEY"},
+		{name: "token prefix", method: "GET", path: "/admin/v1/accounts/" + id, token: adminToken[:5], status: 401, code: "INVALID_API_KEY"},
 		{name: "token checked before the body", method: "POST", path: "/admin/v1/accounts", body: "{", token: "x", status: 401, code: "INVALID_API_KEY"},
 		{name: "unknown account", method: "GET", path: "/admin/v1/accounts/acc_none", token: adminToken, status: 404, code: "NOT_FOUND"},
 		{name: "account id with a slash", method: "GET", path: "/admin/v1/accounts/x%2Fkeys", token: adminToken, status: 404, code: "NOT_FOUND"},
@@ -272,7 +272,7 @@ func TestOperatorAPIRefuses(t *testing.T) {
 		{name: "blank name", method: "POST", path: "/admin/v1/accounts", token: adminToken, body: `{"name":"  ","plan":"free"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"name too_short"}},
 		{name: "wrong types", method: "PATCH", path: "/admin/v1/accounts/" + id, token: adminToken, body: `{"name":null,"plan":3,"suspended":"yes"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"name invalid_type", "plan invalid_type", "suspended invalid_type"}},
 		{name: "key fields", method: "POST", path: "/admin/v1/accounts/" + id + "/keys", token: adminToken, body: `{"scopes":["links:all"],"expiresAt":"soon"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"expiresAt invalid_format", "name required", "scopes.0 invalid_value"}},
-		{name: "route of the public API", method: "GET", path: "/api/v1/account", token: adminToken, status: 404, code: "NOT_FOUND"},
+		{name: "public API route", method: "GET", path: "/api/v1/account", token: adminToken, status: 404, code: "NOT_FOUND"},
 		{name: "wrong method", method: "PUT", path: "/admin/v1/accounts/" + id, token: adminToken, status: 405, code: "METHOD_NOT_ALLOWED"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -306,7 +306,7 @@ func TestAccountShowsPlanLimitsAndUsage(t *testing.T) {
 	cfg.RateLimits = map[string]int{"creator": 700}
 	r := start(t, cfg)
 	id, key := r.account("creator")
-	// Write the records of the other services directly, because those services are not running
+	// Write the other services' records directly, because those services are not running
 	// here.
 	for path, record := range map[string]map[string]any{
 		"links/lnk_1": {"accountId": id}, "domains/dom_1": {"accountId": id}, "links/lnk_2": {"accountId": "acc_other"},
@@ -366,7 +366,7 @@ func TestKeysAreShownOnceAndListedWithoutTheirSecret(t *testing.T) {
 		"id": id, "name": "Build", "prefix": secret[:12], "last4": secret[len(secret)-4:], "scopes": []any{"links:read", "keys:read"},
 		"createdAt": keys.Data[0]["createdAt"], "lastUsedAt": nil, "expiresAt": 4102444800000., "revokedAt": nil,
 	}, keys.Data[0]); d != "" {
-		t.Errorf("first key of the list (-want +got):\n%s", d)
+		t.Errorf("first key in the list (-want +got):\n%s", d)
 	}
 }
 
@@ -391,16 +391,16 @@ func TestPublicAPIRefuses(t *testing.T) {
 		{name: "key checked before the body", method: "POST", path: "/api/v1/keys", body: "{", status: 401, code: "MISSING_API_KEY"},
 		{name: "malformed key", method: "GET", path: "/api/v1/account", key: "lr_live_x", status: 401, code: "INVALID_API_KEY"},
 		{name: "unknown key", method: "GET", path: "/api/v1/account", key: unknown.Secret(), status: 401, code: "INVALID_API_KEY"},
-		{name: "token of the operator", method: "GET", path: "/api/v1/account", key: adminToken, status: 401, code: "INVALID_API_KEY"},
+		{name: "operator's token", method: "GET", path: "/api/v1/account", key: adminToken, status: 401, code: "INVALID_API_KEY"},
 		{name: "missing scope", method: "POST", path: "/api/v1/keys", key: reader, body: `{"name":"x"}`, status: 403, code: "INSUFFICIENT_SCOPE"},
 		{name: "list without the scope", method: "GET", path: "/api/v1/keys", key: writer, status: 403, code: "INSUFFICIENT_SCOPE"},
 		{name: "scopes that the caller lacks", method: "POST", path: "/api/v1/keys", key: writer, body: `{"name":"x","scopes":["links:read","links:write"]}`, status: 403, code: "INSUFFICIENT_SCOPE"},
 		{name: "all scopes by default", method: "POST", path: "/api/v1/keys", key: writer, body: `{"name":"x"}`, status: 403, code: "INSUFFICIENT_SCOPE"},
 		{name: "403 takes precedence over 400", method: "POST", path: "/api/v1/keys", key: writer, body: `{"scopes":["links:write"]}`, status: 403, code: "INSUFFICIENT_SCOPE"},
 		{name: "rolling a key with more scopes", method: "POST", path: "/api/v1/keys/" + full + "/roll", key: writer, status: 403, code: "INSUFFICIENT_SCOPE"},
-		{name: "expiry later than that of the caller", method: "POST", path: "/api/v1/keys", key: soon, body: `{"name":"x","expiresAt":"2099-01-01T00:00:00Z"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"expiresAt out_of_range"}},
+		{name: "expiry later than the caller's", method: "POST", path: "/api/v1/keys", key: soon, body: `{"name":"x","expiresAt":"2099-01-01T00:00:00Z"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"expiresAt out_of_range"}},
 		{name: "all fields at once", method: "POST", path: "/api/v1/keys", key: key, body: `{"name":"","scopes":[],"expiresAt":true}`, status: 400, code: "VALIDATION_ERROR", details: []string{"expiresAt invalid_type", "name too_short", "scopes too_short"}},
-		{name: "key of another account", method: "DELETE", path: "/api/v1/keys/" + otherKey, key: key, status: 404, code: "NOT_FOUND"},
+		{name: "another account's key", method: "DELETE", path: "/api/v1/keys/" + otherKey, key: key, status: 404, code: "NOT_FOUND"},
 		{name: "nonexistent key", method: "DELETE", path: "/api/v1/keys/key_0000000000000000000000", key: key, status: 404, code: "NOT_FOUND"},
 		{name: "404 takes precedence over 400", method: "POST", path: "/api/v1/keys/" + otherKey + "/roll", key: key, body: "{", status: 404, code: "NOT_FOUND"},
 		{name: "overlap out of range", method: "POST", path: "/api/v1/keys/" + full + "/roll", key: key, body: `{"overlapSeconds":604801}`, status: 400, code: "VALIDATION_ERROR", details: []string{"overlapSeconds out_of_range"}},
@@ -422,7 +422,7 @@ func TestPublicAPIRefuses(t *testing.T) {
 	}
 	foreign, absent := r.api("DELETE", "/api/v1/keys/"+otherKey, key, ""), r.api("DELETE", "/api/v1/keys/key_0000000000000000000000", key, "")
 	if strip(foreign) != strip(absent) {
-		t.Errorf("the key of another account returned %s and the nonexistent key %s, want equal bodies", foreign.body, absent.body)
+		t.Errorf("another account's key returned %s and the nonexistent key %s, want equal bodies", foreign.body, absent.body)
 	}
 	inherited := r.api("POST", "/api/v1/keys", soon, `{"name":"x"}`)
 	if inherited.status != 201 || inherited.field(t, "expiresAt") == "<nil>" {
@@ -589,7 +589,7 @@ func TestARetryAfterALostAnswerGivesTheSameKey(t *testing.T) {
 	c := newWorld(t)
 	r := start(t, c.config())
 	_, key := r.account("enterprise")
-	// The third commit of the request stores the response (after the record and the key).
+	// The request's third commit stores the response (after the record and the key).
 	undo := c.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 3, Times: 1, Code: 7})
 	first := r.api("POST", "/api/v1/keys", key, `{"name":"once"}`, "Idempotency-Key", "k")
 	undo()
@@ -734,7 +734,7 @@ func TestSite(t *testing.T) {
 				t.Error("the response has no X-Request-Id, want one")
 			}
 			if head := r.api("HEAD", tc.path, "", "", headers...); head.status != a.status || len(head.body) != 0 || head.header.Get("Content-Type") != tc.contentType {
-				t.Errorf("HEAD returned %d, %d bytes and Content-Type %q; want the headers of GET and no body", head.status, len(head.body), head.header.Get("Content-Type"))
+				t.Errorf("HEAD returned %d, %d bytes and Content-Type %q; want GET's headers and no body", head.status, len(head.body), head.header.Get("Content-Type"))
 			}
 		})
 	}
@@ -853,7 +853,7 @@ func TestFirestoreDownIsACleanRefusal(t *testing.T) {
 }
 
 // This test checks revocation, downgrade and suspension with real servers: two replicas, one
-// Redis, one Firestore, and an internal client like that of the other services.
+// Redis, one Firestore, and an internal client like the other services'.
 func TestAuthorityThatWasTakenIsGoneEverywhere(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -933,7 +933,7 @@ func TestBootstrapAndDemoKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a := r.api("GET", "/api/v1/account", key.Secret(), ""); a.status != 200 || a.field(t, "id") != id {
-		t.Errorf("a request with the key of the first account returned %d %s, want 200 with the account", a.status, a.body)
+		t.Errorf("a request with the first account's key returned %d %s, want 200 with the account", a.status, a.body)
 	}
 	demo, err := auth.EnsureDemo(t.Context(), db, identity.Creator, "")
 	if err != nil {

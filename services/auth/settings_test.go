@@ -39,7 +39,7 @@ func TestOwnersChangeTheAccountsSettings(t *testing.T) {
 	shows("new name", set(`{"name":"Example Ltd"}`), "Example Ltd", "null")
 	shows("new domain", set(`{"defaultDomainId":"dom_good","plan":"business"}`), "Example Ltd", `"dom_good"`)
 	if got := set(`{"defaultDomainId":"dom_good","plan":"business"}`); !strings.Contains(string(got.body), `"ignoredFields":["plan"]`) {
-		t.Errorf("a PATCH of the plan by an owner returned %s, want the field ignored", got.body)
+		t.Errorf("an owner's PATCH of the plan returned %s, want the field ignored", got.body)
 	}
 	shows("both", set(`{"name":"Ä","defaultDomainId":"dom_other"}`), "Ä", `"dom_other"`)
 	shows("settings read by another key", r.api("GET", "/api/v1/account", plain, ""), "Ä", `"dom_other"`)
@@ -83,7 +83,7 @@ func TestSettingsAreChangedOnlyInTheVersionThatWasRead(t *testing.T) {
 	if got := set(`{"defaultDomainId":"dom_good"}`, second); got.status != 200 || tag() == second {
 		t.Errorf("PATCH with the current ETag returned %d %s and then ETag %s, want 200 and a new ETag", got.status, got.body, tag())
 	}
-	// Changes by the operator do not change the revision of the settings.
+	// The operator's changes do not change the settings' revision.
 	third := tag()
 	want(t, r.admin("PATCH", "/admin/v1/accounts/"+id, `{"plan":"business"}`), 200, "")
 	if got := tag(); got != third {

@@ -154,7 +154,7 @@ func TestSuspensionIsToldBeforeItIsAnsweredAndHealsWhenAHolderWasAway(t *testing
 		t.Fatalf("suspending returned %d %s and the holder was sent %q, want 200 and one suspension", got.status, got.body, h.told())
 	}
 	if got := r.api("GET", "/api/v1/account", key, ""); got.code() != "ACCOUNT_SUSPENDED" {
-		t.Errorf("a request with the key of the suspended account returned %d %s, want ACCOUNT_SUSPENDED", got.status, got.body)
+		t.Errorf("a request with the suspended account's key returned %d %s, want ACCOUNT_SUSPENDED", got.status, got.body)
 	}
 	if got := r.admin("PATCH", "/admin/v1/accounts/"+id, `{"name":"Renamed"}`); got.status != 200 || h.told() != "suspended" {
 		t.Errorf("renaming returned %d and the holder was sent %q, want 200 and no further call", got.status, h.told())
@@ -198,7 +198,7 @@ func TestErasureEndsInATombstone(t *testing.T) {
 	h.set(func() { h.erased = true })
 	eventually(t, "account erased", func() bool { return r.admin("GET", path, "").status == 404 })
 	if got := r.api("GET", "/api/v1/account", key, ""); got.status != 401 {
-		t.Errorf("a request with the key of the erased account returned %d %s, want 401", got.status, got.body)
+		t.Errorf("a request with the erased account's key returned %d %s, want 401", got.status, got.body)
 	}
 	if got := r.admin("GET", "/admin/v1/accounts/"+other, ""); got.status != 200 || r.api("GET", "/api/v1/account", otherKey, "").status != 200 {
 		t.Error("the other account or its key no longer works, want both unaffected")
@@ -259,7 +259,7 @@ func TestLimitsAreTheOperatorsThenThePlans(t *testing.T) {
 		t.Fatalf("setting the limits returned %d %s, want 200", got.status, got.body)
 	}
 	if got := r.api("GET", "/api/v1/account", key, ""); !strings.Contains(string(got.body), `"links":5,"videos":null,"domains":null,"storedBytes":1000`) {
-		t.Errorf("the account is %s, want the limits of the operator", got.body)
+		t.Errorf("the account is %s, want the operator's limits", got.body)
 	}
 	if got := r.admin("PATCH", path, `{"limits":{"links":null,"videos":7}}`); !strings.Contains(string(got.body), `"limits":{"links":null,"videos":7,"domains":null,"storedBytes":1000}`) {
 		t.Errorf("after resetting one limit, the account is %s, want the plan's limit for links", got.body)
@@ -372,7 +372,7 @@ func TestExportHasEveryLineAndNeedsEveryReadScope(t *testing.T) {
 		t.Errorf("the export returned %d with the types %v, want 200 with one account, two keys and one link", got.status, types)
 	}
 	if strings.Contains(string(got.body), reader) || strings.Contains(string(got.body), key) {
-		t.Error("the export contains the secret of a key, want none")
+		t.Error("the export contains a key's secret, want none")
 	}
 }
 
@@ -422,11 +422,11 @@ func TestAnAccountRunsTwoExportsAndAReplicaSixteen(t *testing.T) {
 		key := r.exporter(id)
 		begin(key)
 		begin(key)
-		refused("third export of the account", key)
+		refused("third export for the account", key)
 	}
 	id, _ := r.account("creator")
 	last := r.exporter(id)
-	refused("seventeenth export of the replica", last)
+	refused("seventeenth export on the replica", last)
 	letGo()
 	for _, res := range running {
 		if _, err := io.Copy(io.Discard, res.Body); err != nil {

@@ -405,8 +405,8 @@ type stack struct {
 	AdminToken string            `json:"adminToken"`
 }
 
-// localStack finds the file that `linkreel up` writes for a running stack. The file is in .local of
-// the current folder or one of its parents, or in the data directory of a second stack.
+// localStack finds the file that `linkreel up` writes for a running stack. The file is in .local in
+// the current folder or one of its parents, or in a second stack's data directory.
 func (a *app) localStack() (*stack, error) {
 	if data := a.env.Getenv("LINKREEL_DATA_DIR"); data != "" {
 		if s, err := readStack(filepath.Join(data, "stack.json")); !errors.Is(err, fs.ErrNotExist) {
@@ -445,7 +445,7 @@ func save(path string, v any) error {
 	}
 	defer func() { _ = os.Remove(f.Name()) }() // has no effect after the rename
 	if _, err := f.Write(append(b, '\n')); err != nil {
-		_ = f.Close() // report the error of the write instead
+		_ = f.Close() // report the write error instead
 		return err
 	}
 	if err := f.Sync(); err != nil {

@@ -32,7 +32,7 @@ func adminCommands() []command {
 	}
 }
 
-// operator contains the flags of the operator's commands.
+// operator contains the flags for the operator's commands.
 type operator struct {
 	*app
 	address, token string

@@ -21,14 +21,14 @@ func applyCommands() []command {
 	return []command{{"apply", "", "create and change links and domains from a YAML file; never deletes", apply}}
 }
 
-// desired is the content of the file. A field that the file omits for a domain or link is not
+// desired is the file's content. A field that the file omits for a domain or link is not
 // changed.
 type desired struct {
 	Domains []desiredDomain `yaml:"domains"`
 	Links   []desiredLink   `yaml:"links"`
 }
 
-// desiredDomain is a domain with the addresses of its pages. An empty address removes the page.
+// desiredDomain is a domain with its pages' addresses. An empty address removes the page.
 type desiredDomain struct {
 	Hostname    string  `yaml:"hostname"`
 	HomeURL     *string `yaml:"homeUrl"`
@@ -245,7 +245,7 @@ func (p *applier) applyDomain(ctx context.Context, want desiredDomain, have *cli
 	return err
 }
 
-// changes returns the pages in the file that differ from those of the domain.
+// changes returns the pages in the file that differ from the domain's.
 func (d desiredDomain) changes(have *client.Domain) (change client.DomainUpdate, diff []string) {
 	differ := differences(&diff)
 	changeText("homeUrl", d.HomeURL, have.HomeURL, &change.HomeURL, differ)
@@ -337,7 +337,7 @@ func (l desiredLink) create(domain string) client.LinkCreate {
 	return in
 }
 
-// changes returns the fields in the file that differ from those of the link.
+// changes returns the fields in the file that differ from the link's.
 func (l desiredLink) changes(have *client.Link) (change client.LinkUpdate, diff []string) {
 	differ := differences(&diff)
 	if l.URL != have.DestinationURL {
@@ -368,7 +368,7 @@ func differences(diff *[]string) func(field, was, is string) {
 	return func(field, was, is string) { *diff = append(*diff, fmt.Sprintf("%s: %q → %q", field, was, is)) }
 }
 
-// changeText compares a text in the file with that of the record. An empty text in the file clears
+// changeText compares a text in the file with the record's. An empty text in the file clears
 // the field.
 func changeText(field string, want, have *string, to *client.Field[string], differ func(field, was, is string)) {
 	if want == nil || *want == text(have) {

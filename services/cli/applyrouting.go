@@ -14,10 +14,10 @@ import (
 	"github.com/linkreel/linkreel/libs/clients/go/linktable"
 )
 
-// desiredRules contains the rules of a link in a file. An empty list removes all rules.
+// desiredRules contains a link's rules in a file. An empty list removes all rules.
 type desiredRules []client.LinkRule
 
-// UnmarshalYAML reads rules with the field names of the API. It converts dates to numbers.
+// UnmarshalYAML reads rules with the API's field names. It converts dates to numbers.
 func (r *desiredRules) UnmarshalYAML(n *yaml.Node) error {
 	var v any
 	if err := n.Decode(&v); err != nil {
@@ -43,7 +43,7 @@ func (r *desiredRules) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// addRouting sets the routing fields of a new link.
+// addRouting sets a new link's routing fields.
 func (l desiredLink) addRouting(in *client.LinkCreate) {
 	in.RedirectType, in.ExpiredURL, in.Password = l.RedirectType, text(l.ExpiredURL), text(l.Password)
 	if l.ForwardQuery != nil {
@@ -64,7 +64,7 @@ func (l desiredLink) addRouting(in *client.LinkCreate) {
 	}
 }
 
-// routingChanges compares the routing fields in the file with those of the link. A link's password
+// routingChanges compares the routing fields in the file with the link's. A link's password
 // cannot be read, so a password in the file is set only if the link has none.
 func (l desiredLink) routingChanges(have *client.Link, change *client.LinkUpdate, differ func(field, was, is string)) {
 	if l.RedirectType != nil && *l.RedirectType != int64(have.RedirectType) {

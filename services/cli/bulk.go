@@ -25,7 +25,7 @@ import (
 	"github.com/linkreel/linkreel/libs/clients/go/linktable"
 )
 
-// outcome is the result of a row, as it appears in a journal line and in the output of --json.
+// outcome is the result for a row, as it appears in a journal line and in the output of --json.
 type outcome struct {
 	Line     int    `json:"line"`
 	Status   int    `json:"status"`
@@ -132,7 +132,7 @@ func (o *importer) run(ctx context.Context, file string) error {
 	return o.sum(n)
 }
 
-// rowCounts counts the rows of an import. before is the number of links that an earlier run
+// rowCounts counts the rows in an import. before is the number of links that an earlier run
 // created.
 type rowCounts struct{ made, before, failed int }
 
@@ -147,10 +147,10 @@ func (n *rowCounts) add(r outcome, old bool) {
 	}
 }
 
-// made reports whether the link of the row exists, or would exist without --dry-run.
+// made reports whether the row's link exists, or would exist without --dry-run.
 func (r outcome) made() bool { return r.Status == 201 || r.Status == 0 }
 
-// tell prints the outcome of a row if it failed or --json is set.
+// tell prints a row's outcome if it failed or --json is set.
 func (o *importer) tell(r outcome, bar *bar) error {
 	if r.made() {
 		o.miss(r)
@@ -167,7 +167,7 @@ func (o *importer) tell(r outcome, bar *bar) error {
 	return nil
 }
 
-// sum prints the totals of an import.
+// sum prints the totals for an import.
 func (o *importer) sum(n rowCounts) error {
 	switch {
 	case o.dryRun:
@@ -214,7 +214,7 @@ func (o *importer) knowDomains(ctx context.Context) error {
 	return err
 }
 
-// miss counts the values of a row that the created link did not keep.
+// miss counts the values in a row that the created link did not keep.
 func (o *importer) miss(r outcome) {
 	if o.lost == nil {
 		o.lost = map[string]int{}
@@ -244,7 +244,7 @@ func (o *importer) open(file string) (io.ReadCloser, int64, error) {
 	return f, info.Size(), nil
 }
 
-// errChanged means that finished rows of the file have changed.
+// errChanged means that finished rows in the file have changed.
 var errChanged = errors.New("the file has changed since an earlier run: import new and corrected rows from a separate file. " + again)
 
 // again says what --restart does, in every message about an earlier run.
@@ -393,7 +393,7 @@ func short(s string) string {
 	return s
 }
 
-// reader returns a function that reads the rows of a file one by one, and then returns io.EOF.
+// reader returns a function that reads a file's rows one by one, and then returns io.EOF.
 func (o *importer) reader(file string, r io.Reader) (func() (linktable.Row, error), error) {
 	format := o.format
 	if format == "" {

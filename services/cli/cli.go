@@ -37,7 +37,7 @@ const (
 	ExitInterrupted = 130 // stopped by a signal
 )
 
-// Env is the environment of a run. [System] returns the real one.
+// Env is the environment for a run. [System] returns the real one.
 type Env struct {
 	In       io.Reader
 	Out, Err io.Writer
@@ -52,7 +52,7 @@ type Env struct {
 	Open func(ctx context.Context, address string) error
 }
 
-// pause waits for d, or until ctx ends.
+// pause waits for d, or until ctx is done.
 func (e Env) pause(ctx context.Context, d time.Duration) error {
 	if e.Sleep != nil {
 		return e.Sleep(ctx, d)
@@ -65,7 +65,7 @@ func (e Env) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// System returns the real environment of the process.
+// System returns the process's real environment.
 func System() Env {
 	e := Env{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, Now: time.Now, Open: openBrowser}
 	if info, err := os.Stderr.Stat(); err == nil {
@@ -92,13 +92,13 @@ type partly struct{ failed, of int }
 
 func (p *partly) Error() string { return fmt.Sprintf("%d of %d failed", p.failed, p.of) }
 
-// command is one entry of the table. setup adds flags and returns the function to run.
+// command is one entry in the table. setup adds flags and returns the function to run.
 type command struct {
 	name, args, short string
 	setup             func(a *app, fs *flag.FlagSet) action
 }
 
-// Command is a command that a program adds to those of this package, such as `linkreel up` in the
+// Command is a command that a program adds to those in this package, such as `linkreel up` in the
 // program that includes the servers. It parses its own flags.
 type Command struct {
 	Name, Args, Short string // one word, its arguments and a line of help
@@ -108,7 +108,7 @@ type Command struct {
 // Usage returns an error that reports incorrect use of a [Command]. It ends the run with [ExitUsage].
 func Usage(format string, a ...any) error { return usagef(format, a...) }
 
-// program contains all commands: those of this package and those that the caller added.
+// program contains all commands: those in this package and those that the caller added.
 type program struct {
 	commands []command
 	added    []Command
@@ -123,7 +123,7 @@ func (p program) has(word string) bool {
 	return slices.ContainsFunc(p.commands, func(c command) bool { return strings.Fields(c.name)[0] == word })
 }
 
-// Run runs a command of this package or of added, and returns the exit code.
+// Run runs a command from this package or from added, and returns the exit code.
 func Run(ctx context.Context, args []string, env Env, added ...Command) int {
 	err := program{commands(), added}.run(ctx, args, env)
 	if err == nil {
@@ -198,8 +198,8 @@ type documentedError struct {
 
 func (e *documentedError) Unwrap() error { return e.error }
 
-// documented returns an error that the service would report in the same way. It names the page of the
-// code, as the service's own errors do.
+// documented returns an error that the service would report in the same way. It names the page
+// about the code, as the service's own errors do.
 func documented(status int, code, message string) *client.APIError {
 	return &client.APIError{Status: status, Code: code, Message: message, DocURL: "/docs/guides/errors#" + strings.ToLower(code)}
 }

@@ -23,8 +23,8 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// fake implements the part of the API that the commands need: bulk creates of links with
-// idempotency keys, and a video with an upload session that can break.
+// fake implements the part of the API that the commands need: bulk link creates with idempotency
+// keys, and a video with an upload session that can break.
 type fake struct {
 	mu       sync.Mutex
 	links    []map[string]any
@@ -228,7 +228,7 @@ type result struct {
 	out, err string
 }
 
-// fakeService returns a fake of the API and its address.
+// fakeService returns a fake API and its address.
 func fakeService(t *testing.T) (*fake, string) {
 	t.Helper()
 	f := &fake{slugs: map[string]bool{}, replies: map[string][]byte{}, plan: "business"}
@@ -304,7 +304,7 @@ func TestExitCodesSayWhatKindOfFailureItWas(t *testing.T) {
 		want int
 	}{
 		{"help", t.Context(), "help", ExitOK},
-		{"help of a command", t.Context(), "links create --help", ExitOK},
+		{"help for a command", t.Context(), "links create --help", ExitOK},
 		{"an unknown command", t.Context(), "links fly", ExitUsage},
 		{"an unknown group", t.Context(), "fly", ExitUsage},
 		{"help for an unknown command", t.Context(), "help fly", ExitUsage},
@@ -703,10 +703,10 @@ func TestCompletionKnowsCommandsAndFlags(t *testing.T) {
 		t.Errorf("the completion is %q, want links and completion", got.out)
 	}
 	if got := run(t.Context(), "", "__complete", "videos"); !strings.Contains(got.out, "upload\n") || strings.Contains(got.out, "bulk") {
-		t.Errorf("the completion of videos is %q, want upload but not bulk", got.out)
+		t.Errorf("the completion for videos is %q, want upload but not bulk", got.out)
 	}
 	if got := run(t.Context(), "", "__complete", "links", "create"); !strings.Contains(got.out, "--slug\n") {
-		t.Errorf("the completion of links create is %q, want --slug", got.out)
+		t.Errorf("the completion for links create is %q, want --slug", got.out)
 	}
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		if got := run(t.Context(), "", "completion", shell); got.code != 0 || !strings.Contains(got.out, "__complete") {

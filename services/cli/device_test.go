@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// deviceAPI serves the API calls of a browser login.
+// deviceAPI serves the API calls for a browser login.
 func deviceAPI(t *testing.T, verification string, answers ...int) *httptest.Server {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

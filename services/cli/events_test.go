@@ -134,8 +134,7 @@ func TestEventsEndAtTheirLimitAndFollowOnlyWithTheFlag(t *testing.T) {
 	}
 }
 
-// The user stops the command while the receiver is responding. That is not a failure of the
-// receiver.
+// The user stops the command while the receiver is responding. The receiver did not fail.
 func TestCtrlCWhileAMessageIsForwardedPrintsNothing(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
@@ -164,7 +163,7 @@ func TestWebhooksListenSaysWhyAMessageWasNotTaken(t *testing.T) {
 	for name, tt := range map[string]struct{ forward, want string }{
 		"an unused port":      {gone.URL + "/hooks", "nothing is listening on " + strings.TrimPrefix(gone.URL, "http://") + "; the message is not sent again"},
 		"a closed connection": {hangsUp.URL, "EOF; the message is not sent again"},
-		"a status of 404":     {refuses.URL, "404 Not Found"},
+		"a 404 status":        {refuses.URL, "404 Not Found"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

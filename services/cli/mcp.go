@@ -55,7 +55,7 @@ type keepOpen struct{ io.Writer }
 
 func (keepOpen) Close() error { return nil }
 
-// lockedWriter keeps protocol messages and the responses of onlyJSON from interleaving.
+// lockedWriter keeps protocol messages and onlyJSON's responses from interleaving.
 type lockedWriter struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -98,7 +98,7 @@ func onlyJSON(in io.Reader, out io.Writer) io.Reader {
 
 var coded = regexp.MustCompile(`^[A-Z][A-Z_]+: `)
 
-// codedErrors rewrites the library's schema errors in the format of our own errors: first a code,
+// codedErrors rewrites the library's schema errors in our own error format: first a code,
 // then what to change.
 func codedErrors(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
@@ -117,7 +117,7 @@ func codedErrors(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// tools contains the operations that an assistant can perform on the account of a key. The results
+// tools contains the operations that an assistant can perform on a key's account. The results
 // contain only data that may be shown to anybody: no keys, no passwords, and no signed URLs, which
 // are also credentials.
 type tools struct {
@@ -206,8 +206,8 @@ func among(name string, values ...any) func(map[string]*jsonschema.Schema) {
 	}
 }
 
-// inPart is the error of a tool that changes several records. before says which of them may have been
-// changed.
+// inPart is the error from a tool that changes several records. before says which of them may have
+// been changed.
 type inPart struct {
 	before string
 	err    error

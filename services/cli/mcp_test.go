@@ -102,8 +102,8 @@ func TestNoToolShowsAnAddressThatWrites(t *testing.T) {
 	}
 }
 
-// Clients that use an earlier version of the protocol start with initialize. Standard output must
-// contain only messages of the protocol.
+// Clients that use an earlier protocol version start with initialize. Standard output must contain
+// only protocol messages.
 func TestAssistantSpeaksTheOlderProtocolOnStandardOutputAlone(t *testing.T) {
 	t.Parallel()
 	_, base := fakeService(t)
@@ -284,7 +284,7 @@ func TestAChangeOfManyLinksSaysWhichFailed(t *testing.T) {
 		t.Errorf("update_links returned %+v, want one changed link and the failures %q", got, want)
 	}
 	if last := s.asked[len(s.asked)-1]; last != `PATCH /api/v1/links/bulk {"ids":["lnk_1","lnk_2"],"set":{"archived":true}}` {
-		t.Errorf("the last request is %s, want a change of lnk_1 and lnk_2", last)
+		t.Errorf("the last request is %s, want a change to lnk_1 and lnk_2", last)
 	}
 	if got := clitest.Good[updateLinksOut](k, "update_links", clitest.Args{"ids": []string{"no"}, "archived": true}); got.Changed != 0 || len(got.Failed) != 1 {
 		t.Errorf("for a missing link, update_links returned %+v, want one failed link", got)

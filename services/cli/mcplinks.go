@@ -158,7 +158,7 @@ func linkToAssistant(l *client.Link) linkOut {
 	return out
 }
 
-// linkRow returns the fields of a link that lists contain.
+// linkRow returns the link fields that lists contain.
 func linkRow(l *client.LinkSummary) linkOut {
 	return linkOut{
 		ID: l.ID, ShortURL: l.ShortURL, Slug: l.Slug, DestinationURL: l.DestinationURL, Title: l.Title, Clicks: l.Clicks, Status: l.Status,
@@ -166,7 +166,7 @@ func linkRow(l *client.LinkSummary) linkOut {
 	}
 }
 
-// tagsIn describes how a tool changes the tags of a record.
+// tagsIn describes how a tool changes a record's tags.
 type tagsIn struct {
 	Tags       []string `json:"tags,omitempty" jsonschema:"replaces all tags; use addTags and removeTags to keep the others"`
 	AddTags    []string `json:"addTags,omitempty" jsonschema:"tags to add"`
@@ -176,7 +176,7 @@ type tagsIn struct {
 // edits reports whether the change depends on the record's current tags, which must then be read.
 func (in tagsIn) edits() bool { return len(in.AddTags)+len(in.RemoveTags) > 0 }
 
-// update sets the tags of a change. have contains the record's tags.
+// update sets a change's tags. have contains the record's tags.
 func (in tagsIn) update(to *client.Field[[]string], clear, have []string) error {
 	cleared := slices.Contains(clear, "tags")
 	switch {

@@ -74,7 +74,7 @@ func (in *routingIn) rules(now time.Time) (out []client.LinkRule) {
 	return out
 }
 
-// create sets the fields of a new link.
+// create sets a new link's fields.
 func (in *routingIn) create(link *client.LinkCreate, now time.Time) {
 	link.ExpiredURL, link.Password, link.Rules = in.ExpiredURL, in.Password, in.rules(now)
 	link.ForwardQuery = in.ForwardQuery != nil && *in.ForwardQuery
@@ -90,7 +90,7 @@ func (in *routingIn) create(link *client.LinkCreate, now time.Time) {
 	}
 }
 
-// update sets the fields of a change that are neither texts nor times.
+// update sets a change's fields that are neither texts nor times.
 func (in *routingIn) update(change *client.LinkUpdate, clear []string, now time.Time) error {
 	if in.RedirectType != 0 {
 		change.RedirectType = client.Set(int64(in.RedirectType))

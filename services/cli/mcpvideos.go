@@ -109,7 +109,7 @@ func showToAssistant(v *client.Video) videoOut {
 	return out
 }
 
-// withAccess adds the access settings of a video. A key that may not read these settings still gets
+// withAccess adds a video's access settings. A key that may not read these settings still gets
 // the rest.
 func (t *tools) withAccess(ctx context.Context, v *client.Video) (videoOut, error) {
 	out := showToAssistant(v)
@@ -130,7 +130,7 @@ func (out *videoOut) allow(a *client.VideoAccess) {
 }
 
 // changed reads a video after a change whose response did not contain the whole video. The change has
-// already been made, so a failed read is not an error of the tool. In that case, changed returns
+// already been made, so a failed read is not a tool error. In that case, changed returns
 // known, the fields that the tool knows without reading the video, and adds a note.
 func (t *tools) changed(ctx context.Context, known videoOut) videoOut {
 	v, err := t.client.GetVideo(ctx, known.ID)

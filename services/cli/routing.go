@@ -184,7 +184,7 @@ func linksAvailable(a *app, fs *flag.FlagSet) action {
 	})
 }
 
-// exportedLink is a line of an export. A list omits the rules, so the export reads each link that
+// exportedLink is a line in an export. A list omits the rules, so the export reads each link that
 // has rules.
 type exportedLink struct {
 	client.LinkSummary

@@ -219,7 +219,7 @@ func TestAnAssistantSetsAndSeesWhatALinkDecides(t *testing.T) {
 		t.Error(diff)
 	}
 	if !slices.Contains(s.asked, "GET /api/v1/links/lnk_3/explain?device=phone&percent=0") || !slices.Contains(s.asked, "GET /api/v1/links/available?slug=sale") {
-		t.Errorf("the requests %q lack the explanation or the check of the slug", s.asked)
+		t.Errorf("the requests %q lack the explanation or the slug check", s.asked)
 	}
 	asked := len(s.asked)
 	for _, wrong := range []clitest.Args{

@@ -15,8 +15,8 @@ import (
 // action runs a command with its arguments.
 type action = func(ctx context.Context, args []string) error
 
-// asks returns the action of a command with one argument, described by what, or with none if what is
-// "". The action runs the checks in must and then calls do with the client that dial returns.
+// asks returns the action for a command with one argument, described by what, or with none if what
+// is "". The action runs the checks in must and then calls do with the client that dial returns.
 func asks[C any](dial func() (C, error), what string, do func(context.Context, C, string) error, must []func() error) action {
 	return func(ctx context.Context, args []string) error {
 		word, err := "", none(args)
@@ -57,8 +57,8 @@ func none(args []string) error {
 	return nil
 }
 
-// each returns the action of a command that calls do for every ID of the command line. It continues
-// after failures.
+// each returns the action for a command that calls do for every ID on the command line. It
+// continues after failures.
 func each[C any](a *app, dial func() (C, error), done string, do func(context.Context, C, string) error) action {
 	return func(ctx context.Context, ids []string) error {
 		if len(ids) == 0 {

@@ -19,29 +19,29 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// uploader uploads files to the service. It stores the state of an upload in the state folder under
+// uploader uploads files to the service. It stores an upload's state in the state folder under
 // the file's path, size and time. The same command therefore finds the unfinished upload again,
 // whatever stopped the first run.
 type uploader struct {
 	env     Env
 	client  *client.Client
-	address string // the address of the deployment
+	address string // the deployment's address
 	in      client.VideoCreate
 	expires string // the expiry as given, such as 7d
 	again   bool   // ignore earlier runs
 }
 
-// watcher is notified of the progress of an upload.
+// watcher is notified of an upload's progress.
 type watcher interface {
 	resumed(id string)        // the upload resumes one that an earlier run started
 	sent(n, total int64)      // n of total bytes are stored
-	prepared(v *client.Video) // the state of the video while the service prepares it
+	prepared(v *client.Video) // the video's state while the service is preparing it
 }
 
-// forever means that the wait for the video has no limit.
+// forever means waiting for the video without a limit.
 const forever = time.Duration(math.MaxInt64)
 
-// begun is the stored state of an upload. It is written before the record is created. If the
+// begun is an upload's stored state. It is written before the record is created. If the
 // command is killed in between, the next run repeats the create with the same Idempotency-Key.
 type begun struct {
 	Key     string `json:"key"`
@@ -153,7 +153,7 @@ func (u *uploader) memory(file string, info os.FileInfo) (string, error) {
 	return filepath.Join(u.env.StateDir, "linkreel", "uploads", hex.EncodeToString(sum[:16])+".json"), nil
 }
 
-// record finds the record of an earlier run or creates one.
+// record finds an earlier run's record or creates one.
 func (u *uploader) record(ctx context.Context, file, memory string, w watcher) (*client.Video, error) {
 	var m begun
 	b, err := os.ReadFile(memory)
@@ -185,7 +185,7 @@ func (u *uploader) record(ctx context.Context, file, memory string, w watcher) (
 	}
 	made, err := u.client.CreateVideo(ctx, in, client.IdempotencyKey(m.Key))
 	if client.HasCode(err, "IDEMPOTENCY_KEY_REUSED") {
-		// The options differ from those of the stopped run, so create a new video.
+		// The options differ from the stopped run's, so create a new video.
 		if m, err = u.begin(memory); err != nil {
 			return nil, err
 		}

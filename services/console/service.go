@@ -27,15 +27,15 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/web"
 )
 
-// Config holds the settings of the service.
+// Config holds the service's settings.
 type Config struct {
 	boot.Config
 
 	// APIAddr is the address to listen on for the pages.
 	APIAddr string `env:"LINKREEL_API_ADDR" envDefault:":8080"`
-	// BaseURL is the public URL of the pages, without /app.
+	// BaseURL is the pages' public URL, without /app.
 	BaseURL string `env:"LINKREEL_BASE_URL" envDefault:"http://localhost:8080"`
-	// APIRoutes maps paths of the public API to addresses inside the cluster, such as
+	// APIRoutes maps paths in the public API to addresses inside the cluster, such as
 	// "/api/v1/links=http://links:8080,/=http://auth:8080". The longest matching path wins.
 	// If there are no routes, all calls go to BaseURL.
 	APIRoutes map[string]string `env:"LINKREEL_API_ROUTES" envKeyValSeparator:"="`
@@ -52,7 +52,7 @@ type Config struct {
 	// is set, TrustedProxies is ignored. Google's load balancers append two.
 	TrustedProxyHops int `env:"LINKREEL_TRUSTED_PROXY_HOPS"`
 
-	// Now is the clock; nil means the system's clock.
+	// Now is the clock; nil means the system clock.
 	Now func() time.Time `env:"-"`
 }
 

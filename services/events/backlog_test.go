@@ -14,8 +14,8 @@ import (
 	"github.com/linkreel/linkreel/services/events"
 )
 
-// A hanging receiver has hundreds of deliveries that were deferred once and are now due. A
-// later delivery of another webhook must still be sent.
+// A hanging receiver has hundreds of deliveries that were deferred once and are now due. A later
+// delivery for another webhook must still be sent.
 func TestABacklogHidesNobodyFromSweeps(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -85,7 +85,7 @@ func TestAStoppingReplicaLeavesNothingBehind(t *testing.T) {
 	eventually(t, "every message has arrived", func() bool { return len(ids(answers.messages())) == changes })
 }
 
-// The number of open replays of a webhook is limited. Once a replay has ended, another one can
+// The number of open replays per webhook is limited. Once a replay has ended, another one can
 // start.
 func TestReplaysAreBounded(t *testing.T) {
 	t.Parallel()
@@ -152,7 +152,7 @@ func TestOrderHoldsAcrossCommitsOfPlaces(t *testing.T) {
 			begun := w.now().Add(-time.Minute).Truncate(time.Millisecond)
 			const changes = 450
 			for i := range changes {
-				// The order of the names is the reverse of the commit order.
+				// The names are in the reverse of the commit order.
 				_, err := w.db.Collection(outbox.Collection).Doc(fmt.Sprintf("evt_%04d", changes-i)).Create(t.Context(), map[string]any{
 					"accountId": "acc_a", "waiting": "acc_a", "at": begun.Add(time.Duration(min(i, distinct)) * time.Millisecond),
 					"expireAt": w.now().Add(time.Hour), "type": "link.updated", "object": fmt.Sprint("lnk_", i), "data": "{}", "actorType": "system",
@@ -168,7 +168,7 @@ func TestOrderHoldsAcrossCommitsOfPlaces(t *testing.T) {
 				cursor = *p.NextCursor
 				for _, e := range p.Data {
 					if e.Object != fmt.Sprint("lnk_", next) {
-						t.Fatalf("got the event of %s, want that of lnk_%d next", e.Object, next)
+						t.Fatalf("got the event for %s, want the one for lnk_%d next", e.Object, next)
 					}
 					next++
 				}
@@ -178,8 +178,8 @@ func TestOrderHoldsAcrossCommitsOfPlaces(t *testing.T) {
 	}
 }
 
-// Events in their first attempts remain in the outbox. After them, the outbox has more events
-// of the same millisecond than one commit can place.
+// Events in their first attempts remain in the outbox. After them, the outbox has more events from
+// the same millisecond than one commit can place.
 func TestAFirstTryHoldsUpNoPlaces(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

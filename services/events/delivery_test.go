@@ -112,7 +112,7 @@ func TestDelivery(t *testing.T) {
 			t.Errorf("the headers are %v, want JSON without a trace or credentials", m.header)
 		}
 	})
-	t.Run("the record of a delivery", func(t *testing.T) {
+	t.Run("delivery record", func(t *testing.T) {
 		eventually(t, "the delivery has the status delivered", func() bool {
 			p := r.deliveries(key, v.ID, "")
 			return len(p.Data) == 1 && p.Data[0].Status == "delivered"
@@ -146,7 +146,7 @@ func TestDelivery(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("two signatures during the overlap of a roll", func(t *testing.T) {
+	t.Run("two signatures during the overlap after a roll", func(t *testing.T) {
 		var rolled hook
 		r.want(200, key, "POST", "/api/v1/webhooks/"+v.ID+"/roll-secret", map[string]any{"overlapSeconds": 3600}).into(t, &rolled)
 		if rolled.Secret == v.Secret || rolled.Secret == "" {
@@ -740,7 +740,7 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 	eventually(t, "the delivery after it is sent", got(`{"n":1}`))
 	eventually(t, "the unreadable deliveries are deferred", func() bool { return len(w.due(t)) == 0 })
 
-	t.Run("other deliveries of the same webhook", func(t *testing.T) {
+	t.Run("other deliveries for the same webhook", func(t *testing.T) {
 		for i := range lanes { // make all of them due again before the new delivery
 			if _, err := w.db.Collection("webhookDeliveries").Doc(fmt.Sprint("whd_broken", i)).Update(t.Context(), []gcp.Update{{Path: "dueAt", Value: long}}); err != nil {
 				t.Fatal(err)

@@ -108,8 +108,8 @@ func TestAFirstTryIsListedWhileItLasts(t *testing.T) {
 	if len(one.Data) != 1 || len(two.Data) != 1 || one.Data[0].ID != all.Data[0].ID || two.Data[0].ID != all.Data[1].ID || two.HasMore {
 		t.Errorf("the pages are %+v and %+v, want one delivery on each", one, two)
 	}
-	// After the owner's retry, the receiver gets the message a second time, and the outcome of the
-	// first attempt no longer counts.
+	// After the owner's retry, the receiver gets the message a second time, and the first attempt's
+	// outcome no longer counts.
 	r.want(202, key, "POST", "/api/v1/webhooks/"+h.ID+"/deliveries/"+all.Data[0].ID+"/retry", nil)
 	close(answer)
 	eventually(t, "three messages have arrived", func() bool { return len(slow.messages()) == 3 })

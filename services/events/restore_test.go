@@ -106,7 +106,7 @@ func TestACursorOfALostTimeIsAhead(t *testing.T) {
 		}
 		last := p.Data[len(p.Data)-1]
 		if last.Object != object {
-			t.Fatalf("the last event of the feed is %s, want %s", last.Object, object)
+			t.Fatalf("the last event in the feed is %s, want %s", last.Object, object)
 		}
 		return last.ID, *p.NextCursor
 	}
@@ -157,9 +157,9 @@ func TestACursorOfALostTimeIsAhead(t *testing.T) {
 	if restart := ahead(r, "after="+lostID); at(r, restart) != "" {
 		t.Errorf("the events after the lost one are %q, want none", at(r, restart))
 	}
-	_, third := grow(r, "lnk_3") // this event gets the place of the lost event
+	_, third := grow(r, "lnk_3") // this event gets the lost event's place
 	_, fourth := grow(r, "lnk_4")
-	for name, query := range map[string]string{"cursor of the lost event": "after=" + lost, "id of the lost event": "after=" + lostID, "wait after its cursor": "wait=1&after=" + lost} {
+	for name, query := range map[string]string{"lost event's cursor": "after=" + lost, "lost event's id": "after=" + lostID, "wait after its cursor": "wait=1&after=" + lost} {
 		if restart := ahead(r, query); at(r, restart) != "lnk_3 lnk_4" {
 			t.Errorf("%s: the events after restartAfter are %q, want lnk_3 lnk_4", name, at(r, restart))
 		}
@@ -183,14 +183,14 @@ func TestACursorOfALostTimeIsAhead(t *testing.T) {
 	r = w.start()
 	grow(r, "lnk_6")
 	if at(r, second) != "lnk_5 lnk_6" || at(r, other) != "lnk_6" {
-		t.Errorf("after the restore of the later backup, the events after the two cursors are %q and %q, want lnk_5 lnk_6 and lnk_6", at(r, second), at(r, other))
+		t.Errorf("after restoring the later backup, the events after the two cursors are %q and %q, want lnk_5 lnk_6 and lnk_6", at(r, second), at(r, other))
 	}
 	ahead(r, "after="+lost)
 	w.forward(libevents.Kept + time.Hour)
 	r.want(400, key, "GET", "/api/v1/events?after="+lostID, nil) // the event would have expired by now
 }
 
-// The service must also wait if the database is restored while it runs. It must notice this
+// The service must also wait if the database is restored while it is running. It must notice this
 // even before it next checks the record, which may be a minute later.
 func TestAServiceThatRunsDuringARestoreWaitsToo(t *testing.T) {
 	t.Parallel()

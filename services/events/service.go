@@ -39,7 +39,7 @@ type Config struct {
 	WebhookAllowHTTP bool `env:"LINKREEL_WEBHOOK_ALLOW_HTTP"`
 	// WebhookAllowPrivate lets webhooks reach loopback and private networks.
 	WebhookAllowPrivate bool `env:"LINKREEL_WEBHOOK_ALLOW_PRIVATE"`
-	// WebhookResolver is the host:port of the DNS server for the names of receivers. If it is
+	// WebhookResolver is the host:port of the DNS server for receivers' names. If it is
 	// empty, the service uses the system's resolver.
 	WebhookResolver string `env:"LINKREEL_WEBHOOK_RESOLVER"`
 	// EgressProxy is the http:// address of a CONNECT proxy for webhooks. If it is empty, the
@@ -56,17 +56,17 @@ type Config struct {
 
 	// OwnPorts are the ports on which Linkreel listens on this machine, if it runs as a single
 	// process. Webhooks never reach them. In a cluster, the NetworkPolicy keeps this service
-	// from calling the ports of other pods.
+	// from calling other pods' ports.
 	OwnPorts []uint16 `env:"-"`
 	// Roots are the root certificates for receivers. If Roots is nil, the service uses the
 	// system's.
 	Roots *x509.CertPool `env:"-"`
-	// CallTimeout replaces the limit of 15 seconds for a receiver's response, so that tests can
+	// CallTimeout replaces the 15-second limit on a receiver's response, so that tests can
 	// use a shorter one.
 	CallTimeout time.Duration `env:"-"`
 }
 
-// sealPurpose distinguishes the seals of webhooks' secrets from those of other services.
+// sealPurpose distinguishes the seals on webhooks' secrets from other services' seals.
 const sealPurpose = "linkreel webhook secret 1"
 
 // KeyIDs returns the IDs of the keys in webhookSecretKey, a value of

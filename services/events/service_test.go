@@ -659,7 +659,7 @@ func TestTheWebhookSecretKeyIsRotated(t *testing.T) {
 	both := w.start(keys(next + "," + w.cfg.WebhookSecretKey))
 	eventually(t, "the new key seals all secrets", func() bool { return sealedBy(id(next)) })
 	if p := both.feed(key, "type=webhook.updated"); len(p.Data) != 1 {
-		t.Errorf("the feed has %d webhook.updated events, want only that of the roll", len(p.Data))
+		t.Errorf("the feed has %d webhook.updated events, want only the roll's", len(p.Data))
 	}
 	// Another replica still seals with the old key. Later rounds must find that secret too.
 	former := w.start(keys(w.cfg.WebhookSecretKey))

@@ -171,7 +171,7 @@ func TestErasureLeavesNothingButTheTombstone(t *testing.T) {
 		t.Error("Erased returned true after a late event, want false")
 	}
 	r.state("acc_a", tenant.Deleting, 3) // as auth does, repeat the call
-	eventually(t, "no data of the account remains after the late event", erased)
+	eventually(t, "none of the account's data remains after the late event", erased)
 	if got := w.documents(t, "acc_a"); len(got) != 1 || !strings.HasPrefix(got[0], "eventAccounts/acc_a ") {
 		t.Errorf("after the erasure, the documents are %q, want only the tombstone", got)
 	}
@@ -183,8 +183,8 @@ func TestErasureLeavesNothingButTheTombstone(t *testing.T) {
 	}
 }
 
-// Each event of a link with long texts is 30 kB, and deleted data counts towards the limit of
-// 10 MiB per commit.
+// Each event for a link with long texts is 30 kB, and deleted data counts towards the limit of 10
+// MiB per commit.
 func TestErasureOfLongEvents(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -82,7 +82,7 @@ func newWorld(t testing.TB) *world {
 func (w *world) now() time.Time          { return time.Now().Add(time.Duration(w.offset.Load())) }
 func (w *world) forward(d time.Duration) { w.offset.Add(int64(d)) }
 
-// change commits a change to a record of the account, as another service would.
+// change commits a change to a record in the account, as another service would.
 func (w *world) change(account string, t libevents.Type, object string, data any) {
 	w.t.Helper()
 	if err := w.try(account, t, object, data); err != nil {
@@ -254,7 +254,7 @@ func (r *replica) want(status int, key, method, path string, body any, header ..
 	return a
 }
 
-// checkExchange checks a response against the schema of its operation.
+// checkExchange checks a response against its operation's schema.
 func checkExchange(method, path string, res *http.Response, body []byte) error {
 	doc := apispec.Load()
 	for _, name := range schemaOf(method, path, res.StatusCode) {

@@ -43,7 +43,7 @@ func TestASlugIsAvailableIfACreateCanTakeIt(t *testing.T) {
 	say("after the quarantine", "slug=held", nil)
 	want(t, "without a slug", a.api(asks, "GET", "/api/v1/links/available", nil), 400, "VALIDATION_ERROR")
 	want(t, "empty slug", a.api(asks, "GET", "/api/v1/links/available?slug=", nil), 400, "VALIDATION_ERROR")
-	want(t, "domain of another account", a.api(theirs, "GET", "/api/v1/links/available?slug=a&domainId="+domain, nil), 404, "DOMAIN_NOT_FOUND")
+	want(t, "another account's domain", a.api(theirs, "GET", "/api/v1/links/available?slug=a&domainId="+domain, nil), 404, "DOMAIN_NOT_FOUND")
 	want(t, "unknown domain", a.api(asks, "GET", "/api/v1/links/available?slug=a&domainId=dom_1", nil), 404, "DOMAIN_NOT_FOUND")
 }
 

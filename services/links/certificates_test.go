@@ -335,13 +335,13 @@ func TestTenVisitsAtOnceOrderOneCertificateForAllReplicas(t *testing.T) {
 		t.Errorf("status %q until %v, error %q; want issued for 90 days, no error", status, expires, problem)
 	}
 	if c, err := w.hello(one, "stranger.ten.example.com"); err == nil {
-		t.Errorf("handshake for an unverified host got a certificate of %v, want none", c.DNSNames)
+		t.Errorf("handshake for an unverified host got a certificate for %v, want none", c.DNSNames)
 	}
 	if c, err := w.hello(one, ""); err == nil {
-		t.Errorf("handshake without a server name got a certificate of %v, want none", c.DNSNames)
+		t.Errorf("handshake without a server name got a certificate for %v, want none", c.DNSNames)
 	}
 	if n := w.orders.Load(); n != 1 {
-		t.Errorf("got %d orders after handshakes of unknown hosts, want 1", n)
+		t.Errorf("got %d orders after handshakes for unknown hosts, want 1", n)
 	}
 
 	// Visits over TLS are counted. Their headers are not trusted, because they do not come from a
@@ -372,7 +372,7 @@ func TestTenVisitsAtOnceOrderOneCertificateForAllReplicas(t *testing.T) {
 	}
 	c, err := w.hello(one, "ten.example.com")
 	if err == nil {
-		t.Errorf("handshake for a deleted domain got a certificate of %v, want none", c.DNSNames)
+		t.Errorf("handshake for a deleted domain got a certificate for %v, want none", c.DNSNames)
 	}
 }
 
@@ -400,7 +400,7 @@ func TestHeadersOverTLSAreTheVisitorsOwn(t *testing.T) {
 		return stats.json["total"] == 1.0
 	})
 	if strings.Contains(stats.text, `"FI"`) {
-		t.Errorf("the country header of a visitor was counted: %v", stats)
+		t.Errorf("a visitor's country header was counted: %v", stats)
 	}
 }
 
@@ -464,7 +464,7 @@ func TestAFailingAuthorityLeavesOthersAlone(t *testing.T) {
 	}
 	w.broken.Store(true)
 	if c, err := w.hello(secure, "new.failing.example.com"); err == nil {
-		t.Errorf("handshake while the authority fails got a certificate of %v, want none", c.DNSNames)
+		t.Errorf("handshake while the authority fails got a certificate for %v, want none", c.DNSNames)
 	}
 	eventually(t, "the record shows the error", func() bool {
 		status, _, problem := w.shown(r, path)
@@ -473,7 +473,7 @@ func TestAFailingAuthorityLeavesOthersAlone(t *testing.T) {
 	// The next visit must fail at once, without another request to the authority.
 	asked := w.refused.Load()
 	if c, err := w.hello(secure, "new.failing.example.com"); err == nil {
-		t.Errorf("second handshake got a certificate of %v, want none", c.DNSNames)
+		t.Errorf("second handshake got a certificate for %v, want none", c.DNSNames)
 	}
 	if n := w.refused.Load() - asked; n != 0 {
 		t.Errorf("the second handshake sent %d requests to the authority, want 0", n)
@@ -732,7 +732,7 @@ func TestAnOutageOfTheAuthoritySpendsNoOrders(t *testing.T) {
 	w.domain(t, r, "b.outage.example.com")
 	w.broken.Store(true)
 	if c, err := w.hello(secure, "a.outage.example.com"); err == nil {
-		t.Fatalf("handshake while the authority fails got a certificate of %v, want none", c.DNSNames)
+		t.Fatalf("handshake while the authority fails got a certificate for %v, want none", c.DNSNames)
 	}
 	w.broken.Store(false)
 	if _, err := w.hello(secure, "b.outage.example.com"); err != nil {
@@ -760,7 +760,7 @@ func TestAnOrderThatFailsInTheMiddleCounts(t *testing.T) {
 	}
 	w.broken.Store(false)
 	if c, err := w.hello(secure, "b.middle.example.com"); err == nil {
-		t.Errorf("handshake after a failed order got a certificate of %v, want a refusal because the order counts", c.DNSNames)
+		t.Errorf("handshake after a failed order got a certificate for %v, want a refusal because the order counts", c.DNSNames)
 	}
 }
 
@@ -775,7 +775,7 @@ func TestADeletedDomainKeepsItsPause(t *testing.T) {
 	for i := range 3 {
 		path := w.domain(t, r, host)
 		if c, err := w.hello(secure, host); err == nil {
-			t.Fatalf("handshake for a name that cannot be validated got a certificate of %v, want none", c.DNSNames)
+			t.Fatalf("handshake for a name that cannot be validated got a certificate for %v, want none", c.DNSNames)
 		}
 		if status, _, problem := w.shown(r, path); status != "failed" || !strings.Contains(problem, "could not validate") {
 			t.Errorf("round %d: status %q, error %q; want failed, could not validate", i, status, problem)
@@ -788,7 +788,7 @@ func TestADeletedDomainKeepsItsPause(t *testing.T) {
 		}
 	}
 	if n := w.orders.Load(); n != after {
-		t.Errorf("got %d orders, want no more than the %d of the first round", n, after)
+		t.Errorf("got %d orders, want no more than the first round's %d", n, after)
 	}
 	kept := func() *firestore.DocumentSnapshot {
 		t.Helper()
@@ -818,7 +818,7 @@ func TestAnotherAccountInheritsAShortPause(t *testing.T) {
 	path := w.domain(t, r, host)
 	w.broken.Store(true)
 	if c, err := w.hello(secure, host); err == nil {
-		t.Fatalf("handshake while the authority fails got a certificate of %v, want none", c.DNSNames)
+		t.Fatalf("handshake while the authority fails got a certificate for %v, want none", c.DNSNames)
 	}
 	w.broken.Store(false)
 	// Change the record as if renewals had failed for days.
@@ -838,7 +838,7 @@ func TestAnotherAccountInheritsAShortPause(t *testing.T) {
 	}
 	var kept struct{ Chain, Key []byte }
 	if err := snap.DataTo(&kept); err != nil || len(kept.Chain)+len(kept.Key) > 0 {
-		t.Errorf("record of the deleted domain: chain %q, key %q, %v; want neither", kept.Chain, kept.Key, err)
+		t.Errorf("record for the deleted domain: chain %q, key %q, %v; want neither", kept.Chain, kept.Key, err)
 	}
 	w.key = w.keys.Key(t, "acc_b", identity.Creator)
 	w.domain(t, r, host)
@@ -895,7 +895,7 @@ func TestASuspendedAccountGetsNoNewCertificates(t *testing.T) {
 	}
 	set(tenant.Suspended, 1)
 	if c, err := w.hello(secure, "new.suspended.example.com"); err == nil {
-		t.Errorf("handshake for a suspended account got a certificate of %v, want none", c.DNSNames)
+		t.Errorf("handshake for a suspended account got a certificate for %v, want none", c.DNSNames)
 	}
 	if n := w.orders.Load(); n != 1 {
 		t.Errorf("got %d orders, want 1", n)

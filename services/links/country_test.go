@@ -30,14 +30,14 @@ func TestAVisitorsCountry(t *testing.T) {
 		header  []string
 		want    string
 	}{
-		"proxy header":                   {behindProxy, []string{"CF-IPCountry", "de", "X-Forwarded-For", "81.2.69.142"}, "DE"},
-		"IPv4 address in the file":       {behindProxy, []string{"X-Forwarded-For", "81.2.69.142"}, "GB"},
-		"IPv6 address in the file":       {behindProxy, []string{"X-Forwarded-For", "2001:db8::1"}, "JP"},
-		"last hop before the proxy":      {behindProxy, []string{"X-Forwarded-For", "2001:db8::1, 81.2.69.142"}, "GB"},
-		"header without a country code":  {behindProxy, []string{"CF-IPCountry", "<script>", "X-Forwarded-For", "81.2.69.142"}, "GB"},
-		"address not in the file":        {behindProxy, []string{"X-Forwarded-For", "192.0.2.1"}, ""},
-		"invalid address":                {behindProxy, []string{"X-Forwarded-For", "somebody"}, ""},
-		"headers of an untrusted client": {open, []string{"CF-IPCountry", "de", "X-Forwarded-For", "81.2.69.142"}, ""},
+		"proxy header":                     {behindProxy, []string{"CF-IPCountry", "de", "X-Forwarded-For", "81.2.69.142"}, "DE"},
+		"IPv4 address in the file":         {behindProxy, []string{"X-Forwarded-For", "81.2.69.142"}, "GB"},
+		"IPv6 address in the file":         {behindProxy, []string{"X-Forwarded-For", "2001:db8::1"}, "JP"},
+		"last hop before the proxy":        {behindProxy, []string{"X-Forwarded-For", "2001:db8::1, 81.2.69.142"}, "GB"},
+		"header without a country code":    {behindProxy, []string{"CF-IPCountry", "<script>", "X-Forwarded-For", "81.2.69.142"}, "GB"},
+		"address not in the file":          {behindProxy, []string{"X-Forwarded-For", "192.0.2.1"}, ""},
+		"invalid address":                  {behindProxy, []string{"X-Forwarded-For", "somebody"}, ""},
+		"headers from an untrusted client": {open, []string{"CF-IPCountry", "de", "X-Forwarded-For", "81.2.69.142"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			made := behindProxy.create(key, map[string]any{"url": "https://example.com/"})

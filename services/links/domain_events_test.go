@@ -50,7 +50,7 @@ func TestADomainsProofIsToldOf(t *testing.T) {
 	}
 	for i, e := range told {
 		if e.Type != want[i] || e.Object != made.str("id") || e.AccountID != "acc_a" || e.ActorType == "" {
-			t.Errorf("event %d = %+v, want %s of acc_a with the domain's ID and an actor", i, e, want[i])
+			t.Errorf("event %d = %+v, want %s for acc_a with the domain's ID and an actor", i, e, want[i])
 		}
 	}
 }
@@ -74,13 +74,13 @@ func TestWhatAChangeWrites(t *testing.T) {
 		{"create", "POST", "/api/v1/links", `{"url":"https://example.com/"}`, 201, 3},
 		{"create with an Idempotency-Key", "POST", "/api/v1/links", `{"url":"https://example.com/"}`, 201, 4},
 		{"repeated create", "POST", "/api/v1/links", `{"url":"https://example.com/"}`, 201, 0},
-		{"edit of the title", "PATCH", path, `{"title":"x"}`, 200, 2},
-		{"edit of the destination", "PATCH", path, `{"url":"https://example.com/elsewhere"}`, 200, 3},
-		{"bulk create of 100 links", "POST", "/api/v1/links/bulk", `{"urls":[` + items + `]}`, 201, 300},
+		{"title edit", "PATCH", path, `{"title":"x"}`, 200, 2},
+		{"destination edit", "PATCH", path, `{"url":"https://example.com/elsewhere"}`, 200, 3},
+		{"bulk create with 100 links", "POST", "/api/v1/links/bulk", `{"urls":[` + items + `]}`, 201, 300},
 		{"bulk edit", "PATCH", "/api/v1/links/bulk", `{"ids":["` + made.str("id") + `","` + second + `"],"set":{"archived":true}}`, 200, 4},
 		{"delete", "DELETE", path, "", 204, 3},
-		{"claim of a domain", "POST", "/api/v1/domains", `{"hostname":"one.example.com"}`, 201, 2},
-		{"claim of a domain with an Idempotency-Key", "POST", "/api/v1/domains", `{"hostname":"two.example.com"}`, 201, 3},
+		{"domain claim", "POST", "/api/v1/domains", `{"hostname":"one.example.com"}`, 201, 2},
+		{"domain claim with an Idempotency-Key", "POST", "/api/v1/domains", `{"hostname":"two.example.com"}`, 201, 3},
 	} {
 		c.Firestore.ResetStats()
 		var body any
@@ -125,7 +125,7 @@ func TestALinkTakesAtMost7500Bytes(t *testing.T) {
 	for collection, indexed := range map[string][]string{"links": {"w", "accountId"}, "slugs": nil} {
 		docs, err := c.Client(t).Collection(collection).Documents(t.Context()).GetAll()
 		if err != nil || len(docs) != 1 {
-			t.Fatalf("got %d documents of %s, %v; want 1", len(docs), collection, err)
+			t.Fatalf("got %d documents in %s, %v; want 1", len(docs), collection, err)
 		}
 		name := 16 + len(collection) + 1 + len(docs[0].Ref.ID) + 1
 		total += name + 32 + sizeOf(docs[0].Data())

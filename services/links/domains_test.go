@@ -78,7 +78,7 @@ func TestADomainFromClaimToDelete(t *testing.T) {
 		t.Errorf("first record = %v, want a TXT record with the token", record)
 	}
 	if to := made.json["records"].([]any)[1].(map[string]any); to["type"] != "CNAME" || to["name"] != "go.example.com" || to["value"] != "lrl.example" {
-		t.Errorf("second record = %v, want a CNAME of go.example.com to lrl.example", to)
+		t.Errorf("second record = %v, want a CNAME from go.example.com to lrl.example", to)
 	}
 	if c, _ := made.json["certificate"].(map[string]any); c["status"] != "none" || c["expiresAt"] != nil || c["error"] != nil || len(c) != 3 {
 		t.Errorf("certificate without TLS on demand = %v, want status none and no other value", made.json["certificate"])
@@ -118,7 +118,7 @@ func TestADomainFromClaimToDelete(t *testing.T) {
 		t.Fatalf("verify: %v, want verified without a reason", a)
 	}
 	want(t, "verify by another account after the first", r.api(rival, "POST", "/api/v1/domains/"+theirs.str("id")+"/verify", nil), 409, "DOMAIN_TAKEN")
-	want(t, "claim of a verified domain", r.api(c.keys.Key(t, "acc_c", identity.Creator), "POST", "/api/v1/domains", `{"hostname":"go.example.com"}`), 409, "DOMAIN_TAKEN")
+	want(t, "claim to a verified domain", r.api(c.keys.Key(t, "acc_c", identity.Creator), "POST", "/api/v1/domains", `{"hostname":"go.example.com"}`), 409, "DOMAIN_TAKEN")
 	if a := r.do("internal", "GET", "http://internal/internal/v1/domains/ask?domain=GO.example.com", nil); a.status != 200 {
 		t.Errorf("ask: %v, want 200", a)
 	}
@@ -142,7 +142,7 @@ func TestADomainFromClaimToDelete(t *testing.T) {
 			delete(one, more)
 		}
 		if diff := cmp.Diff(one, item); diff != "" || item["shortUrl"] != short || item["status"] != []string{"expired", "active"}[i] || (item["domainId"] == nil) != (i == 0) {
-			t.Errorf("listed %v (-GET of one +item):\n%s", item, diff)
+			t.Errorf("listed %v (-GET for one +item):\n%s", item, diff)
 		}
 	}
 	for _, host := range []string{"go.example.com", "GO.example.com:8080"} {

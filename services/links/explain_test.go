@@ -143,5 +143,5 @@ func TestExplainRefusesAVisitThatCannotBe(t *testing.T) {
 			t.Errorf("%s: %v, want 400 for %s", query, got, field)
 		}
 	}
-	want(t, "link of another account", a.api(c.keys.Key(t, "acc_b", identity.Creator), "GET", path+"device=watch", nil), 404, "LINK_NOT_FOUND")
+	want(t, "another account's link", a.api(c.keys.Key(t, "acc_b", identity.Creator), "GET", path+"device=watch", nil), 404, "LINK_NOT_FOUND")
 }

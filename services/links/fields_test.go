@@ -40,7 +40,7 @@ func text(value any) string {
 	return strings.TrimSpace(b.String())
 }
 
-// only returns the fields of a record that differ from those of a plain link.
+// only returns the fields in a record that differ from a plain link's.
 func only(record map[string]any, plain map[string]any) string {
 	shown := map[string]any{}
 	for _, field := range decides {
@@ -51,7 +51,7 @@ func only(record map[string]any, plain map[string]any) string {
 	return text(shown)
 }
 
-// problems returns the details of an error, one per line.
+// problems returns an error's details, one per line.
 func problems(body map[string]any) string {
 	e, _ := body["error"].(map[string]any)
 	if e == nil {
@@ -69,7 +69,7 @@ func problems(body map[string]any) string {
 	return out
 }
 
-// firstItem returns the result of the only item of a bulk call.
+// firstItem returns the result for the only item in a bulk call.
 func firstItem(a answer) map[string]any {
 	list, _ := a.json["results"].([]any)
 	if len(list) == 0 {
@@ -181,7 +181,7 @@ func TestEachFieldIsTheSameOnEveryRoute(t *testing.T) {
 		// An exported link can be imported again.
 		again := s.exported(slug("created"))
 		show("export", again)
-		delete(again, "domainId") // an ID of the installation that wrote the export
+		delete(again, "domainId") // an ID from the installation that wrote the export
 		again["url"], again["slug"] = again["destinationUrl"], slug("imported")
 		back := s.r.api(s.key, "POST", "/api/v1/links", again)
 		if one.field == "password" {

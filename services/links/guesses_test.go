@@ -27,7 +27,7 @@ func (r *replica) guess(slug, password, ip string) int {
 	r.t.Helper()
 	a := r.give("/"+slug, password, "X-Forwarded-For", ip)
 	if wait, err := strconv.Atoi(a.header.Get("Retry-After")); a.status == 429 && (err != nil || wait < 1 || wait > 3600) {
-		r.t.Errorf("Retry-After of a rejected guess = %q, want 1 to 3600", a.header.Get("Retry-After"))
+		r.t.Errorf("Retry-After for a rejected guess = %q, want 1 to 3600", a.header.Get("Retry-After"))
 	}
 	return a.status
 }

@@ -515,7 +515,7 @@ func eventually(t *testing.T, wrong func() string) {
 func TestAnEmptyTrailIsTold(t *testing.T) {
 	t.Parallel()
 	text := auth.NotKnown(0, "/mnt/audit")
-	if !strings.Contains(text, "There are no notes of this installation in /mnt/audit") || !strings.Contains(text, "Repeat these decisions") {
+	if !strings.Contains(text, "There are no notes from this installation in /mnt/audit") || !strings.Contains(text, "Repeat these decisions") {
 		t.Errorf("NotKnown for an empty trail = %q, want the folder and what to do", text)
 	}
 }

@@ -122,7 +122,7 @@ func TestADamagedTrailIsTold(t *testing.T) {
 			if err := os.Mkdir(audit, 0o700); err != nil {
 				t.Fatal(err)
 			}
-		}, everything, []string{"There are no notes of this installation"}},
+		}, everything, []string{"There are no notes from this installation"}},
 	}
 	// An erasure takes at least 15 s, so start all stacks before checking the first one.
 	told, restored := map[string]string{}, map[string]*Stack{}

@@ -253,8 +253,8 @@ func (d *document) operation(r apispec.Route) operation {
 	return out
 }
 
-// parameters returns the parameters of the path, which all its operations share, together with
-// those of one operation.
+// parameters returns the path's parameters, which all its operations share, together with one
+// operation's.
 func (d *document) parameters(path string, op described) (all []parameter) {
 	if shared := d.Paths[path]["parameters"]; shared != nil {
 		if err := json.Unmarshal(shared, &all); err != nil {

@@ -63,7 +63,7 @@ func (d *document) form(r apispec.Route, op described) form {
 	return f
 }
 
-// examples returns the examples of the contract, shortest first, because the shortest example shows
+// examples returns the contract's examples, shortest first, because the shortest example shows
 // only the required fields.
 func (m media) examples() []example {
 	var out []example

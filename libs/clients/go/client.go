@@ -35,7 +35,7 @@ type Config struct {
 	// long time. Its CheckRedirect is not used: a redirect becomes an [APIError] that names its
 	// target.
 	HTTPClient *http.Client
-	// Timeout bounds each attempt of an API call; 0 means 30 seconds. See [Timeout].
+	// Timeout bounds each attempt at an API call; 0 means 30 seconds. See [Timeout].
 	Timeout time.Duration
 	// Attempts is the maximum number of attempts per call, including the first; 0 means five.
 	Attempts int

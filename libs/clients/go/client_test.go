@@ -153,7 +153,7 @@ func TestEachIntendedEffectHasItsOwnKey(t *testing.T) {
 		}
 	}
 	if s.seen().keys[0] == s.seen().keys[1] || s.seen().keys[0] == "" {
-		t.Errorf("Idempotency-Keys of two calls = %q, want two different keys", s.seen().keys)
+		t.Errorf("Idempotency-Keys in two calls = %q, want two different keys", s.seen().keys)
 	}
 	if _, err := c.CreateLink(t.Context(), client.LinkCreate{URL: "https://example.com"}, client.IdempotencyKey("mine")); err != nil || s.seen().keys[2] != "mine" {
 		t.Errorf("Idempotency-Key = %q, error %v, want mine", s.seen().keys[2], err)
@@ -571,7 +571,7 @@ func TestBulkCallsOfAnySizeKeepWhatWasDone(t *testing.T) {
 	}
 	got, err := c.CreateLinks(t.Context(), items, client.IdempotencyKey("run"))
 	if err != nil || len(got) != 250 || got[249].Data.ID != "lnk_249" || !slices.Equal(sizes, []int{100, 100, 50}) {
-		t.Errorf("got %d results, error %v, requests of %v items; want 250 results from requests of 100, 100 and 50 items", len(got), err, sizes)
+		t.Errorf("got %d results, error %v, requests with %v items; want 250 results from requests with 100, 100 and 50 items", len(got), err, sizes)
 	}
 	if !slices.Equal(keys, []string{"run-0", "run-1", "run-2"}) {
 		t.Errorf("Idempotency-Keys = %q, want run-0, run-1 and run-2", keys)
@@ -587,7 +587,7 @@ func TestBulkCallsOfAnySizeKeepWhatWasDone(t *testing.T) {
 		items[i].OGDescription = strings.Repeat("x", 20_000)
 	}
 	if got, err = c.CreateLinks(t.Context(), items[:120]); err != nil || len(got) != 120 || sizes[0] >= 100 {
-		t.Errorf("large items: got %d results, error %v, requests of %v items; want 120 results from smaller requests", len(got), err, sizes)
+		t.Errorf("large items: got %d results, error %v, requests with %v items; want 120 results from smaller requests", len(got), err, sizes)
 	}
 }
 
@@ -668,7 +668,7 @@ func TestTheTimeOfAHeldRequestIsOnTopOfTheTimeout(t *testing.T) {
 		}
 	}
 	if left[0] <= 25*time.Second || left[0] > 28*time.Second || left[1] <= time.Hour+20*time.Second || left[2] < time.Hour {
-		t.Errorf("time limits of long polls = %v, want 25 to 28 s, more than 1 h 20 s, and at least 1 h", left)
+		t.Errorf("time limits on long polls = %v, want 25 to 28 s, more than 1 h 20 s, and at least 1 h", left)
 	}
 }
 

@@ -61,7 +61,7 @@ func (e *APIError) Error() string {
 // ctx.Err()) is true, even for an [APIError].
 type ConnectionError struct {
 	Method, Path string
-	Err          error // the error of the last attempt
+	Err          error // the error from the last attempt
 
 	timeout bool
 }

@@ -316,7 +316,7 @@ func (c *Client) attempt(ctx context.Context, k *call, body []byte, out any, o *
 	if o.timeout > 0 {
 		timeout = o.timeout
 	}
-	held, _ := strconv.Atoi(k.query.Get("wait"))                    // the wait of a long poll in seconds, or 0
+	held, _ := strconv.Atoi(k.query.Get("wait"))                    // how long a long poll waits, in seconds, or 0
 	timeout = max(timeout, timeout+time.Duration(held)*time.Second) // max, because the sum may overflow
 	if to, streamed := out.(*io.ReadCloser); streamed {
 		return begin(ctx, k, timeout, to, func(ctx context.Context) error { return c.exchange(ctx, k, body, out, o, n) })

@@ -2,7 +2,7 @@ package outbox
 
 import _ "embed"
 
-// Indexes are the composite indexes, exemptions and TTL field of the events' documents,
+// Indexes are the composite indexes, exemptions and TTL field for the events' documents,
 // in the format that the Firebase tools deploy.
 //
 //go:embed firestore.indexes.json

@@ -50,7 +50,7 @@ func (d *document) origin() identity.Origin { return identity.Origin{Nonce: d.No
 // errExpired means that a record exists but has expired.
 var errExpired = fmt.Errorf("%w: it has expired", firestoredb.ErrNotFound)
 
-// Indexes are the exemptions and the TTL field of the collection, in the format that
+// Indexes are the exemptions and the TTL field for the collection, in the format that
 // the Firebase tools deploy.
 //
 //go:embed firestore.indexes.json

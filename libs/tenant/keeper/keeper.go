@@ -184,8 +184,8 @@ const (
 	// the account is active again, auth does not repeat it, and the work waits for this pause.
 	lookIdle = 30 * time.Second
 	accounts = 100 // number of accounts that get a turn in one round
-	// turn is how many pages of one account a round erases, so that a large account does not delay
-	// the erasure of other accounts.
+	// turn is how many of one account's pages a round erases, so that a large account does not
+	// delay erasing other accounts.
 	turn = 10
 	// watched is how long a deleting account is checked: a replica that was suspended may still
 	// commit a request that began before the decision.

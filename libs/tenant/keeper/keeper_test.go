@@ -13,7 +13,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 )
 
-// world is a service in which each account has a number of pages of records.
+// world is a service in which each account has a number of record pages.
 type world struct {
 	*Keeper
 	ahead   atomic.Int64
@@ -89,7 +89,7 @@ func TestTheHighestVersionIsInEffect(t *testing.T) {
 		}
 	}
 	if got, err := w.Standing(t.Context(), "acc_none"); err != nil || got != (tenant.Standing{}) || !got.State.Serves() {
-		t.Errorf("Standing of an account without a decision = %v, %v, want zero", got, err)
+		t.Errorf("Standing for an account without a decision = %v, %v, want zero", got, err)
 	}
 }
 
@@ -105,12 +105,12 @@ func TestALargeErasureDelaysNoOther(t *testing.T) {
 		t.Error("the small account still has pages, want it erased before the large account")
 	}
 	if n := 10_000 - w.pages["acc_large"]; n != turn {
-		t.Errorf("a round erased %d pages of the large account, want %d", n, turn)
+		t.Errorf("a round erased %d of the large account's pages, want %d", n, turn)
 	}
 	select {
 	case <-w.wake:
 	default:
-		t.Error("the next turn of the large account is later, want it due immediately")
+		t.Error("the large account's next turn is later, want it due immediately")
 	}
 }
 

@@ -1,4 +1,4 @@
-// Package wire implements the contract of package [tenant] for calls between auth and a service.
+// Package wire implements package [tenant]'s contract for calls between auth and a service.
 // auth uses [Client] to call a holder in another service. [Routes] adds the routes to that service.
 package wire
 
@@ -80,7 +80,7 @@ func (c *Client) Export(ctx context.Context, accountID string, w io.Writer) erro
 	return answered(c.peer.Copy(ctx, exportPath, ask, w))
 }
 
-// answered returns the expected errors of a holder unchanged: the target does not exist, the domain
+// answered returns a holder's expected errors unchanged: the target does not exist, the domain
 // cannot have links, or the holder is busy. Any other error, such as one for a malformed body, is a
 // bug, and auth retries as if the holder were down.
 func answered(err error) error {

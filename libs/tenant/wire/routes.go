@@ -12,7 +12,7 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
-// The routes of Client and Routes. The table in libs/peer lists all internal routes.
+// The routes in Client and Routes. The table in libs/peer lists all internal routes.
 const (
 	statePath   = "/internal/v1/accounts/state"
 	erasurePath = "/internal/v1/accounts/erasure"
@@ -46,8 +46,8 @@ type (
 	done struct{}
 )
 
-// Routes adds the routes of holder to a service's internal API. token is the shared secret of auth
-// and the service. If token is empty, every call is rejected.
+// Routes adds the routes for holder to a service's internal API. token is the secret that auth and
+// the service share. If token is empty, every call is rejected.
 func Routes(h *httpapi.API, token string, holder tenant.Holder) {
 	door := peer.NewDoor(h, map[peer.Service]string{peer.Auth: token})
 	peer.Answer(door, statePath, func(ctx context.Context, in state) (done, error) {

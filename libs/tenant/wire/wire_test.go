@@ -106,7 +106,7 @@ func TestRefusals(t *testing.T) {
 	url := serve(t, &books{})
 	good, order := client(t, url, "secret"), tenant.Order{ID: "tkd_1", Target: tenant.Target{ID: "lnk_none"}}
 	if _, err := good.TakeDown(t.Context(), order); apierr.CodeOf(err) != apierr.LinkNotFound {
-		t.Errorf("TakeDown of a missing link: got %v, want LINK_NOT_FOUND", err)
+		t.Errorf("TakeDown for a missing link: got %v, want LINK_NOT_FOUND", err)
 	}
 	for name, err := range map[string]error{
 		"unknown state":   good.SetState(t.Context(), "acc_1", tenant.Standing{State: "asleep", Version: 1}),
@@ -125,7 +125,7 @@ func TestRefusals(t *testing.T) {
 	}
 	var busy *apierr.Error
 	if err := good.Export(t.Context(), "acc_none", io.Discard); !errors.As(err, &busy) || busy.RetryAfter != 7*time.Second {
-		t.Errorf("Export of a busy holder: got %v, want Retry-After 7", err)
+		t.Errorf("Export from a busy holder: got %v, want Retry-After 7", err)
 	}
 }
 

@@ -2,7 +2,7 @@ package jobs
 
 import _ "embed"
 
-// Indexes are the index and the exemptions of the jobs' documents, in the format that the
+// Indexes are the index and the exemptions for the jobs' documents, in the format that the
 // Firebase tools deploy.
 //
 //go:embed firestore.indexes.json

@@ -1,4 +1,4 @@
-// Package jobs stores the jobs of package transcode as Firestore documents. The videos
+// Package jobs stores package transcode's jobs as Firestore documents. The videos
 // service creates them, and the workers claim them under a lease.
 //
 // A claim returns a fencing token. A write with an older token changes nothing and returns ErrLost.
@@ -19,8 +19,8 @@ import (
 	"github.com/linkreel/linkreel/libs/waiting"
 )
 
-// Errors of a store. After ErrLost, a worker must stop immediately, because it no longer holds the
-// job.
+// Errors that a store returns. After ErrLost, a worker must stop immediately, because it no longer
+// holds the job.
 var (
 	ErrNotFound = errors.New("jobs: no such job")
 	ErrHeld     = errors.New("jobs: another worker holds the job, or it is not due yet")
@@ -33,7 +33,7 @@ const MaxTries = 3
 
 const collection = "jobs"
 
-// Token proves a claim. It identifies the job and the attempt of the claim.
+// Token proves a claim. It identifies the job and the claim's attempt.
 type Token struct {
 	JobID   string
 	Attempt int
@@ -53,10 +53,10 @@ func New(db *firestoredb.DB, now func() time.Time) *Store {
 
 // document is a Record in Firestore. DueAt is the time at which the sweeper must process the job:
 // for a queued job its creation or the end of a backoff, for a running job the end of the lease. A
-// final job has no DueAt, unless it is a part. The worker of the parent job deletes the part, but
+// final job has no DueAt, unless it is a part. The parent job's worker deletes the part, but
 // may die before that. Therefore, a final part becomes due again and is then collected. This way,
-// one field is sufficient for all queries of the sweeper. Limits and Still are stored with the Go
-// names of their fields.
+// one field is sufficient for all the sweeper's queries. Limits and Still are stored with their
+// fields' Go names.
 type document struct {
 	AccountID  string            `firestore:"accountId,omitempty"`
 	VideoID    string            `firestore:"videoId"`
@@ -147,8 +147,8 @@ func (s *Store) Claim(ctx context.Context, id, worker string, lease time.Duratio
 	return s.claim(ctx, id, worker, lease, func(*document) bool { return true })
 }
 
-// ClaimNew is like Claim, but only for a job that was not inspected or tried yet and is not a part
-// of another job. For other jobs it returns ErrHeld.
+// ClaimNew is like Claim, but only for a job that was not inspected or tried yet and is not part of
+// another job. For other jobs it returns ErrHeld.
 func (s *Store) ClaimNew(ctx context.Context, id, worker string, lease time.Duration) (transcode.Record, error) {
 	return s.claim(ctx, id, worker, lease, func(d *document) bool { return !d.Inspected && d.Tries == 0 && d.Parent == "" })
 }
@@ -274,7 +274,7 @@ type Return func(*document)
 // job again.
 func Inspected(d *document) { d.Inspected = true }
 
-// NotBefore prevents claims of the job before the time at. Use it if the worker has no capacity for
+// NotBefore prevents claims on the job before the time at. Use it if the worker has no capacity for
 // the job.
 func NotBefore(at time.Time) Return { return func(d *document) { d.DueAt = at } }
 
@@ -291,7 +291,7 @@ type Cursor struct {
 
 // dueBuckets is the number of index ranges over which due jobs are spread. Due times keep
 // increasing, so all changes in a range are at its end, where Firestore accepts 500 a second. Each
-// heartbeat of a running job makes two changes.
+// heartbeat from a running job makes two changes.
 const dueBuckets = 8
 
 var buckets = func() (all []int) {
@@ -312,7 +312,7 @@ func (s *Store) due() firestore.Query {
 }
 
 // Waiting returns the number of due jobs, and the time when the oldest of them became due. Due jobs
-// are unclaimed queued jobs, and jobs of dead workers.
+// are unclaimed queued jobs, and jobs held by dead workers.
 func (s *Store) Waiting() func(context.Context) (waiting.Depth, error) {
 	return waiting.Query(s.db, "due jobs", "dueAt", func() []firestore.Query { return []firestore.Query{s.due()} })
 }
@@ -384,7 +384,7 @@ func (s *Store) fail(d *document, f transcode.Failure) error {
 	return err
 }
 
-// partKeep is the time between two checks of whether a finished part is still needed.
+// partKeep is the time between two checks whether a finished part is still needed.
 const partKeep = time.Hour
 
 // end excludes a final job from the sweeps. A part remains included, so that it is collected.

@@ -107,7 +107,7 @@ func TestLeaseKeepsOthersOutUntilItEnds(t *testing.T) {
 	}
 	c.Move(lease - time.Second)
 	if _, err := s.Claim(t.Context(), j.ID, "b", lease); !errors.Is(err, jobs.ErrHeld) {
-		t.Fatalf("Claim of a held job = %v, want ErrHeld", err)
+		t.Fatalf("Claim on a held job = %v, want ErrHeld", err)
 	}
 	c.Move(time.Second)
 	second := claim(t, s, j.ID, "b")
@@ -158,7 +158,7 @@ func TestPublishRepeatedIsSuccessAndFinalEndsTheJob(t *testing.T) {
 	tok := claim(t, s, j.ID, "a")
 	for _, o := range []*transcode.Outcome{outcome(1, false, "p/"), outcome(1, false, "p/"), outcome(2, true, "p/"), outcome(2, true, "p/")} {
 		if err := s.Publish(t.Context(), tok, o); err != nil {
-			t.Fatalf("Publish of version %d = %v, want no error", o.Version, err)
+			t.Fatalf("Publish for version %d = %v, want no error", o.Version, err)
 		}
 	}
 	r := get(t, s, j.ID)
@@ -170,7 +170,7 @@ func TestPublishRepeatedIsSuccessAndFinalEndsTheJob(t *testing.T) {
 		t.Errorf("Due = %v, %v; want none", due, err)
 	}
 	if _, err := s.Claim(t.Context(), j.ID, "b", lease); !errors.Is(err, jobs.ErrFinal) {
-		t.Errorf("Claim of a finished job = %v, want ErrFinal", err)
+		t.Errorf("Claim on a finished job = %v, want ErrFinal", err)
 	}
 }
 
@@ -285,7 +285,7 @@ func TestADeletedJobIsLostToItsWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.Heartbeat(t.Context(), token, lease, 1); !errors.Is(err, jobs.ErrLost) {
-		t.Errorf("Heartbeat of a deleted job = %v, want ErrLost", err)
+		t.Errorf("Heartbeat for a deleted job = %v, want ErrLost", err)
 	}
 }
 
@@ -383,7 +383,7 @@ func TestJobsWaitUntilAWorkerTakesThem(t *testing.T) {
 	token := claim(t, s, j.ID, "w1")
 	want("one claimed job", 1, 0)
 	clock.Move(lease)
-	want("job of a dead worker", 2, lease)
+	want("job held by a dead worker", 2, lease)
 	if err := s.Heartbeat(t.Context(), token, lease, 1); err != nil {
 		t.Fatal(err)
 	}

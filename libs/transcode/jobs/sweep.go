@@ -23,7 +23,7 @@ type Sweeper struct {
 	after Cursor
 }
 
-// Item returns the queue item of a job. Its tenant is the account, so that accounts take turns.
+// Item returns the queue item for a job. Its tenant is the account, so that accounts take turns.
 func Item(j transcode.Job) queue.Item {
 	return queue.Item{ID: j.ID, Tenant: j.AccountID, Trace: j.Trace}
 }
@@ -64,14 +64,14 @@ func (s *Sweeper) Add(ctx context.Context, j transcode.Job) error {
 }
 
 func (s *Sweeper) look(ctx context.Context, r transcode.Record) (added bool, err error) {
-	// A final record is due only if it is a part: the worker of its job may have died before
-	// deleting the part.
+	// A final record is due only if it is a part: its job's worker may have died before deleting
+	// the part.
 	if r.State.Final() {
 		return false, s.Jobs.Collect(ctx, r)
 	}
 	added, err = s.Queue.Add(ctx, Item(r.Job))
 	// A job that was passed to Direct does not count as added. Sweep reads another page after added
-	// jobs, so during an outage of the queue it would read all due jobs.
+	// jobs, so during a queue outage it would read all due jobs.
 	if err != nil && s.Direct != nil {
 		return false, s.Direct(ctx, r.ID)
 	}

@@ -118,16 +118,16 @@ func TestAFinishedPartIsCollectedOnceItsJobHasEnded(t *testing.T) {
 		}
 		sweep(t, s)
 		if r := get(t, s.Jobs, part.ID); r.State != transcode.Done {
-			t.Fatalf("state of the part while its job runs = %s, want done", r.State)
+			t.Fatalf("part's state while its job is running = %s, want done", r.State)
 		}
 	}
-	// The worker of the job ends the job and dies before deleting its parts.
+	// The job's worker ends the job and dies before deleting its parts.
 	if err := s.Jobs.Publish(t.Context(), leader, outcome(1, true, "videos/vid/7-1/")); err != nil {
 		t.Fatal(err)
 	}
 	c.Move(time.Hour)
 	sweep(t, s)
 	if _, err := s.Jobs.Get(t.Context(), part.ID); !errors.Is(err, jobs.ErrNotFound) {
-		t.Errorf("Get of the part = %v, want ErrNotFound", err)
+		t.Errorf("Get for the part = %v, want ErrNotFound", err)
 	}
 }

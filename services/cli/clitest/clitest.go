@@ -14,7 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Talk is a session with the server and a record of all its messages.
+// Talk is a session with the server that records all its messages.
 type Talk struct {
 	t        *testing.T
 	Session  *mcp.ClientSession
@@ -60,7 +60,7 @@ func TalkOver(t *testing.T, transport mcp.Transport) *Talk {
 	return k
 }
 
-// Args contains the arguments of a tool.
+// Args contains a tool's arguments.
 type Args map[string]any
 
 // Call calls a tool and requests progress notifications.

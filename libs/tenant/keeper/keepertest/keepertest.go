@@ -8,19 +8,19 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
-// Service is a running service with records of an account.
+// Service is a running service with an account's records.
 type Service struct {
 	Holder  tenant.Holder // the holder that auth calls
 	Account string
 	Forward func(time.Duration) // moves the service's clock
-	// Commit creates a record of the account without checking the account's state, like a replica
+	// Commit creates a record in the account without checking the account's state, like a replica
 	// that was suspended after its check.
 	Commit func()
 	// Left returns the number of the account's records.
 	Left func() int
 }
 
-// TakesWhatIsCommittedLate erases the account and then commits a record of the account. It expects
+// TakesWhatIsCommittedLate erases the account and then commits a record in the account. It expects
 // the keeper to erase this record within 25 hours without another call.
 func TakesWhatIsCommittedLate(t *testing.T, s Service) {
 	t.Helper()

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// The folder of the trail is missing, as if its disk were not mounted. If restore created an
+// The trail's folder is missing, as if its disk were not mounted. If restore created an
 // empty trail, everything that was revoked after the backup would become valid again.
 func TestARestoreDoesNotCreateTheTrail(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "audit")
@@ -21,6 +21,6 @@ func TestARestoreDoesNotCreateTheTrail(t *testing.T) {
 		t.Errorf("restore returned %v, want fs.ErrNotExist for the folder in LINKREEL_AUDIT_DIR", err)
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Stat of the folder returned %v, want fs.ErrNotExist", err)
+		t.Errorf("Stat on the folder returned %v, want fs.ErrNotExist", err)
 	}
 }

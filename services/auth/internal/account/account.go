@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
-// MaxActiveKeys is the maximum number of active keys of an account.
+// MaxActiveKeys is the maximum number of active keys in an account.
 const MaxActiveKeys = 100
 
 // Account is a tenant. It owns all other records.
@@ -127,7 +127,7 @@ type Key struct {
 	RevokedAt  time.Time // zero if not revoked
 }
 
-// Place returns the position of the key in its account's list.
+// Place returns the key's position in its account's list.
 func (k Key) Place() paging.Place { return paging.Place{At: k.CreatedAt, ID: k.ID} }
 
 // Active reports whether the key is valid at now.
@@ -149,7 +149,7 @@ type Credential struct {
 	Key     Key
 	Account Account
 	Session bool
-	Member  Member // the session's member, or the creator of the key; zero if there is none
+	Member  Member // the session's member, or the key's creator; zero if there is none
 }
 
 // Member identifies a member and the role that limits their key or session.
@@ -159,7 +159,7 @@ type Member struct {
 	Role identity.Role // "" after the member was removed
 }
 
-// Scopes returns the current scopes of the credential.
+// Scopes returns the credential's current scopes.
 func (c Credential) Scopes() identity.ScopeSet {
 	if c.Member.ID == "" {
 		return c.Key.Scopes

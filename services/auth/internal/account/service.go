@@ -14,7 +14,7 @@ import (
 type Store interface {
 	// Account looks up an account. It returns ErrNoAccount if there is none.
 	Account(ctx context.Context, id string) (Account, error)
-	// Key looks up a key of an account by its public id. It returns ErrNoKey if there is
+	// Key looks up a key in an account by its public id. It returns ErrNoKey if there is
 	// none. An empty accountID means any account.
 	Key(ctx context.Context, accountID, id string) (Key, error)
 	// Keys lists an account's keys, newest first. The list contains every active key and the
@@ -167,8 +167,8 @@ type NewKey struct {
 	ExpiresAt time.Time
 	At        time.Time // creation time; zero means now
 
-	// By is the calling key or session, or nil for the operator. It limits the scopes and the
-	// lifetime of the new key.
+	// By is the calling key or session, or nil for the operator. It limits the new key's scopes and
+	// lifetime.
 	By *identity.Principal
 }
 
@@ -222,13 +222,13 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (made Key, err error)
 // removed must not outlive the removal.
 type Giver struct {
 	Scopes identity.ScopeSet
-	Role   identity.Role // role of the member; "" if there is no member
+	Role   identity.Role // the member's role; "" if there is no member
 	member string        // recorded as the creator
 	end    time.Time     // when the calling key expires; zero if never
 }
 
 // GiverNow returns the rights that the caller may currently grant. It rejects a revoked key,
-// and a key or session of a removed member.
+// and a removed member's key or session.
 func GiverNow(tx Tx, by *identity.Principal, now time.Time) (Giver, error) {
 	g := Giver{member: by.MemberID}
 	if !by.Session {
@@ -251,7 +251,7 @@ func GiverNow(tx Tx, by *identity.Principal, now time.Time) (Giver, error) {
 	if g.Role == "" {
 		return Giver{}, apierr.New(apierr.APIKeyRevoked, "The member of this key or session was removed.")
 	}
-	// A session's principal has the scopes of the role as it was when the principal was loaded.
+	// A session's principal has the role's scopes as they were when the principal was loaded.
 	// Only the current role counts.
 	if by.Session {
 		g.Scopes = g.Role.Scopes()
@@ -296,7 +296,7 @@ func Staying(tx Tx, id string) error {
 	return err
 }
 
-// existing looks up the key that an earlier attempt of the same request created.
+// existing looks up the key that an earlier attempt at the same request created.
 func existing(tx Tx, k Key) (*Key, error) {
 	found, err := tx.KeyByHash(k.Hash)
 	switch {
@@ -328,7 +328,7 @@ func Room(tx Tx, k Key, n int, now time.Time) error {
 	return nil
 }
 
-// Key looks up a key of the account. An empty accountID means any account. Only operator calls
+// Key looks up a key in the account. An empty accountID means any account. Only operator calls
 // use it.
 func (s *Service) Key(ctx context.Context, accountID, id string) (Key, error) {
 	return s.store.Key(ctx, accountID, id)
@@ -386,8 +386,8 @@ func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n 
 		n.Name, n.Scopes, n.ExpiresAt = old.Name, old.Scopes, old.ExpiresAt
 		made = n.key()
 		made.MadeBy = old.MadeBy
-		// Look up the new key before checking the calling key, because the first attempt of
-		// this request may have revoked the calling key.
+		// Look up the new key before checking the calling key, because the first attempt at this
+		// request may have revoked the calling key.
 		found, err := existing(tx, made)
 		if err != nil {
 			return err

@@ -327,7 +327,7 @@ func TestForeignAndAbsentKeysAreTheSame(t *testing.T) {
 		}
 	}
 	if !b.store.keys[foreign.Hash].RevokedAt.IsZero() {
-		t.Error("Revoke revoked a key of another account, want no change")
+		t.Error("Revoke revoked another account's key, want no change")
 	}
 }
 

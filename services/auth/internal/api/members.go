@@ -28,7 +28,7 @@ import (
 // People serves the routes for members, invitations and devices.
 type People struct {
 	Members *member.Service
-	// BaseURL is the base URL of the console. One-time links begin with it.
+	// BaseURL is the console's base URL. One-time links begin with it.
 	BaseURL string
 	// Tries limits requests that could be used to guess codes or fill up storage.
 	Tries *ratelimit.Limiter
@@ -304,8 +304,8 @@ func (p People) signInLink(c *fiber.Ctx) error {
 	})
 }
 
-// oneOf checks that a body has either the id of an existing member, or the name and role of a
-// new member.
+// oneOf checks that a body has either the id of an existing member, or a new member's name and
+// role.
 func oneOf(fields *httpapi.Fields, memberID, name, role string) {
 	if memberID != "" {
 		fields.Add(

@@ -21,7 +21,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Public adds the routes that callers with an API key use. domains is nil if no service of the
+// Public adds the routes that callers with an API key use. domains is nil if no service in the
 // deployment provides custom domains.
 func Public(a *httpapi.API, accounts *account.Service, plans Plans, domains tenant.Domains) {
 	h := public{accounts: accounts, plans: plans, domains: domains}
@@ -88,9 +88,10 @@ func (h public) changeAccount(c *fiber.Ctx) error {
 
 // usable asks the domain service whether new links can use this domain.
 //
-// A concurrent deletion of the domain may still read the previous default. The account then has
-// a default domain that no longer exists. Until an owner sets another default, new links
-// without an explicit domain are rejected with that reason, and the console's settings show it.
+// If the domain is deleted concurrently, the deletion may still read the previous default. The
+// account then has a default domain that no longer exists. Until an owner sets another default, new
+// links without an explicit domain are rejected with that reason, and the console's settings show
+// it.
 func (h public) usable(ctx context.Context, accountID, domainID string) error {
 	if h.domains == nil {
 		return apierr.New(apierr.DomainNotFound, "This deployment has no custom domains.")
@@ -231,7 +232,7 @@ func newKey(fields *httpapi.Fields, in *wire.KeyCreate, now time.Time) account.N
 	return out
 }
 
-// draw sets the id, time and secret of the new key. See [secretOf].
+// draw sets the new key's id, time and secret. See [secretOf].
 func draw(c *fiber.Ctx, n *account.NewKey) error {
 	// A repeated request with the same Idempotency-Key has the same origin, so it creates the
 	// same key instead of a second one.

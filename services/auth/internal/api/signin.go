@@ -61,7 +61,7 @@ func (s SignIn) Routes(d *peer.Door) {
 // asker is a request that identifies the browser that sent it.
 type asker interface{ From() wire.Browser }
 
-// limited limits the failed attempts of each network.
+// limited limits failed attempts from each network.
 func limited[In asker, Out any](s SignIn, do func(ctx context.Context, in In) (Out, error)) func(ctx context.Context, in In) (Out, error) {
 	return func(ctx context.Context, in In) (out Out, err error) {
 		addr, _ := netip.ParseAddr(in.From().Address) // all invalid addresses count as one network
@@ -245,8 +245,8 @@ func (s SignIn) finishPasskey(ctx context.Context, in wire.Passkey) (wire.Sessio
 	})
 }
 
-// authenticate verifies the browser's session. Unknown sessions count towards the network's
-// limit of misses, just as unknown keys do in the API.
+// authenticate verifies the browser's session. Unknown sessions count towards the network's limit
+// on misses, just as unknown keys do in the API.
 func (s SignIn) authenticate(ctx context.Context, b wire.Browser) (apikey.Decision, error) {
 	addr, err := netip.ParseAddr(b.Address)
 	if err != nil {
@@ -331,7 +331,7 @@ func (s SignIn) end(ctx context.Context, in wire.OnSession) (none, error) {
 			return none{}, err
 		}
 	}
-	// An unknown session counts as a miss, and a network that has reached its limit of misses
+	// An unknown session counts as a miss, and a network that has reached its limit on misses
 	// causes no further database reads.
 	switch _, err := s.authenticate(ctx, in.Browser); apierr.CodeOf(err) {
 	case apierr.InvalidAPIKey:

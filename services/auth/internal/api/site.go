@@ -44,7 +44,7 @@ func hashOf(b []byte) string {
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// Site adds the remaining routes of the base URL: the start page, the documentation, and the
+// Site adds the remaining routes at the base URL: the start page, the documentation, and the
 // files that browsers and bots request automatically.
 func Site(a *httpapi.API) {
 	a.Public(fiber.MethodGet, "/", func(c *fiber.Ctx) error {

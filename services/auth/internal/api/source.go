@@ -19,13 +19,13 @@ import (
 // Plans maps each plan to its limits.
 type Plans map[identity.Plan]Allowance
 
-// Allowance holds the limits of a plan.
+// Allowance holds a plan's limits.
 type Allowance struct {
 	PerMinute int // requests
 	Quotas    identity.Quotas
 }
 
-// UsualPlans returns the default limits of the plans.
+// UsualPlans returns the plans' default limits.
 func UsualPlans() Plans {
 	return Plans{
 		identity.Free: {PerMinute: 60}, identity.Creator: {PerMinute: 600},
@@ -39,10 +39,10 @@ type Credentials interface {
 	// it. All of them are read at the same point in time, after the call began. It returns
 	// account.ErrNoKey if there is none.
 	Credential(ctx context.Context, hash string) (account.Credential, error)
-	// Key looks up a key of an account by its public id. It returns account.ErrNoKey if there
+	// Key looks up a key in an account by its public id. It returns account.ErrNoKey if there
 	// is none.
 	Key(ctx context.Context, accountID, id string) (account.Key, error)
-	// Look returns look-ups of members and their records.
+	// Look returns lookups for members and their records.
 	Look(ctx context.Context) member.Reads
 	// Touch records when a key or a session was last used. It returns account.ErrNoKey if the
 	// key or session was erased in the meantime.
@@ -104,7 +104,7 @@ func (s *Source) Verify(ctx context.Context, hash string) (*apikey.Record, error
 	}, nil
 }
 
-// Scopes reads the current scopes of a key or a member. They are never cached. The call does
+// Scopes reads a key's or a member's current scopes. They are never cached. The call does
 // not count as a use of the key: an idle session must end even if other services regularly
 // check its rights.
 func (s *Source) Scopes(ctx context.Context, accountID, id string) (identity.ScopeSet, error) {
@@ -155,7 +155,7 @@ func (s *Source) note(c account.Credential) {
 }
 
 // Flush writes the recorded uses. If a write fails, Flush keeps the use for the next call and
-// returns no error. A key is written at most once a minute, regardless of the number of uses.
+// returns no error. A key is written at most once a minute, regardless of how often it is used.
 func (s *Source) Flush(ctx context.Context) error {
 	s.mu.Lock()
 	// Remove the uses under the lock but write them without it, because verification must not

@@ -133,14 +133,14 @@ func TestARefusedKeyIsNotInUse(t *testing.T) {
 	}
 	l.key.ExpiresAt = time.UnixMilli(0) // a valid expiry, even though it is 0 in JSON
 	if rec, err = s.Verify(t.Context(), "h"); err != nil || rec.ExpiresAt != 0 {
-		t.Errorf("Verify of a key that expired in 1970 returned %+v and error %v, want the expiry 0", rec, err)
+		t.Errorf("Verify for a key that expired in 1970 returned %+v and error %v, want the expiry 0", rec, err)
 	}
 	_ = s.Flush(t.Context())
 	if len(l.touched) > 0 {
 		t.Errorf("got uses of a rejected key written at %v, want none", l.touched)
 	}
 	if _, err := s.Verify(t.Context(), "other"); !errors.Is(err, apikey.ErrUnknownKey) {
-		t.Errorf("Verify of an unknown key returned %v, want %v", err, apikey.ErrUnknownKey)
+		t.Errorf("Verify for an unknown key returned %v, want %v", err, apikey.ErrUnknownKey)
 	}
 }
 
@@ -159,7 +159,7 @@ func TestASessionInUseIsWrittenEveryFiveMinutes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !r.Session || r.MemberID != "mem_1" || r.MemberName != "Ada" || r.Role != identity.Admin {
-			t.Fatalf("Verify returned %+v, want the session of the admin Ada", r)
+			t.Fatalf("Verify returned %+v, want the admin Ada's session", r)
 		}
 		_ = s.Flush(t.Context())
 		now = now.Add(10 * time.Second)
@@ -185,7 +185,7 @@ func TestScopesEndWithTheKeyAndTheMember(t *testing.T) {
 		reads       bool
 	}{
 		"key":                             {&ledger{key: whole}, "acc_1", "key_1", true},
-		"key of another account":          {&ledger{key: whole}, "acc_2", "key_1", false},
+		"key from another account":        {&ledger{key: whole}, "acc_2", "key_1", false},
 		"unknown key":                     {&ledger{key: whole}, "acc_1", "key_2", false},
 		"revoked key":                     {&ledger{key: key(func(k *account.Key) { k.RevokedAt = now.Add(-time.Second) })}, "acc_1", "key_1", false},
 		"expired key":                     {&ledger{key: key(func(k *account.Key) { k.ExpiresAt = now })}, "acc_1", "key_1", false},

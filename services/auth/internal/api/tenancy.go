@@ -194,7 +194,7 @@ func mayExport(c *fiber.Ctx) error {
 	return nil
 }
 
-// Export adds the route for downloading all data of an account. It needs every read scope.
+// Export adds the route for downloading all of an account's data. It needs every read scope.
 func Export(a *httpapi.API, accounts *account.Service, members *member.Service, tenants *tenancy.Service) {
 	a.Finds(fiber.MethodGet, "/api/v1/account/export", mayExport) // checks only the rights, without starting the export
 	a.Handle(fiber.MethodGet, "/api/v1/account/export", httpapi.Access{}, func(c *fiber.Ctx) error {

@@ -1,4 +1,4 @@
-// Package member manages the people of an account: members and their roles,
+// Package member manages the people in an account: members and their roles,
 // invitations, sessions, and the identities that people sign in with.
 //
 // A person has no record, only an id that members, identities and passkeys share. One person
@@ -13,7 +13,7 @@
 //   - When a call that removes rights returns, the change is committed, keys that exceed
 //     the new role are revoked, and every replica has been notified.
 //
-// Links, sessions and passkeys of one account do not give access to another account. A link
+// One account's links, sessions and passkeys do not give access to another account. A link
 // created by an admin opens a session for that membership only, and so does a passkey that
 // was added in such a session. See [Session.Bound].
 package member
@@ -28,13 +28,13 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Limits of an account and of a person.
+// Limits on an account and on a person.
 const (
 	MaxMembers     = 500
 	MaxInvitations = 100 // open at the same time
 	MaxSessions    = 20  // per member; the next sign-in ends the oldest session
 	MaxIdentities  = 20  // per person, including passkeys
-	MaxSignInLinks = 20  // that the members of an account may create per day
+	MaxSignInLinks = 20  // that an account's members may create per day
 )
 
 // Lifetimes.
@@ -70,7 +70,7 @@ type Member struct {
 	UpdatedAt time.Time
 }
 
-// Place returns the position of the member in the account's list.
+// Place returns the member's position in the account's list.
 func (m Member) Place() paging.Place { return paging.Place{At: m.CreatedAt, ID: m.ID} }
 
 // Lapsed reports whether the membership is group-based and the provider has not confirmed it in
@@ -119,9 +119,9 @@ type Link struct {
 	Hash      string // hash of the token, used as the record's name
 	Kind      Kind
 	AccountID string
-	MemberID  string        // the member of a sign-in link
+	MemberID  string        // the member that a sign-in link is for
 	Name      string        // the member's name; may be empty for an invitation
-	Role      identity.Role // the role of the invitation, or of the member when the sign-in link was created
+	Role      identity.Role // the invitation's role, or the member's when the sign-in link was created
 	By        events.Actor
 	// MadeBy is the member who created the link, directly or with a key. "" means the operator.
 	// The link stops working when its creator loses the right to create such links. A session
@@ -131,10 +131,10 @@ type Link struct {
 	ExpiresAt time.Time
 }
 
-// Place returns the position of the link in a list.
+// Place returns the link's position in a list.
 func (l Link) Place() paging.Place { return paging.Place{At: l.CreatedAt, ID: l.ID} }
 
-// Session is the session of a signed-in browser.
+// Session is a signed-in browser's session.
 type Session struct {
 	ID        string
 	Hash      string // hash of the session's key, used as the record's name
@@ -143,8 +143,8 @@ type Session struct {
 	PersonID  string
 	How       string // link, invitation, oidc, passkey or switch
 	// Bound restricts a session to its membership: it cannot switch accounts, join another
-	// account as the same person, or change how the person signs in elsewhere. The creator of
-	// the link may have opened the session.
+	// account as the same person, or change how the person signs in elsewhere. The link's creator
+	// may have opened the session.
 	Bound bool
 	// Until is when the provider's confirmation of a group-based membership expires. It is zero
 	// for other memberships.
@@ -170,7 +170,7 @@ func (s Session) ExpiresAt() time.Time {
 	return idle
 }
 
-// Key returns the session as an account key that has the scopes of a role.
+// Key returns the session as an account key that has a role's scopes.
 func (s Session) Key(role identity.Role) account.Key {
 	return account.Key{
 		ID: s.ID, AccountID: s.AccountID, Hash: s.Hash, MadeBy: s.MemberID, Scopes: role.Scopes(),
@@ -192,7 +192,7 @@ type Identity struct {
 
 // Passkey is the public key that verifies the signatures of a person's device.
 type Passkey struct {
-	ID       string // id of the record, not of the credential
+	ID       string // the record's id, not the credential's
 	Hash     string // hash of the credential's id, used as the record's name
 	PersonID string
 	// MemberID is set if the passkey was added in a bound session, and restricts it to that

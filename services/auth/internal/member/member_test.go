@@ -26,11 +26,11 @@ func TestSessionsEndIdleOrOld(t *testing.T) {
 			t.Errorf("%s: ends after %v, want %v", c.name, got, c.want)
 		}
 		if end := made.Add(c.want); x.Active(end) || !x.Active(end.Add(-time.Second)) {
-			t.Errorf("%s: Active is wrong around the end of the session, want true just before it and false from then on", c.name)
+			t.Errorf("%s: Active is wrong around the session's end, want true just before it and false from then on", c.name)
 		}
 	}
 	if x := (member.Session{CreatedAt: made, SeenAt: made, EndedAt: made.Add(time.Second)}); x.Active(made.Add(2 * time.Second)) {
-		t.Error("Active of an ended session returned true, want false")
+		t.Error("Active for an ended session returned true, want false")
 	}
 }
 

@@ -29,7 +29,7 @@ type Reads interface {
 	// none.
 	Link(hash string) (Link, error)
 	LinkByID(id string) (Link, error)
-	// OpenLinks lists an account's links of both kinds that have not expired, newest first.
+	// OpenLinks lists an account's unexpired links of both kinds, newest first.
 	OpenLinks(accountID string) ([]Link, error)
 	// Session looks up a session by its key's hash. It returns ErrNoSession if there is none.
 	Session(hash string) (Session, error)
@@ -54,15 +54,15 @@ type Reads interface {
 type Tx interface {
 	account.Tx
 	Reads
-	// UseOnce fails the change if name has already been used. It prevents the replay of a
-	// signed response.
+	// UseOnce fails the change if name has already been used. It prevents a signed response from
+	// being replayed.
 	UseOnce(name string, until time.Time)
 }
 
 // Store stores members, links, sessions and identities.
 type Store interface {
 	Look(ctx context.Context) Reads
-	// GroupMembers lists the group-based members of all accounts.
+	// GroupMembers lists the group-based members in all accounts.
 	GroupMembers(ctx context.Context) ([]Member, error)
 	// WaysOf lists the identities and passkeys of these people.
 	WaysOf(ctx context.Context, personIDs []string) ([]Identity, []Passkey, error)
@@ -77,7 +77,7 @@ type Service struct {
 	provider Provider
 }
 
-// Provider is the identity provider of the installation. The zero value means none.
+// Provider is the installation's identity provider. The zero value means none.
 type Provider struct {
 	Issuer string
 	// MaxAge is how long a group-based membership lasts after the provider has confirmed it.
@@ -92,7 +92,7 @@ func (s *Service) groupUntil() time.Time {
 	return s.now().Add(s.provider.MaxAge)
 }
 
-// NewService returns a service. Only identities of the provider p count as a way to sign in.
+// NewService returns a service. Only identities from the provider p count as a way to sign in.
 // If now is nil, the system clock is used.
 func NewService(store Store, p Provider, now func() time.Time) *Service {
 	if now == nil {
@@ -426,7 +426,7 @@ func (s *Service) Invite(ctx context.Context, n NewInvitation) (l Link, err erro
 	return l, err
 }
 
-// madeBefore reports whether an earlier attempt of the same request created the link.
+// madeBefore reports whether an earlier attempt at the same request created the link.
 func madeBefore(tx Tx, l Link) (bool, error) {
 	found, err := tx.Link(l.Hash)
 	switch {
@@ -546,7 +546,7 @@ func (s *Service) SignInLinkFor(ctx context.Context, n NewSignInLink) (l Link, e
 }
 
 // lockedOut rejects a person who has a way to sign in, or who also belongs to another account,
-// where the creator of the link has no authority.
+// where the link's creator has no authority.
 func (s *Service) lockedOut(tx Tx, m Member) error {
 	mine, err := tx.Memberships(m.PersonID)
 	if err != nil {
@@ -574,7 +574,7 @@ func (s *Service) ways(m Member, known []Identity, keys []Passkey) []Way {
 	if slices.ContainsFunc(keys, func(p Passkey) bool { return p.PersonID == m.PersonID && (p.MemberID == "" || p.MemberID == m.ID) }) {
 		out = append(out, ByPasskey)
 	}
-	// Identities of an earlier provider are kept, but only the configured provider can
+	// Identities from an earlier provider are kept, but only the configured provider can
 	// confirm identities.
 	if slices.ContainsFunc(known, func(i Identity) bool {
 		return i.PersonID == m.PersonID && s.provider.Issuer != "" && i.Issuer == s.provider.Issuer

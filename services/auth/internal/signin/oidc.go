@@ -20,7 +20,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
-// OIDCConfig is the configuration of an identity provider.
+// OIDCConfig is the configuration for an identity provider.
 type OIDCConfig struct {
 	Issuer       string
 	ClientID     string
@@ -68,7 +68,7 @@ func (o *OIDC) Name() string {
 type Purpose struct {
 	Link    string `json:"l,omitempty"` // accept this invitation
 	Name    string `json:"n,omitempty"`
-	Connect string `json:"c,omitempty"` // add the identity to the person of this session, by hash
+	Connect string `json:"c,omitempty"` // add the identity to this session's person, by hash
 	Next    string `json:"x,omitempty"`
 }
 
@@ -161,7 +161,7 @@ func (o *OIDC) proof(id *oidc.IDToken) (member.Proof, error) {
 	if err := id.Claims(&claims); err != nil {
 		return member.Proof{}, fmt.Errorf("read claims: %w", err)
 	}
-	// With several audiences, the authorized party of the token must be our client.
+	// With several audiences, the token's authorized party must be our client.
 	if azp, has := claims["azp"].(string); has && azp != o.cfg.ClientID || !has && len(id.Audience) > 1 {
 		return member.Proof{}, errors.New("token for another party")
 	}
@@ -211,7 +211,7 @@ func texts(v any) []string {
 // setup discovers the provider once. After a failure, it returns an error without retrying for
 // a second, to avoid flooding a provider that is down.
 func (o *OIDC) setup(ctx context.Context) (*oauth2.Config, *oidc.Provider, error) {
-	// Hold the lock during the discovery: one sign-in queries the provider, and the others
+	// Hold the lock during discovery: one sign-in queries the provider, and the others
 	// wait for its response.
 	o.mu.Lock()
 	defer o.mu.Unlock()

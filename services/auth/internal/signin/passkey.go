@@ -73,7 +73,7 @@ type passkeyFlow struct {
 	Holder  string               `json:"h,omitempty"` // hash of the session, when adding a passkey
 }
 
-// BeginAdd returns the options for a new passkey of the person. sessionHash binds the flow to
+// BeginAdd returns the options for a new passkey for the person. sessionHash binds the flow to
 // the session that began it.
 func (p *Passkeys) BeginAdd(person, name, sessionHash string, has []member.Passkey) (options []byte, flow string, err error) {
 	h := holder{id: person, name: name}

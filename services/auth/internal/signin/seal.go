@@ -19,7 +19,7 @@ import (
 // flowLife is how long a person may take between the two steps.
 const flowLife = 10 * time.Minute
 
-// ErrFlow is returned by the second step if the data of the first step is missing, too old,
+// ErrFlow is returned by the second step if the data from the first step is missing, too old,
 // modified or from another browser.
 var ErrFlow = apierr.New(apierr.Forbidden, "This sign-in has expired or was started elsewhere. Start over.")
 

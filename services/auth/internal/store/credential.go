@@ -19,7 +19,7 @@ type owner struct {
 }
 
 // Credential looks up a key or session by hash, with its account and its member. All of them
-// are from the same point in time, because the documents of one batch read form a consistent
+// are from the same point in time, because the documents in one batch read form a consistent
 // snapshot. It returns account.ErrNoKey if there is no such key.
 func (s *Store) Credential(ctx context.Context, hash string) (c account.Credential, err error) {
 	of, known := s.owners.GetIfPresent(hash)
@@ -77,7 +77,7 @@ func credential(found map[string]firestoredb.Snap, of owner) (c account.Credenti
 	if c.Account, err = accounts.read(found[accounts.collection]); err != nil {
 		return c, err
 	}
-	// The credential of a removed member keeps the member's id but has no role, so it has no
+	// A removed member's credential keeps the member's id but has no role, so it has no
 	// scopes. Without the id, Scopes would fall back to the key's own scopes.
 	c.Member.ID = of.member
 	if snap := found[members.collection]; snap != nil {

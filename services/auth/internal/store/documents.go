@@ -266,7 +266,7 @@ func fromSession(x member.Session) sessionDoc {
 
 func toIdentity(_ firestoredb.Snap, d *identityDoc) member.Identity { return member.Identity(*d) }
 
-// identityID returns a hash as the document name of an identity, because an issuer is a URL,
+// identityID returns a hash as an identity's document name, because an issuer is a URL,
 // and a document name must not contain slashes.
 func identityID(issuer, subject string) string { return hashOf(issuer + "\x00" + subject) }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
 )
 
-// keeper is a fake service that holds records of accounts. It records the calls from auth.
+// keeper is a fake service that holds accounts' records. It records the calls from auth.
 type keeper struct {
 	tenant.Holder
 	down, erased bool
@@ -69,7 +69,7 @@ func TestADecisionIsToldUntilEveryServiceGoesByIt(t *testing.T) {
 	}
 	for range 2 {
 		if _, err := tenants.Repeat(ctx); err != nil || !pending() {
-			t.Errorf("Repeat of an incomplete erasure returned %v, want nil and a pending account", err)
+			t.Errorf("Repeat during an incomplete erasure returned %v, want nil and a pending account", err)
 		}
 	}
 	links.erased = true
@@ -238,7 +238,7 @@ func TestATakedownIsConfirmedUnlessItIsLifted(t *testing.T) {
 		}
 		made.Phase = tenancy.InForce
 		if err := w.ConfirmTakedown(t.Context(), made); !errors.Is(err, c.want) {
-			t.Errorf("ConfirmTakedown of %s returned %v, want %v", name, err, c.want)
+			t.Errorf("ConfirmTakedown for %s returned %v, want %v", name, err, c.want)
 		}
 		want := c.there
 		if c.want == nil {

@@ -65,7 +65,7 @@ func TestAPersonIsForgottenWithTheirLastAccount(t *testing.T) {
 				t.Errorf("%s: person %s has %d passkeys and %d identities, want one of each while the person is known, otherwise none", when, person, len(keys), len(ids))
 			}
 			if _, err := b.Look(ctx).Passkey("hash_" + person); known != (err == nil) || !known && !errors.Is(err, member.ErrNoPasskey) {
-				t.Errorf("%s: look-up of the passkey of %s returned error %v, want success only while the person is known", when, person, err)
+				t.Errorf("%s: looking up the passkey of %s returned error %v, want success only while the person is known", when, person, err)
 			}
 		}
 	}

@@ -169,9 +169,9 @@ func (s *scene) opens() string {
 	return ""
 }
 
-// This test tries everything that an admin of one account could do to get access to another
-// account of a member. In the cases named "before Pat joined", Pat belongs only to Mallory's
-// account, like any invited person without a passkey.
+// This test tries everything that an admin of one account could do to get access to another of a
+// member's accounts. In the cases named "before Pat joined", Pat belongs only to Mallory's account,
+// like any invited person without a passkey.
 func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -235,7 +235,7 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 			}
 			return nil
 		}},
-		{"passkey added in the session of the link before Pat joined", allowed, func(s *scene) error {
+		{"passkey added in the link's session before Pat joined", allowed, func(s *scene) error {
 			x := s.asPat()
 			s.must(s.plant(x))
 			s.join()
@@ -248,22 +248,22 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 			s.join()
 			return s.plant(x)
 		}},
-		{"second passkey added in the session of the link", has, func(s *scene) error {
+		{"second passkey added in the link's session", has, func(s *scene) error {
 			x := s.asPat()
 			s.must(s.plant(x))
 			return s.plant(x)
 		}},
-		{"passkey added in the session of the link after Pat joined", has, func(s *scene) error {
+		{"passkey added in the link's session after Pat joined", has, func(s *scene) error {
 			x := s.asPat()
 			s.join()
 			return s.plant(x)
 		}},
-		{"passkey added in the session of the link after Pat added one", has, func(s *scene) error {
+		{"passkey added in the link's session after Pat added one", has, func(s *scene) error {
 			x := s.asPat()
 			s.must(s.people.AddPasskey(s.t.Context(), s.pat.Hash, member.Passkey{Hash: identity.NewSlug(20), Credential: []byte("{}")}))
 			return s.plant(x)
 		}},
-		{"identity connected in the session of the link before Pat joined", never, func(s *scene) error {
+		{"identity connected in the link's session before Pat joined", never, func(s *scene) error {
 			mine := mallorys()
 			err := s.people.Connect(s.t.Context(), s.asPat().Hash, *mine)
 			s.join()
@@ -271,20 +271,20 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 			_ = s.hold(x, failed)
 			return err
 		}},
-		{"identity connected in a session of the planted passkey", never, func(s *scene) error {
+		{"identity connected in the planted passkey's session", never, func(s *scene) error {
 			s.must(s.plant(s.asPat()))
 			x, err := s.byPasskey(s.passkeys[0])
 			s.must(err)
 			return s.people.Connect(s.t.Context(), x.Hash, *mallorys())
 		}},
-		{"third account joined as Pat in the session of the link", allowed, func(s *scene) error {
+		{"third account joined as Pat in the link's session", allowed, func(s *scene) error {
 			x := s.asPat()
 			s.join()
 			third := newAccount(s.t, w)
 			_, err := s.use(s.invite(third, identity.Owner), nil, x.Hash)
 			return err
 		}},
-		{"third account joined as Pat in the session of the planted passkey", allowed, func(s *scene) error {
+		{"third account joined as Pat in the planted passkey's session", allowed, func(s *scene) error {
 			s.must(s.plant(s.asPat()))
 			s.join()
 			x, err := s.byPasskey(s.passkeys[0])
@@ -292,19 +292,19 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 			_, err = s.use(s.invite(newAccount(s.t, w), identity.Owner), nil, x.Hash)
 			return err
 		}},
-		{"Mallory's own account joined as Pat in the session of the link", allowed, func(s *scene) error {
+		{"Mallory's own account joined as Pat in the link's session", allowed, func(s *scene) error {
 			x := s.asPat()
 			s.join()
 			_, err := s.use(s.invite(s.one, identity.Viewer), nil, x.Hash)
 			return err
 		}},
-		{"switch in the session of the link", never, func(s *scene) error {
+		{"switch in the link's session", never, func(s *scene) error {
 			x := s.asPat()
 			s.join()
 			y, err := s.people.Switch(s.t.Context(), x.Hash, s.patTwo.MemberID, s.browser())
 			return s.hold(y, err)
 		}},
-		{"switch in the session of the planted passkey", never, func(s *scene) error {
+		{"switch in the planted passkey's session", never, func(s *scene) error {
 			s.must(s.plant(s.asPat()))
 			s.join()
 			x, err := s.byPasskey(s.passkeys[0])
@@ -357,7 +357,7 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 			_, err = s.use(token, nil, "")
 			return err
 		}},
-		{"session of the link used after Pat has become an owner", apierr.NotFound, func(s *scene) error {
+		{"link's session used after Pat has become an owner", apierr.NotFound, func(s *scene) error {
 			x := s.asPat()
 			owner := identity.Owner
 			_, err := s.people.Change(s.t.Context(), nil, s.one.ID, s.pat.MemberID, member.Change{Role: &owner})
@@ -365,7 +365,7 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 			_, _, err = s.people.Person(s.t.Context(), x.Hash)
 			return err
 		}},
-		{"link used after the removal of Mallory", noLink, func(s *scene) error {
+		{"link used after Mallory was removed", noLink, func(s *scene) error {
 			token, err := s.link(s.mallory, s.pat.MemberID)
 			s.must(err)
 			s.must(s.people.Remove(s.t.Context(), nil, s.one.ID, s.mallory.MemberID))

@@ -51,7 +51,7 @@ func TestARemovedPasskeySignsNobodyIn(t *testing.T) {
 		t.Errorf("SignInByPasskey with a removed passkey returned %v, want %v", err, member.ErrNoPasskey)
 	}
 	if _, err := people.Passkey(ctx, "credential"); !errors.Is(err, member.ErrNoPasskey) {
-		t.Errorf("look-up of the removed passkey returned %v, want %v", err, member.ErrNoPasskey)
+		t.Errorf("looking up the removed passkey returned %v, want %v", err, member.ErrNoPasskey)
 	}
 }
 
@@ -166,7 +166,7 @@ func byGroup(t *testing.T, role identity.Role) (w world, c *clock, people *membe
 	return w, c, people, a, confirm
 }
 
-// keyOf creates a key of a member.
+// keyOf creates a key for a member.
 func keyOf(t *testing.T, w world, a account.Account, memberID string) account.Key {
 	t.Helper()
 	secret := newSecret(t)
@@ -210,7 +210,7 @@ func TestAMembershipByGroupEndsWithTheGroup(t *testing.T) {
 	c.forward(23 * time.Hour)
 	late, err := passkey()
 	if err != nil || !late.ExpiresAt().Equal(end) {
-		t.Fatalf("the session of a passkey sign-in after 23 hours ends at %v, want %v (error %v)", late.ExpiresAt(), end, err)
+		t.Fatalf("the session from a passkey sign-in after 23 hours ends at %v, want %v (error %v)", late.ExpiresAt(), end, err)
 	}
 	// After another confirmation by the provider, the passkey works for another day.
 	if _, err := confirm("staff"); err != nil {
@@ -236,7 +236,7 @@ func TestAMembershipByGroupEndsWithTheGroup(t *testing.T) {
 		}
 	}
 	if _, err := people.Member(ctx, a.ID, first.MemberID); !errors.Is(err, member.ErrNoMember) || !revoked() {
-		t.Errorf("after EndLapsed, the look-up of the member returned %v and key revoked = %v, want no member and true", err, revoked())
+		t.Errorf("after EndLapsed, looking up the member returned %v and key revoked = %v, want no member and true", err, revoked())
 	}
 	if _, err := confirm("visitors"); !errors.Is(err, member.ErrNoMembership) {
 		t.Errorf("sign-in without the group returned %v, want %v", err, member.ErrNoMembership)
@@ -268,13 +268,13 @@ func TestTheLastOwnerByGroupStaysWithoutKeys(t *testing.T) {
 		versions = append(versions, now.Version)
 	}
 	if versions[0] != versions[1] {
-		t.Errorf("the account versions after two calls of EndLapsed are %v, want them equal", versions)
+		t.Errorf("the account versions after two calls to EndLapsed are %v, want them equal", versions)
 	}
 	if k, err := w.Key(ctx, a.ID, key.ID); err != nil || k.RevokedAt.IsZero() {
-		t.Errorf("the key of the last owner is not revoked (error %v), want it revoked", err)
+		t.Errorf("the last owner's key is not revoked (error %v), want it revoked", err)
 	}
 	if _, err := people.Member(ctx, a.ID, x.MemberID); err != nil {
-		t.Errorf("look-up of the last owner returned %v, want nil", err)
+		t.Errorf("looking up the last owner returned %v, want nil", err)
 	}
 	if _, err := confirm("staff"); err != nil {
 		t.Errorf("sign-in after another confirmation returned %v, want nil", err)
@@ -373,9 +373,9 @@ func TestWhatASignInLinkOpenedEndsWithAHigherRole(t *testing.T) {
 	change(identity.Admin)
 	live(false)
 	if _, err := people.Passkey(ctx, "theirs"); err != nil {
-		t.Errorf("look-up of the member's own passkey returned %v, want nil", err)
+		t.Errorf("looking up the member's own passkey returned %v, want nil", err)
 	}
 	if _, _, err := people.Person(ctx, viewer.Hash); err != nil {
-		t.Errorf("look-up of the member's own session returned %v, want nil", err)
+		t.Errorf("looking up the member's own session returned %v, want nil", err)
 	}
 }

@@ -2,12 +2,12 @@
 // and operatorTakedowns/{id}. The documents in keys, sessions, oneTimeLinks, identities,
 // passkeys and deviceRequests are named by a hash and hold no secret.
 //
-// All reads use [reads], inside and outside of changes. All changes use [transaction]. A
+// All reads use [reads], inside and outside changes. All changes use [transaction]. A
 // transaction writes the record and its event, and logs the event. If rights change, it also
 // increments the account's version and notifies the replicas.
 //
-// Only [Store.Touch] writes lastUsedAt. It does so outside of transactions, so that uses of a
-// key do not contend with its revocation.
+// Only [Store.Touch] writes lastUsedAt. It does so outside transactions, so that using a key does
+// not contend with its revocation.
 package store
 
 import (
@@ -55,7 +55,7 @@ var (
 	_ tenancy.Store = (*Store)(nil)
 )
 
-// New returns a store that uses db. shown converts a record to the data of its events.
+// New returns a store that uses db. shown converts a record to the data in its events.
 func New(db *record.DB, shown func(record any) any) *Store {
 	return &Store{
 		db: db, shown: shown, traces: traces(db),
@@ -63,14 +63,14 @@ func New(db *record.DB, shown func(record any) any) *Store {
 	}
 }
 
-// reads implements look-ups. Inside a change, its results are still valid at the commit.
+// reads implements lookups. Inside a change, its results are still valid at the commit.
 type reads struct {
 	s   *Store
-	ctx context.Context // the context of the call; nil inside a change
+	ctx context.Context // the call's context; nil inside a change
 	tx  *record.Tx      // nil outside a change
 }
 
-// Look returns reads for use outside of changes.
+// Look returns reads for use outside changes.
 func (s *Store) Look(ctx context.Context) member.Reads { return s.look(ctx) }
 
 func (s *Store) look(ctx context.Context) reads { return reads{s: s, ctx: ctx} }
@@ -209,7 +209,7 @@ type transaction struct {
 	ended   []trail.Note    // for the trail
 }
 
-// Note writes the end of a key, or the new state of an account or a member, to the trail. Other
+// Note writes the end of a key, or an account's or member's new state, to the trail. Other
 // records need no note, because a restore does not bring them back.
 func (t *transaction) Note(r any) {
 	switch r := r.(type) {
@@ -246,7 +246,7 @@ func (t *transaction) PutAccount(a *account.Account, what events.Type) {
 		t.tx.Authority(a.ID, a.Version)
 	}
 	t.tell(a.ID, what, a.ID, *a)
-	// A change of state is pending until every service has confirmed it. Other changes need no
+	// A state change is pending until every service has confirmed it. Other changes need no
 	// note, and the account's owners may make them frequently.
 	if what != events.Quiet && a.Pending {
 		t.Note(*a)
@@ -318,7 +318,7 @@ func (t *transaction) Add(r any, what events.Type) {
 	if _, ok := r.(account.Key); !ok {
 		return
 	}
-	// Retire expired keys in this commit. Otherwise, every later read of the keys in use
+	// Retire expired keys in this commit. Otherwise, every later query for the keys in use
 	// would include them.
 	for _, old := range t.expired {
 		t.tx.Update(t.s.db.Ref(keys.collection, old.Hash), firestore.Update{Path: "inUse", Value: false})
@@ -326,8 +326,8 @@ func (t *transaction) Add(r any, what events.Type) {
 	t.expired = nil
 }
 
-// Put writes a changed record and its event. For a key or a session, it writes only the time of
-// the end: Touch writes the last use, and nothing else ever changes.
+// Put writes a changed record and its event. For a key or a session, it writes only the end time:
+// Touch writes the last use, and nothing else ever changes.
 func (t *transaction) Put(r any, what events.Type) {
 	at := t.place(r)
 	switch r := r.(type) {
@@ -417,5 +417,5 @@ func (t *transaction) place(r any) place {
 	case member.Device:
 		return place{at(devices.collection, r.Hash), r.AccountID, "", func() any { return deviceDoc(r) }}
 	}
-	panic(fmt.Sprintf("not a record of auth: %T", r))
+	panic(fmt.Sprintf("not a record in auth: %T", r))
 }

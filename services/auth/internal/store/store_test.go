@@ -169,19 +169,19 @@ func TestWhatIsNotThereIsNotFound(t *testing.T) {
 		}
 	}
 	if _, err := b.Credential(t.Context(), fmt.Sprintf("%064d", 1)); !errors.Is(err, account.ErrNoKey) {
-		t.Errorf("Credential of an unknown hash = %v, want %v", err, account.ErrNoKey)
+		t.Errorf("Credential for an unknown hash = %v, want %v", err, account.ErrNoKey)
 	}
-	// Records of another account are not found either.
+	// Another account's records are not found either.
 	k := newKey(t, b, newAccount(t, b), start)
 	if got, err := b.Key(t.Context(), "acc_other", k.ID); !errors.Is(err, account.ErrNoKey) || got.ID != "" {
-		t.Errorf("Key of another account returned %+v and error %v, want %v", got, err, account.ErrNoKey)
+		t.Errorf("Key for another account returned %+v and error %v, want %v", got, err, account.ErrNoKey)
 	}
 	m := member.Member{ID: "mem_1", AccountID: k.AccountID, Role: identity.Viewer}
 	if err := b.People(t.Context(), "test", func(tx member.Tx) error { tx.Add(m, events.Quiet); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := b.Look(t.Context()).Member("acc_other", m.ID); !errors.Is(err, member.ErrNoMember) || got.ID != "" {
-		t.Errorf("Member of another account returned %+v and error %v, want %v", got, err, member.ErrNoMember)
+		t.Errorf("Member for another account returned %+v and error %v, want %v", got, err, member.ErrNoMember)
 	}
 	if got, err := b.Look(t.Context()).Member(k.AccountID, m.ID); err != nil || got.ID != m.ID {
 		t.Errorf("Member returned %+v and error %v, want %s", got, err, m.ID)
@@ -193,7 +193,7 @@ func TestTouchingARemovedKeyMakesNoDocument(t *testing.T) {
 	b := newWorld(t)
 	for _, session := range []bool{false, true} {
 		if err := b.Touch(t.Context(), fmt.Sprintf("%064d", 1), session, start); !errors.Is(err, account.ErrNoKey) {
-			t.Errorf("Touch of an unknown record (session: %v) returned %v, want %v", session, err, account.ErrNoKey)
+			t.Errorf("Touch for an unknown record (session: %v) returned %v, want %v", session, err, account.ErrNoKey)
 		}
 	}
 }
@@ -310,7 +310,7 @@ func TestAKnownKeyIsVerifiedInOneRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s := fmt.Sprintf("%+v", b.cloud.Firestore.Stats()); !cmp.Equal(b.cloud.Firestore.Stats().Calls, map[string]int64{"BatchGetDocuments": 1}) {
-		t.Errorf("Credential of a known key made the calls %s, want one batch read", s)
+		t.Errorf("Credential for a known key made the calls %s, want one batch read", s)
 	}
 }
 

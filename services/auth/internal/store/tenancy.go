@@ -136,7 +136,7 @@ func traces(db *record.DB) *record.Set {
 	)
 }
 
-// Erase removes all of auth's records of an account except a tombstone. After a crash, the
+// Erase removes all of auth's records about an account except a tombstone. After a crash, the
 // account is still marked as deleting, and the erasure starts again. Erase also notifies the
 // replicas, so that they look up cached keys again.
 func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
@@ -173,7 +173,7 @@ func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 // purgeBatch is how many documents one pass deletes. A commit is limited to 500 writes.
 const purgeBatch = 400
 
-// forgetPeople erases the ways to sign in of an account's people: its members, and removed
+// forgetPeople erases the ways in which an account's people sign in: its members, and removed
 // members who were signed in recently. It keeps them for people who also belong to another
 // account.
 func (s *Store) forgetPeople(ctx context.Context, accountID string) error {

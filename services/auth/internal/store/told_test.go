@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
 )
 
-// told records the accounts that replicas have been notified about since the last call of take.
+// told records the accounts that replicas have been notified about since the last call to take.
 type told struct {
 	mu       sync.Mutex
 	accounts []string
@@ -75,7 +75,7 @@ func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 		}
 		before = now
 		if diff := cmp.Diff([]string{fmt.Sprint(acc, "@", now)}, n.take()); diff != "" {
-			t.Errorf("notifications of the %s (-want +got):\n%s", what, diff)
+			t.Errorf("notifications about the %s (-want +got):\n%s", what, diff)
 		}
 	}
 	// A repeated call changes nothing but still notifies the replicas, because the first
@@ -89,9 +89,9 @@ func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 
 	free := identity.Free
 	_, err := accounts.Change(ctx, acc, account.Change{Plan: &free})
-	lost("change of plan", err)
+	lost("plan change", err)
 	_, err = accounts.Change(ctx, acc, account.Change{Plan: &free})
-	again("change of plan", err)
+	again("plan change", err)
 
 	key := newKey(t, w, account.Account{ID: acc}, time.Now())
 	lost("revocation", accounts.Revoke(ctx, acc, key.ID))
@@ -119,7 +119,7 @@ func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 	n.take()
 	viewer := identity.Viewer
 	_, err = people.Change(ctx, nil, acc, m.MemberID, member.Change{Role: &viewer})
-	lost("change of role", err)
+	lost("role change", err)
 
 	next := newSecret(t)
 	token = newSecret(t)
@@ -128,7 +128,7 @@ func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 	}
 	_, err = people.UseLink(ctx, token, "", nil, "", member.Browser{Key: next, Replaces: session.Hash()})
 	lost("sign-in that replaces a session", err)
-	lost("end of a session", people.End(ctx, next.Hash(), ""))
+	lost("session end", people.End(ctx, next.Hash(), ""))
 
 	groups := member.GroupMap{AccountID: acc, Roles: map[string]identity.Role{"staff": identity.Admin, "guests": identity.Viewer}}
 	signIn := func(group string) error {
@@ -139,7 +139,7 @@ func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.take()
-	lost("change of groups", signIn("guests"))
+	lost("group change", signIn("guests"))
 
 	lost("removal", people.Remove(ctx, nil, acc, m.MemberID))
 
@@ -152,6 +152,6 @@ func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 		t.Error(err)
 	}
 	if got := n.take(); len(got) != 1 {
-		t.Errorf("the end of the erasure sent the notifications %v, want exactly one", got)
+		t.Errorf("finishing the erasure sent the notifications %v, want exactly one", got)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Limits on the exports of one replica. Each export keeps the services that hold records busy
+// Limits on the exports in one replica. Each export keeps the services that hold records busy
 // until the client has read it to the end. An account may run two exports, so that an export
 // that nobody reads does not block the next one.
 const (
@@ -50,7 +50,7 @@ var errPlaceTaken = &apierr.Error{
 
 // begin takes a slot for an export of an account. end releases it. If no slot is free, begin
 // ends the longest-running export, so that the next attempt finds a free slot. Otherwise, slow
-// clients of a few accounts could occupy all slots for an hour.
+// clients from a few accounts could occupy all slots for an hour.
 func (x *exports) begin(ctx context.Context, account string) (_ context.Context, end func(), err error) {
 	release, ok := x.slots.Take(account)
 	if !ok {
@@ -74,7 +74,7 @@ func (x *exports) begin(ctx context.Context, account string) (_ context.Context,
 	}, nil
 }
 
-// makeRoom ends the longest-running export of any other account, if it has run longer than
+// makeRoom ends any other account's longest-running export, if it has run longer than
 // undisturbed. It does nothing if account already runs more than own exports, because account
 // already has its share.
 func (x *exports) makeRoom(account string, own int) {
@@ -94,15 +94,15 @@ func (x *exports) makeRoom(account string, own int) {
 	}
 }
 
-// Line is one line of an export.
+// Line is one line in an export.
 type Line struct {
 	Type string `json:"type"`
 	Data any    `json:"data"`
 }
 
-// Export records that an export was requested, and writes the lines of first followed by the
-// records of each holder. If too many exports are running, it returns RATE_LIMITED before it
-// writes anything.
+// Export records that an export was requested, and writes the lines in first followed by each
+// holder's records. If too many exports are running, it returns RATE_LIMITED before it writes
+// anything.
 func (s *Service) Export(ctx context.Context, accountID string, first []Line, w io.Writer) error {
 	ctx, end, err := s.exports.begin(ctx, accountID)
 	if err != nil {
@@ -137,7 +137,7 @@ func (s *Service) Export(ctx context.Context, accountID string, first []Line, w 
 
 // exported writes an event for the requested export.
 func (s *Service) exported(ctx context.Context, accountID string) error {
-	return s.store.Atomically(ctx, "note export", func(tx account.Tx) error {
+	return s.store.Atomically(ctx, "record export", func(tx account.Tx) error {
 		a, err := tx.Account(accountID)
 		if err == nil {
 			tx.Tell(events.AccountExported, accountID, a)

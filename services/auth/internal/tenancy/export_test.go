@@ -62,7 +62,7 @@ func TestSlowExportsGiveTheirPlacesToOtherAccounts(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("the slot of the ended export is still taken after 10s, want it free")
+			t.Fatal("the ended export's slot is still taken after 10s, want it free")
 		}
 	}
 	if running[1].Err() != nil && running[2].Err() != nil {
@@ -70,7 +70,7 @@ func TestSlowExportsGiveTheirPlacesToOtherAccounts(t *testing.T) {
 	}
 }
 
-// links has fewer slots than auth. Eight accounts occupy all slots of links with exports that
+// links has fewer slots than auth. Eight accounts occupy all of links's slots with exports that
 // nobody reads, while auth still has eight free slots.
 func TestAnExportThatLinksRefusesGetsThePlaceOfOneThatRunsForLong(t *testing.T) {
 	t.Parallel()
@@ -122,7 +122,7 @@ func TestAnExportThatLinksRefusesGetsThePlaceOfOneThatRunsForLong(t *testing.T) 
 	select {
 	case <-links.begun:
 	case err := <-ended:
-		t.Errorf("the second attempt of the new export ended with %v, want it running", err)
+		t.Errorf("the second attempt at the new export ended with %v, want it running", err)
 	}
 }
 
@@ -150,7 +150,7 @@ func (h *busyHolder) Export(ctx context.Context, account string, _ io.Writer) er
 	return ctx.Err()
 }
 
-// noted is a store that accepts the event of an export.
+// noted is a store that accepts an export's event.
 type noted struct{ Store }
 
 func (noted) Atomically(context.Context, string, func(account.Tx) error) error { return nil }

@@ -1,6 +1,6 @@
 // Package tenancy sends auth's decisions about accounts to the holders (libs/tenant), which are
-// the services that hold records of accounts. It implements the operator's erasures and
-// takedowns, and the export of an account.
+// the services that hold accounts' records. It implements the operator's erasures and takedowns,
+// and account exports.
 //
 // Each decision is committed before the holders are notified. A crash in between is harmless,
 // because [Service.Repeat] finishes the work.
@@ -40,7 +40,7 @@ type Store interface {
 	// starting after the id after. next is "" at the end. Pending skips accounts that cannot be
 	// read, and returns their errors along with the page.
 	Pending(ctx context.Context, after string, limit int) (page []account.Account, next string, err error)
-	// Erase removes auth's records of an account and leaves a tombstone.
+	// Erase removes auth's records about an account and leaves a tombstone.
 	Erase(ctx context.Context, id string, at time.Time) error
 
 	Takedown(ctx context.Context, id string) (Takedown, error)
@@ -63,7 +63,7 @@ type Store interface {
 	// ConfirmTakedown writes a takedown in the phase InForce, as PutTakedown does. If the
 	// stored takedown is being lifted or no longer exists, it returns ErrNoTakedown instead.
 	ConfirmTakedown(ctx context.Context, t Takedown) error
-	// NoteTakedown writes the state of a takedown to the trail, as PutTakedown does, without
+	// NoteTakedown writes a takedown's state to the trail, as PutTakedown does, without
 	// changing the takedown. It returns the takedown.
 	NoteTakedown(ctx context.Context, id string) (Takedown, error)
 	DeleteTakedown(ctx context.Context, id string) error
@@ -83,14 +83,14 @@ const (
 type Takedown struct {
 	tenant.Takedown
 	Target tenant.Target
-	Kind   string // kind of the record if the target is an id; "" if it is an address
+	Kind   string // the record's kind if the target is an id; "" if it is an address
 	Phase  Phase
 }
 
 // ErrNoTakedown is the error for a takedown that does not exist.
 var ErrNoTakedown = apierr.New(apierr.NotFound, "There is no takedown with this id.")
 
-// Holder is a service that holds records of accounts.
+// Holder is a service that holds accounts' records.
 type Holder struct {
 	Name string
 	// Kind is the kind of record that the holder takes down: tenant.KindLink or
@@ -143,7 +143,7 @@ func (s *Service) Settle(ctx context.Context, a account.Account) error {
 	}
 	// Clear Pending only now. If the process crashes before this point, Pending is still set,
 	// and Repeat notifies the holders again.
-	return s.store.Atomically(ctx, "note that holders were told", func(tx account.Tx) error {
+	return s.store.Atomically(ctx, "record that holders were told", func(tx account.Tx) error {
 		now, err := tx.Account(a.ID)
 		// A newer decision remains pending until its own Settle clears it.
 		if err != nil || !now.Pending || now.State() != a.State() {
@@ -365,7 +365,7 @@ const (
 
 // pendingPage is how many pending records are read at a time, and together is how many are
 // settled concurrently. A restore leaves hundreds, and settling them one by one would take
-// minutes. mostErrors is how many errors of one round are reported.
+// minutes. mostErrors is how many errors from one round are reported.
 const (
 	pendingPage = 100
 	together    = 16
@@ -517,9 +517,9 @@ func (s *Service) settle(ctx context.Context, a account.Account) error {
 	return nil
 }
 
-// liftAll lifts the takedowns of an account that has no records left. A takedown left behind
+// liftAll lifts the takedowns in an account that has no records left. A takedown left behind
 // would keep its reason and the account's id indefinitely. The account's slugs remain reserved
-// for as long as those of any deleted link.
+// for as long as any deleted link's.
 func (s *Service) liftAll(ctx context.Context, accountID string) error {
 	for after, more := "", true; more; more = after != "" {
 		some, next, err := s.store.TakedownsOf(ctx, accountID, after, pendingPage)

@@ -1,4 +1,4 @@
-// Package text contains all texts of the console. Pages refer to a text by its key, so adding a
+// Package text contains all texts in the console. Pages refer to a text by its key, so adding a
 // language means adding a file next to en.go.
 package text
 

@@ -23,7 +23,7 @@ func (e event) Text() string {
 	return e.Type // an event type that a newer events service added
 }
 
-// Who returns the name of the actor.
+// Who returns the actor's name.
 func (e event) Who() string {
 	kind := text.Get("activity.actor." + e.Actor.Type)
 	if e.Actor.Name == "" || e.Actor.Type == "system" || e.Actor.Type == "operator" {
@@ -32,7 +32,7 @@ func (e event) Who() string {
 	return kind + " " + e.Actor.Name
 }
 
-// Name returns the name of the record on the page: its title, hostname or another field, or
+// Name returns the record's name on the page: its title, hostname or another field, or
 // else its id. It returns "" for sessions.
 func (e event) Name() string {
 	if strings.HasPrefix(e.Type, "session.") {

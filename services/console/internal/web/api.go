@@ -43,7 +43,7 @@ func listAll[T any](r *request, path string) (records []T, err error) {
 	}
 }
 
-// read sends a GET and also returns the headers of the response.
+// read sends a GET and also returns the response headers.
 func (r *request) read(path string, out any) (header http.Header, err error) {
 	var answer client.Response
 	err = r.do(http.MethodGet, path, nil, out, client.WithResponse(&answer))

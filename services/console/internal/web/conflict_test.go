@@ -59,7 +59,7 @@ func TestAFormOverSomebodyElsesChangeShowsBothTexts(t *testing.T) {
 			url.Values{"url": {"https://go.dev/"}, "title": {"My title"}, "tags": {"a"}, "expiresAt": {""}, "ogTitle": {""}, "ogDescription": {""}, "ogImage": {""}}},
 		"video": {"vid_1", "GET /api/v1/videos/vid_1", "/app/videos/vid_1", "/edit", oneVideo, strings.ReplaceAll(oneVideo, `"description":`+quoted(nasty), `"description":"Their title"`),
 			url.Values{"title": {nasty}, "description": {"My title"}, "tags": {"a"}}},
-		"access of a video": {"vid_1", "GET /api/v1/videos/vid_1/access", "/app/videos/vid_1", "/access", oneAccess, strings.ReplaceAll(oneAccess, "https://www.example.com", "Their title"),
+		"access to a video": {"vid_1", "GET /api/v1/videos/vid_1/access", "/app/videos/vid_1", "/access", oneAccess, strings.ReplaceAll(oneAccess, "https://www.example.com", "Their title"),
 			url.Values{"privacy": {"public"}, "embedOrigins": {"My title"}, "allowDownload": {"true"}}},
 		"webhook": {"wh_1", "GET /api/v1/webhooks/wh_1", "/app/webhooks/wh_1", "/edit", oneWebhook, strings.ReplaceAll(oneWebhook, quoted(nasty), `"Their title"`),
 			url.Values{"url": {"https://hook.example/"}, "description": {"My title"}, "all": {"true"}}},
@@ -103,7 +103,7 @@ func TestAFormSaysThatSomebodyElseHasClearedAField(t *testing.T) {
 	}
 }
 
-// There is no conflict if a video becomes ready or a field of another form changes.
+// There is no conflict if a video becomes ready or a field in another form changes.
 func TestAFormWhoseOwnFieldsNobodyChangedIsStored(t *testing.T) {
 	t.Parallel()
 	d := fullDesk(t)
@@ -124,7 +124,7 @@ func TestADeletionOverSomebodyElsesChangeAsksAgain(t *testing.T) {
 		form := d.opened(page)
 		d.store(`"2"`, nil)
 		if resp, _ := d.post(page, page+"/delete", form); resp.StatusCode != http.StatusPreconditionFailed {
-			t.Errorf("the deletion on %s returned %d, want 412 after another change", page, resp.StatusCode)
+			t.Errorf("deleting on %s returned %d, want 412 after another change", page, resp.StatusCode)
 		}
 	}
 }

@@ -17,7 +17,7 @@ var redirectTypes = []string{temporary, "301", "308"}
 
 // decisionsForm returns the values of the form's fields for the settings that decide the result of a
 // visit. The rules are combined into a single text, which the page shows if somebody else has changed
-// them. The fields of each rule are in [ruleForm].
+// them. Each rule's fields are in [ruleForm].
 func decisionsForm(l *client.Link) map[string]string {
 	form := map[string]string{
 		"startsAt": toMinute(l.StartsAt), "expiresAt": toMinute(l.ExpiresAt), "maxClicks": "", "expiredUrl": str(l.ExpiredURL),
@@ -30,7 +30,7 @@ func decisionsForm(l *client.Link) map[string]string {
 	return form
 }
 
-// Deciding returns the fields of one section of the form. See decides.html.
+// Deciding returns the fields in one section of the form. See decides.html.
 func (v view) Deciding(section string) []field {
 	plain := func(name, kind string, max int) field {
 		return v.With(field{Name: name, Key: "decide." + strings.ToLower(name), Kind: kind, Value: v.Form[name], Max: max})
@@ -54,7 +54,7 @@ func (v view) Deciding(section string) []field {
 	return nil
 }
 
-// decisions reads the fields of the form. It returns the changes and the errors by field. stored is
+// decisions reads the form's fields. It returns the changes and the errors by field. stored is
 // the link before the change, or an empty link if the form creates one. decisions also replaces the
 // form's values with those that the page shows if the form is rejected.
 func (r *request) decisions(stored *client.Link) (change map[string]any, bad []apierr.Detail) {
@@ -74,7 +74,7 @@ func (r *request) decisions(stored *client.Link) (change map[string]any, bad []a
 		change[name] = at
 		r.form.Set(name, toMinute(at))
 	}
-	if !r.form.Has(ruleCount) { // a page of an older release without these fields must not reset them
+	if !r.form.Has(ruleCount) { // an older release's page without these fields must not reset them
 		return change, bad
 	}
 	change["expiredUrl"] = orNull(strings.TrimSpace(r.form.Get("expiredUrl")))

@@ -27,13 +27,13 @@ type domainRow struct {
 	Typed bool // whether the form with its pages was rejected and shows the typed values
 }
 
-// domainPage is a field of the form with a domain's pages.
+// domainPage is a field in the form with a domain's pages.
 type domainPage struct {
 	Name   string
 	Stored *string
 }
 
-// Pages returns the fields of the form, in the order of the page.
+// Pages returns the form's fields, in the order on the page.
 func (d domainRow) Pages() []domainPage {
 	return []domainPage{{"homeUrl", d.HomeURL}, {"notFoundUrl", d.NotFoundURL}, {"expiredUrl", d.ExpiredURL}}
 }
@@ -59,7 +59,7 @@ func addDomain(r *request) error {
 	return domainsPage.answer(r, err, "/app/domains", "domain.added")
 }
 
-// verifyDomain checks the DNS records of the name now. A missing record is not an error: the
+// verifyDomain checks the name's DNS records now. A missing record is not an error: the
 // page shows the missing record, and the service repeats the check.
 func verifyDomain(r *request) error {
 	var d client.Domain

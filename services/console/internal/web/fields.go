@@ -8,17 +8,17 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// field is one field of a form, for the template "field".
+// field is one field in a form, for the template "field".
 type field struct {
 	Name  string // the field's name, both in the form and in the API's errors
-	Key   string // the key of the label; the hint, if there is one, has the key Key+".hint"
-	Text  string // the label, if it is a name such as a column's and not a text of the console
+	Key   string // the label's key; the hint, if there is one, has the key Key+".hint"
+	Text  string // the label, if it is a name such as a column's and not a console text
 	Kind  string // text, url, number, password, time, lines, check, select or boxes
 	Value string
-	// Was is the stored value of a time field in ms, or "" if there is none. It preserves the
+	// Was is a time field's stored value in ms, or "" if there is none. It preserves the
 	// seconds, which the field does not show.
 	Was     string
-	Choices []option // the choices of a select or boxes field
+	Choices []option // the choices in a select or boxes field
 	Max     int      // the maximum number of characters; 0 means no limit
 	Focus   bool     // whether the field has the focus when the page opens
 	Error   string
@@ -54,7 +54,7 @@ func (f field) Described() (ids string) {
 	return ids
 }
 
-// choose returns the field with the given values as its choices. The text of a choice has the key
+// choose returns the field with the given values as its choices. A choice's text has the key
 // prefix+value.
 func (f field) choose(prefix string, values ...string) field {
 	f.Choices = options(prefix, values, f.Value)

@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// commaList reads a field of values separated by commas.
+// commaList reads a field with values separated by commas.
 func commaList(field string) []string {
 	out := []string{}
 	for part := range strings.SplitSeq(field, ",") {
@@ -38,11 +38,11 @@ func lines(field string) []string {
 	return out
 }
 
-// ruleField matches the field that an error about a rule names. It splits that name into the name of
-// the form's field and the rest, such as the index in a list.
+// ruleField matches the field that an error about a rule names. It splits that name into the form
+// field's name and the rest, such as the index in a list.
 var ruleField = regexp.MustCompile(`^(rules\.\d+\.(?:name|url|when(?:\.[a-z]+)?))(?:\.(.*))?$`)
 
-// atField turns an error about one value of a list, such as "events.2", into an error about
+// atField turns an error about one value in a list, such as "events.2", into an error about
 // the list's field, and capitalizes each message.
 func atField(err error) error {
 	var e *apierr.Error

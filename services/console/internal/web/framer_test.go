@@ -23,7 +23,7 @@ func TestFramerKeepsEveryFrame(t *testing.T) {
 		}
 		return string(out)
 	}
-	// packets lists the frames of a file with their times, one per line.
+	// packets lists the frames in a file with their times, one per line.
 	packets := func(file string, more ...string) (lines []string) {
 		t.Helper()
 		args := append(append([]string{"-nostdin", "-v", "quiet", "-i", file}, more...), "-c", "copy", "-f", "framemd5", "-")
@@ -48,7 +48,7 @@ func TestFramerKeepsEveryFrame(t *testing.T) {
 				t.Fatalf("the recording has %d frames, want at least 250", len(want))
 			}
 			for _, cut := range []struct{ size, every int }{{61, 1000}, {1024, 3}, {20_011, 1}, {1 << 22, 1}} {
-				name := fmt.Sprintf("pieces of %d bytes, padded after every %d pieces", cut.size, cut.every)
+				name := fmt.Sprintf("%d-byte pieces, padded after every %d pieces", cut.size, cut.every)
 				var sizes []int
 				if err := json.Unmarshal([]byte(run("node", "testdata/framer.mjs", "testdata/framer.js", original, uploaded, fmt.Sprint(cut.size), fmt.Sprint(cut.every))), &sizes); err != nil {
 					t.Fatal(err)
@@ -62,7 +62,7 @@ func TestFramerKeepsEveryFrame(t *testing.T) {
 					}
 				}
 				if got := packets(uploaded); strings.Join(got, "") != strings.Join(want, "") {
-					t.Errorf("%s: the upload has %d frames, want the %d of the original", name, len(got), len(want))
+					t.Errorf("%s: the upload has %d frames, want the original's %d", name, len(got), len(want))
 				}
 				if err := os.Truncate(uploaded, int64(total)); err != nil {
 					t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// An import of long rows is sent in requests that the API accepts.
+// An import with long rows is sent in requests that the API accepts.
 func TestAnImportSendsNoRequestThatIsTooLarge(t *testing.T) {
 	t.Parallel()
 	items := make([]client.LinkCreate, 250)

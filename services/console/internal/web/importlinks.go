@@ -26,7 +26,7 @@ const (
 	bulkSize  = 100
 )
 
-// importRow is a row of a table and its result.
+// importRow is a row in a table and its result.
 type importRow struct {
 	Line     int
 	URL      string
@@ -55,7 +55,7 @@ func (r *request) importView() view {
 	}}
 }
 
-// importLinks creates the links of a table and shows the result of each row. The table is pasted or
+// importLinks creates the links in a table and shows each row's result. The table is pasted or
 // uploaded, or comes from the form with the rows that failed in an earlier import.
 func importLinks(r *request) error {
 	fixed, mending := r.mended()
@@ -124,8 +124,8 @@ func (r *request) table(fixed []importRow, mending bool) (string, error) {
 	return string(file), err
 }
 
-// makeAll creates the links of rows. It returns an error only if it created none; other
-// errors become the problems of their rows.
+// makeAll creates the links for rows. It returns an error only if it created none; other errors
+// become their rows' problems.
 func (r *request) makeAll(items []client.LinkCreate, rows []importRow, at []int, once string) error {
 	var to int
 	for from := 0; from < len(items); from = to {
@@ -156,8 +156,8 @@ func (r *request) makeAll(items []client.LinkCreate, rows []importRow, at []int,
 
 // makeLinks creates links in one request, and returns the request's Idempotency-Key. The key is
 // derived from once, which is new for each table that a person sends, and from the links. So nothing
-// is created twice if a browser sends a form again, or if a person resends the rows of a request that
-// got no response.
+// is created twice if a browser sends a form again, or if a person resends the rows from a request
+// that got no response.
 func (r *request) makeLinks(items []client.LinkCreate, rows []importRow, at []int, once string) (key string, err error) {
 	body, err := json.Marshal(client.BulkCreate{URLs: items})
 	if err != nil {
@@ -193,7 +193,7 @@ func (r *request) makeLinks(items []client.LinkCreate, rows []importRow, at []in
 // columnOf contains the columns that errors without a field refer to.
 var columnOf = map[apierr.Code]string{apierr.SlugTaken: "slug", apierr.ExternalIDTaken: "externalId"}
 
-// readTable reads the rows of a table, as `linkreel links import` does.
+// readTable reads a table's rows, as `linkreel links import` does.
 func readTable(table, format string) (all []linktable.Row, problem string) {
 	utf8, _ := io.ReadAll(linktable.Text(strings.NewReader(table))) // reading from memory never fails
 	utf8 = bytes.TrimSpace(utf8)

@@ -40,7 +40,7 @@ type desk struct {
 	mu      sync.Mutex
 	answers map[string]answer // by "METHOD path"
 	asked   []question
-	etag    string   // the ETag of every record; a change must match it
+	etag    string   // every record's ETag; a change must match it
 	next    []answer // responses to the next POSTs, which take precedence over the table
 }
 
@@ -192,7 +192,7 @@ func (d *desk) page(path string) string {
 
 var tokenOf = regexp.MustCompile(`name="csrf" value="([^"]+)"`)
 
-// post sends a form of a page.
+// post sends a form on a page.
 func (d *desk) post(from, path string, form url.Values) (*http.Response, string) {
 	d.t.Helper()
 	form.Set("csrf", d.token(from))
@@ -361,7 +361,7 @@ func TestVideosFilterByAddressAndPageByTheLinkHeader(t *testing.T) {
 	d := fullDesk(t)
 	page := d.page("/app/videos?q=blue&status=ready&privacy=nonsense")
 	if got := d.said("GET /api/v1/videos").call; got != "GET /api/v1/videos?q=blue&status=ready" {
-		t.Errorf("the API got %s, want the filters of the page", got)
+		t.Errorf("the API got %s, want the page's filters", got)
 	}
 	if !strings.Contains(page, `href="/app/videos?cursor=next&#43;one&amp;q=blue&amp;status=ready"`) {
 		t.Errorf("the page has no link to the next page with the same filters:\n%s", page)
@@ -409,7 +409,7 @@ func TestVideoThatIsNotReadySaysWhy(t *testing.T) {
 			t.Errorf("status %s: the page does not contain %q or has a player:\n%s", status, want, page)
 		}
 		if resp, body := d.send("GET", "/app/videos/vid_1/status", "", nil); resp.StatusCode != 200 || !strings.Contains(body, `"status":"`+status+`"`) {
-			t.Errorf("the status request returned %d %s, want 200 and the status of the video", resp.StatusCode, body)
+			t.Errorf("the status request returned %d %s, want 200 and the video's status", resp.StatusCode, body)
 		}
 	}
 }
@@ -439,7 +439,7 @@ func TestAccessSendsWhatTheChosenPrivacyNeeds(t *testing.T) {
 			}
 			resp, _ := d.post("/app/videos/vid_1", "/app/videos/vid_1/access", form)
 			if resp.StatusCode != 303 || resp.Header.Get("Location") != "/app/videos/vid_1?done=access" {
-				t.Errorf("got %d with the location %s, want 303 and the page of the video", resp.StatusCode, resp.Header.Get("Location"))
+				t.Errorf("got %d with the location %s, want 303 and the video's page", resp.StatusCode, resp.Header.Get("Location"))
 			}
 			if got := d.said("PUT ").body; got != tc.want {
 				t.Errorf("sent %s, want %s", got, tc.want)
@@ -640,14 +640,14 @@ func TestAPausedWebhookOffersNothingToSend(t *testing.T) {
 	page := d.page("/app/webhooks/wh_1")
 	for _, part := range shown {
 		if !strings.Contains(page, part) {
-			t.Errorf("the page of a webhook lacks %q", part)
+			t.Errorf("a webhook's page lacks %q", part)
 		}
 	}
 	d.answers["GET /api/v1/webhooks/wh_1"] = answer{200, "", strings.TrimSuffix(oneWebhook, "}") + `,"paused":true}`}
 	page = d.page("/app/webhooks/wh_1")
 	for _, part := range shown {
 		if strings.Contains(page, part) {
-			t.Errorf("the page of a paused webhook contains %q", part)
+			t.Errorf("a paused webhook's page contains %q", part)
 		}
 	}
 	if !strings.Contains(page, text.Get("webhook.paused")) {
@@ -663,11 +663,11 @@ func TestARestoredRuleSaysWhichPasswordIsValid(t *testing.T) {
 	d.answers["GET /api/v1/videos/vid_1"] = answer{200, "", strings.TrimSuffix(oneVideo, "}") + `,"accessRestoredAt":1700000000000}`}
 	note, password := text.Get("video.access.restored"), text.Get("video.access.oldpassword")
 	if page := d.page("/app/videos/vid_1"); !strings.Contains(page, note) || strings.Contains(page, password) {
-		t.Errorf("the page of a video without a password lacks the note about the rule or has the one about the password:\n%s", page)
+		t.Errorf("the page for a video without a password lacks the note about the rule or has the one about the password:\n%s", page)
 	}
 	d.answers["GET /api/v1/videos/vid_1/access"] = answer{200, "", `{"privacy":"password","allowDownload":true,"embedOrigins":[]}`}
 	if page := d.page("/app/videos/vid_1"); !strings.Contains(page, note) || !strings.Contains(page, password) {
-		t.Errorf("the page of a video with a password lacks the note about the rule or the password:\n%s", page)
+		t.Errorf("the page for a video with a password lacks the note about the rule or the password:\n%s", page)
 	}
 }
 
@@ -707,7 +707,7 @@ func TestActivityFiltersByAddress(t *testing.T) {
 	d := fullDesk(t)
 	page := d.page("/app/activity?type=link.created&object=lnk_1")
 	if got := d.said("GET /api/v1/events").call; got != "GET /api/v1/events?object=lnk_1&type=link.created" {
-		t.Errorf("the API got %s, want the filters of the page", got)
+		t.Errorf("the API got %s, want the page's filters", got)
 	}
 	if !strings.Contains(page, `href="/app/activity?cursor=older&amp;object=lnk_1&amp;type=link.created"`) {
 		t.Errorf("the page has no link to older events with the same filters:\n%s", page)
@@ -891,7 +891,7 @@ func TestAnImportIsRepeatedUnderItsKeys(t *testing.T) {
 	if len(sent) != 2 || sent[0].once == "" || sent[0].once == sent[1].once {
 		t.Fatalf("sent %d requests: %v; want two with different keys", len(sent), sent)
 	}
-	// The form can contain only the hundred rows of the lost request. The file contains all failed
+	// The form can contain only the lost request's hundred rows. The file contains all failed
 	// rows.
 	mending := mendingForm(page)
 	if got := strings.Count(savedRows(t, page), "\n") - 1; mending.Get("rowCount") != "100" || got != 132 || strings.Count(page, html.EscapeString(text.Get("import.lost"))) != 200 {

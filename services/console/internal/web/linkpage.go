@@ -68,7 +68,7 @@ type breakdown struct {
 	Parts     []part
 }
 
-// breakdowns returns the breakdowns of the stats, each sorted by descending size.
+// breakdowns returns the stats' breakdowns, each sorted by descending size.
 func breakdowns(s *client.LinkStats) (out []breakdown) {
 	add := func(id string, n int, at func(int) part) {
 		b := breakdown{ID: id, Title: text.Get("stats." + id)}
@@ -98,7 +98,7 @@ func breakdowns(s *client.LinkStats) (out []breakdown) {
 // spans lists the chart lengths that the page offers, in days.
 var spans = []string{"7", "30", "90"}
 
-// oneLink reads the data for the page of a link. The page works without statistics and history, so
+// oneLink reads the data for a link's page. The page works without statistics and history, so
 // failing to read them is not an error.
 func (r *request) oneLink() (view, error) {
 	span := r.Query("days")

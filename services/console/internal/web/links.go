@@ -17,7 +17,7 @@ type link struct{ client.Link }
 // ID returns the link's id. Templates use it for links from lists and for full records.
 func (l link) ID() string { return l.LinkSummary.ID }
 
-// Name returns the name of the link in lists: its title, or its destination if it has no
+// Name returns the link's name in lists: its title, or its destination if it has no
 // title.
 func (l link) Name() string {
 	if l.Title != "" {
@@ -60,7 +60,7 @@ func (r *request) homeView() (view, error) {
 	}, nil
 }
 
-// createLink handles the Shorten form of the home page and of the list of links.
+// createLink handles the Shorten form on the home page and in the list of links.
 func createLink(r *request) error {
 	if r.form.Has(ruleButton) {
 		return homePage.rearranged(r, &client.Link{})

@@ -50,8 +50,8 @@ func mend(failed []importRow, once string) (*mending, error) {
 	}
 	m := &mending{Once: once, Failed: len(failed), CSV: template.URL("data:text/csv;charset=utf-8;base64," + //nolint:gosec // base64 holds no markup
 		base64.StdEncoding.EncodeToString(table))}
-	// The rows of a lost request are first and contiguous, because only the whole request can
-	// be repeated, and the table for download cannot contain the key of the request.
+	// A lost request's rows are first and contiguous, because only the whole request can be
+	// repeated, and the table for download cannot contain the request's key.
 	failed = slices.Clone(failed)
 	slices.SortStableFunc(failed, func(a, b importRow) int { return strings.Compare(b.Lost, a.Lost) })
 	size := 0
@@ -102,10 +102,10 @@ func mendRowOf(n int, row importRow) mendRow {
 	return out
 }
 
-// cellName returns the field name of a cell in row n.
+// cellName returns the field name for a cell in row n.
 func cellName(n int, column string) string { return "rows." + strconv.Itoa(n) + "." + column }
 
-// column returns the column of the row's error, or "" if the error has no column.
+// column returns the column with the row's error, or "" if the error has no column.
 func (row importRow) column() string {
 	name, _, _ := strings.Cut(row.Problem, ": ") // the API found the problem
 	name, _, _ = strings.Cut(name, ".")
@@ -132,7 +132,7 @@ func writeTable(rows []importRow) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// mended returns the rows of the form for failed rows, without the rows that the person left out.
+// mended returns the rows from the form for failed rows, without the rows that the person left out.
 // sent is false if the request contains a different form.
 func (r *request) mended() (rows []importRow, sent bool) {
 	n, err := strconv.Atoi(r.form.Get("rowCount"))

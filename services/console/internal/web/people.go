@@ -62,7 +62,7 @@ type memberRow struct {
 	Me      bool
 }
 
-// Rev returns the ETag of the member.
+// Rev returns the member's ETag.
 func (m memberRow) Rev() string {
 	return strconv.Quote("r" + strconv.FormatInt(m.UpdatedAt.Time().UnixMilli(), 10))
 }
@@ -181,7 +181,7 @@ func (r *request) settingsView() (view, error) {
 
 var settingsPage = page{template: "settings.html", view: (*request).settingsView}
 
-// accountForm adds the form of the account to v, with the domains that can be its default.
+// accountForm adds the account's form to v, with the domains that can be its default.
 func (r *request) accountForm(v *view) error {
 	var account client.Account
 	header, err := r.read("/api/v1/account", &account)
@@ -223,7 +223,7 @@ func (r *request) accountForm(v *view) error {
 	return nil
 }
 
-// AccountDomain returns the field for the domain of new links.
+// AccountDomain returns the field for the domain for new links.
 func (v view) AccountDomain() field {
 	domains, _ := v.Data.(map[string]any)["Domains"].([]option)
 	return v.With(field{Name: "defaultDomainId", Choices: domains})

@@ -18,7 +18,7 @@ import (
 // callTime bounds each call to the API. A page makes one or two calls.
 const callTime = 8 * time.Second
 
-// NewAPI returns a client that sends each call of the public API to the address for its path
+// NewAPI returns a client that sends each call to the public API to the address for its path
 // prefix. It connects lazily. It does not retry calls, because a person who waits for a page
 // can click again.
 func NewAPI(addresses map[string]string) (*client.Client, error) {

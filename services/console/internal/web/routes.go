@@ -16,7 +16,7 @@ type row struct {
 	icon  string
 	scope string // the navigation hides the page from people without this scope; the API checks it too
 	get   handler
-	posts map[string]handler // by the path of the form relative to the page; "" is the page itself
+	posts map[string]handler // by the form's path relative to the page; "" is the page itself
 }
 
 // table returns every page for people who are signed in. To add a page, add a row, a handler,
@@ -80,7 +80,7 @@ func (p *Pages) Routes(app *httpapi.API) {
 	app.Public(fiber.MethodGet, "/app/assets/:file", p.serveFile)
 }
 
-// navItem is an entry of the navigation.
+// navItem is an entry in the navigation.
 type navItem struct {
 	Path, Icon, Name string
 	Keys             string // keyboard shortcut to the page, "" for none

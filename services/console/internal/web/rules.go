@@ -17,7 +17,7 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// Fields of the forms with rules. A rule's fields have the same names as in the API's
+// Fields in the forms with rules. A rule's fields have the same names as in the API's
 // errors, such as rules.0.when.country.
 const (
 	ruleCount  = "ruleCount"  // the number of rules in the form
@@ -44,11 +44,11 @@ func (t typedRule) get(name string) string {
 type ruleForm struct {
 	N, Of            int // the rule's index and the number of rules
 	Name             string
-	Target, Visitors []field // the destination of the rule, and its conditions
+	Target, Visitors []field // the rule's destination and its conditions
 	Time             []field
 }
 
-// Place returns the position of the rule, starting at 1.
+// Place returns the rule's position, starting at 1.
 func (f ruleForm) Place() int { return f.N + 1 }
 func (f ruleForm) Last() bool { return f.N == f.Of-1 }
 
@@ -69,7 +69,7 @@ func (r *request) typedRules() []typedRule {
 	return out
 }
 
-// typedFrom returns the field values of a stored rule.
+// typedFrom returns the field values for a stored rule.
 func typedFrom(rule *client.LinkRule) typedRule {
 	w := &rule.When
 	t := typedRule{
@@ -88,7 +88,7 @@ func typedFrom(rule *client.LinkRule) typedRule {
 	return t
 }
 
-// moment reads a time field of the rule.
+// moment reads one of the rule's time fields.
 func (t typedRule) moment(name string) (*client.Time, bool) {
 	var was *client.Time
 	if ms, err := strconv.ParseInt(t.get(name+"Was"), 10, 64); err == nil {
@@ -97,7 +97,7 @@ func (t typedRule) moment(name string) (*client.Time, bool) {
 	return readMinute(t.get(name), t.get(name+"Ms"), was)
 }
 
-// form returns the fields of the rule, which is at index i in a list of n rules.
+// form returns the rule's fields. The rule is at index i in a list of n rules.
 func (t typedRule) form(i, n int, focus bool) ruleForm {
 	at := fmt.Sprintf("rules.%d.", i)
 	plain := func(name, kind string, max int) field {
@@ -130,7 +130,7 @@ func (t typedRule) form(i, n int, focus bool) ruleForm {
 	}
 }
 
-// ruleForms returns the forms of all rules. The rule at the index focus is focused when the page
+// ruleForms returns the forms for all rules. The rule at the index focus is focused when the page
 // opens. -1 means none.
 func ruleForms(rules []typedRule, focus int) []ruleForm {
 	out := make([]ruleForm, len(rules))
@@ -147,7 +147,7 @@ func storedRules(rules []client.LinkRule) (out []typedRule) {
 	return out
 }
 
-// keepRules shows the rules of a rejected form again.
+// keepRules shows the rules from a rejected form again.
 func keepRules(r *request, data map[string]any) {
 	if r.form.Has(ruleCount) {
 		data["Rules"] = ruleForms(r.typedRules(), -1)
@@ -162,7 +162,7 @@ func (p page) rearranged(r *request, stored *client.Link) error {
 	if err != nil {
 		return err
 	}
-	r.decisions(stored) // converts the form's values to the format of the page, such as times in UTC
+	r.decisions(stored) // converts the form's values to the page's format, such as times in UTC
 	if v.Rev != "" {
 		v.Rev, v.Was = r.form.Get(revField), r.form.Get(wasField)
 	}
@@ -193,7 +193,7 @@ func rearrange(rules []typedRule, button string) ([]typedRule, int) {
 	return rules, -1
 }
 
-// rules returns the rules of the form. It returns errors only for values that cannot be sent
+// rules returns the rules in the form. It returns errors only for values that cannot be sent
 // to the API. The API checks all other values.
 func (r *request) rules() (rules []client.LinkRule, bad []apierr.Detail) {
 	rules = []client.LinkRule{}
@@ -271,7 +271,7 @@ func readConditions(typed string) (map[string]string, bool) {
 	return query, true
 }
 
-// ruleTexts describes each rule in one line.
+// ruleTexts describes each rule on one line.
 func ruleTexts(rules []client.LinkRule) (out []string) {
 	for i := range rules {
 		rule, w := &rules[i], &rules[i].When

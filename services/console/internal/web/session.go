@@ -22,7 +22,7 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// The names of the cookies, without the prefix that cookieName adds for https.
+// The cookies' names, without the prefix that cookieName adds for https.
 const (
 	sessionCookie = "linkreel_session"
 	preCookie     = "linkreel_pre"  // binds forms to a browser without a session
@@ -31,8 +31,8 @@ const (
 
 const csrfField = "csrf"
 
-// cookieName adds a prefix that makes browsers reject the cookie if another host of the same
-// site sets it. Browsers accept the prefix only on https.
+// cookieName adds a prefix that makes browsers reject the cookie if another host on the same site
+// sets it. Browsers accept the prefix only on https.
 func (p *Pages) cookieName(name string) string {
 	if p.cfg.Base.Scheme == "https" {
 		return "__Host-" + name
@@ -54,7 +54,7 @@ func (r *request) setCookie(name, value string, life time.Duration) {
 	r.Response().Header.Add(fiber.HeaderSetCookie, c.String())
 }
 
-// signedIn stores a new session and removes the cookies of the sign-in.
+// signedIn stores a new session and removes the sign-in cookies.
 func (r *request) signedIn(s signin.Session) {
 	r.setCookie(sessionCookie, s.Secret, time.UnixMilli(s.ExpiresAt).Sub(r.pages.cfg.Now()))
 	r.setCookie(preCookie, "", 0)
@@ -147,7 +147,7 @@ func (r *request) joinLists() {
 	}
 }
 
-// file returns an uploaded file of a form, or nil if no file was chosen.
+// file returns an uploaded file from a form, or nil if no file was chosen.
 func (r *request) file(field string) ([]byte, error) {
 	if len(r.files[field]) == 0 {
 		return nil, nil
@@ -167,7 +167,7 @@ func (r *request) file(field string) ([]byte, error) {
 // handler handles a request for a page.
 type handler func(r *request) error
 
-// posted reads the form of a POST and rejects a form that was not sent by one of our pages.
+// posted reads the form in a POST and rejects a form that was not sent by one of our pages.
 func (r *request) posted() error {
 	if r.Method() != fiber.MethodPost {
 		return nil
@@ -205,7 +205,7 @@ func (p *Pages) member(h handler) fiber.Handler {
 		}
 		err := r.ask(signin.OpWho, signin.OnSession{Browser: r.browser()}, &r.who)
 		if err == nil && r.who.Account.Suspended {
-			// The API would reject every call of the page anyway.
+			// The API would reject every call from the page anyway.
 			return r.render(http.StatusForbidden, "suspended.html", view{Title: text.Get("suspended.title")})
 		}
 		if err == nil {
@@ -239,7 +239,7 @@ func (r *request) signIn(why string) error {
 	return r.Redirect(target, fiber.StatusSeeOther)
 }
 
-// safeNext returns the path to open after sign-in: next if it is a path of the console,
+// safeNext returns the path to open after sign-in: next if it is a console path,
 // otherwise the home page. Browsers interpret backslashes as slashes and drop control
 // characters, so safeNext accepts neither.
 func safeNext(next string) string {

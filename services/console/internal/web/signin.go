@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// signInData is the data of the sign-in page: the ways to sign in, or a one-time link.
+// signInData is the data for the sign-in page: the ways to sign in, or a one-time link.
 type signInData struct {
 	Methods signin.Methods
 	Link    *signin.Link

@@ -13,7 +13,7 @@ import (
 )
 
 // tried is the form "Try a visit" on a link's page. After the person has sent the form, tried also
-// contains the result of the visit. The form uses GET, because it changes nothing.
+// contains the visit's result. The form uses GET, because it changes nothing.
 type tried struct {
 	Fields []field
 	Open   bool
@@ -21,7 +21,7 @@ type tried struct {
 	Error  string // why there is no result
 }
 
-// Text describes the result of the visit, according to its HTTP status.
+// Text describes the visit's result, according to its HTTP status.
 func (t *tried) Text() string {
 	if key := "try.status." + strconv.Itoa(t.Answer.Status); text.Has(key) {
 		return text.Get(key)

@@ -130,7 +130,7 @@ func videos(r *request) error {
 func (r *request) videoPath() string { return "/api/v1/videos/" + url.PathEscape(r.Params("id")) }
 func (r *request) videoHome() string { return "/app/videos/" + url.PathEscape(r.Params("id")) }
 
-// oneVideo reads the data for the page of a video. Form contains the stored values by field name.
+// oneVideo reads the data for a video's page. Form contains the stored values by field name.
 func (r *request) oneVideo() (view, error) {
 	var v video
 	header, err := r.read(r.videoPath(), &v)
@@ -177,7 +177,7 @@ func editVideo(r *request) error {
 	}, r.oneVideo), "saved")
 }
 
-// unix replaces the line breaks of HTML forms with "\n".
+// unix replaces the line breaks from HTML forms with "\n".
 func unix(s string) string { return strings.ReplaceAll(s, "\r\n", "\n") }
 
 func setAccess(r *request) error {
@@ -192,7 +192,7 @@ func setAccess(r *request) error {
 	if !download {
 		r.form.Set("allowDownload", "false") // an unchecked box sends nothing
 	}
-	// The form sends the fields of all privacy settings. Leave out the fields that the chosen
+	// The form sends the fields for all privacy settings. Leave out the fields that the chosen
 	// setting does not use, because the API would reject them.
 	if password := r.form.Get("password"); wanted.Privacy == "password" && password != "" {
 		wanted.Password = client.Set(password)
@@ -264,7 +264,7 @@ func addCaptions(r *request) error {
 	}
 	switch {
 	// The language becomes a segment of the path. With an empty language, the call would
-	// match another route, and the error of that route names no field. Characters with a
+	// match another route, and that route's error names no field. Characters with a
 	// special meaning in paths must not reach a proxy. The API checks everything else.
 	case lang == "" || strings.ContainsAny(lang, `/\?#%.`):
 		err = apierr.Invalid(apierr.Detail{Field: "lang", Message: text.Get("video.captions.lang.bad")})
@@ -320,7 +320,7 @@ func videoStatus(r *request) error {
 }
 
 // refuseScript sends an error to one of our scripts as a message that the script can show. It
-// returns the error of an ended session to member, which handles that error for every page.
+// returns an ended session's error to member, which handles that error for every page.
 func (r *request) refuseScript(err error) error {
 	var e *apierr.Error
 	if !errors.As(atField(err), &e) || e.Code.Status() == http.StatusUnauthorized {

@@ -31,13 +31,13 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// Auth calls the sign-in operations of auth, which libs/signin defines. peer.Client
+// Auth calls auth's sign-in operations, which libs/signin defines. peer.Client
 // implements it.
 type Auth interface {
 	Call(ctx context.Context, op string, in, out any) error
 }
 
-// Config contains the dependencies of the pages.
+// Config contains what the pages depend on.
 type Config struct {
 	Base *url.URL       // without /app
 	API  *client.Client // each call has the person's session as its key
@@ -45,7 +45,7 @@ type Config struct {
 	// Storage is the origin of signed URLs, such as https://storage.googleapis.com. Pages
 	// play videos from it and upload videos to it.
 	Storage string
-	Now     func() time.Time // nil means the system's clock
+	Now     func() time.Time // nil means the system clock
 }
 
 // Pages are the console's pages.
@@ -140,11 +140,11 @@ type request struct {
 	ctx     context.Context // the request's own context
 	session string          // the session's key; "" on public pages
 	who     signin.Profile  // the signed-in person; empty on public pages
-	form    url.Values      // the fields of a POST
+	form    url.Values      // the fields in a POST
 	files   map[string][]*multipart.FileHeader
 }
 
-// view is the data of a template.
+// view is the data for a template.
 type view struct {
 	Title  string
 	Path   string // the page's path, for the navigation
@@ -261,8 +261,8 @@ func (r *request) doneIf(err error, path, notice string) error {
 	return r.done(path, notice)
 }
 
-// policyFormat is the pages' Content-Security-Policy, with a placeholder for the origin of
-// storage. The origin is empty on pages without media.
+// policyFormat is the pages' Content-Security-Policy, with a placeholder for storage's origin. The
+// origin is empty on pages without media.
 const policyFormat = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:%[1]s; connect-src 'self'%[1]s; " +
 	"media-src 'self'%[1]s; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"

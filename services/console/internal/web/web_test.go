@@ -76,8 +76,8 @@ func TestFormTokensAreTiedToTheirCookie(t *testing.T) {
 	}
 }
 
-// On https, cookies have a prefix. Browsers reject a cookie with this prefix if another host
-// of the site sets it or if it is set over http.
+// On https, cookies have a prefix. Browsers reject a cookie with this prefix if another host on the
+// site sets it or if it is set over http.
 func TestCookiesOfAnHTTPSBase(t *testing.T) {
 	t.Parallel()
 	base, err := url.Parse("https://go.example.com")

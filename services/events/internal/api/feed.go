@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 )
 
-// The maximum wait of a request in seconds, and the maximum length of an object filter.
+// A request's maximum wait in seconds, and the maximum length of an object filter.
 const (
 	maxWait   = 25
 	maxObject = 64

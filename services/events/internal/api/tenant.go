@@ -12,8 +12,7 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// Holder returns the [tenant.Holder] through which auth manages the webhooks and events of
-// accounts.
+// Holder returns the [tenant.Holder] through which auth manages accounts' webhooks and events.
 func Holder(accounts *keeper.Keeper, webhooks *webhook.Service, events *feed.Service) tenant.Holder {
 	return &holder{accounts, webhooks, events}
 }

@@ -148,8 +148,8 @@ func onThisMachine(addr netip.Addr) bool {
 	})
 }
 
-// CheckPort allows 80, 443 and all ports above 1023. This excludes the ports of mail, DNS, SSH
-// and similar services.
+// CheckPort allows 80, 443 and all ports above 1023. This excludes the ports for mail, DNS, SSH and
+// similar services.
 func CheckPort(port uint16) error {
 	if port == 80 || port == 443 || port > 1023 {
 		return nil

@@ -29,13 +29,13 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// Timeout limits a call, from the lookup of the host name to the last byte of the response.
+// Timeout limits a call, from the host name lookup to the last byte of the response.
 const Timeout = 15 * time.Second
 
 const (
 	maxAnswer = 64 << 10
 	keptBytes = 1 << 10
-	// drainTime limits how long the caller reads the body of a response. It can be short,
+	// drainTime limits how long the caller reads a response's body. It can be short,
 	// because only the status decides whether the call succeeded.
 	drainTime = 2 * time.Second
 )
@@ -49,7 +49,7 @@ type Config struct {
 	// Proxy is the http:// address of a proxy that accepts CONNECT. Even with a proxy, the
 	// caller resolves names and checks addresses itself.
 	Proxy string
-	// Roots are the trusted root certificates. If Roots is nil, the caller uses those of the system.
+	// Roots are the trusted root certificates. If Roots is nil, the caller uses the system's.
 	Roots *x509.CertPool
 	// Timeout overrides the constant Timeout in tests.
 	Timeout time.Duration
@@ -172,7 +172,7 @@ func (c *Caller) read(ctx context.Context, body io.ReadCloser) string {
 }
 
 // explain returns a sentence that tells the webhook's owner what went wrong, and the cause for
-// the operator. The sentence reveals neither addresses in our network nor error texts of
+// the operator. The sentence reveals neither addresses in our network nor error texts from
 // libraries.
 func (p Policy) explain(err error) (sentence string, cause webhook.Cause) {
 	sentence, cause = p.sentence(err)

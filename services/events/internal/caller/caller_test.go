@@ -313,7 +313,7 @@ func TestOurOwnListenersStayClosed(t *testing.T) {
 	}
 	// Creating a webhook must succeed, because an error would reveal our ports.
 	if _, bad := policy.Parse(fmt.Sprintf("http://127.0.0.1:%d/", ours)); bad != nil {
-		t.Errorf("Parse of an address with our port returned %v, want no error", bad)
+		t.Errorf("Parse for an address with our port returned %v, want no error", bad)
 	}
 	// Webhooks may call the same port on another machine.
 	if err := policy.checkDial(netip.AddrPortFrom(netip.MustParseAddr("1.1.1.1"), ours)); err != nil {
@@ -407,8 +407,8 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// Two accounts have receivers on the same host. The calls of one account must not wait for the
-// slow calls of the other.
+// Two accounts have receivers on the same host. One account's calls must not wait for the other's
+// slow calls.
 func TestSlowCallsToAHostHoldUpNoOthers(t *testing.T) {
 	t.Parallel()
 	released, begun := make(chan struct{}), make(chan struct{}, 64)

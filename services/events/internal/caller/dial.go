@@ -34,8 +34,7 @@ func (c *Caller) dial(ctx context.Context, network, address string) (net.Conn, e
 		return c.tunnel(ctx, host, uint16(port))
 	}
 	// Check the address that is about to be dialled. Checking the name beforehand would require
-	// two lookups, and for the second one, the owner of the name could return an address in our
-	// network.
+	// two lookups, and for the second one, the name's owner could return an address in our network.
 	d := net.Dialer{Timeout: connectTime, Resolver: c.resolver}
 	d.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(address)
@@ -48,7 +47,7 @@ func (c *Caller) dial(ctx context.Context, network, address string) (net.Conn, e
 	return conn, c.cfg.conceal(err)
 }
 
-// conceal replaces the error of a refused connection to this machine with the error for our own
+// conceal replaces the error from a refused connection to this machine with the error for our own
 // ports. Otherwise, a user who tries all ports could find out which ones are ours.
 func (p Policy) conceal(err error) error {
 	var failed *net.OpError

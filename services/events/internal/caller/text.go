@@ -18,7 +18,7 @@ import (
 // MaxURL is the maximum length of an address in bytes.
 const MaxURL = 2048
 
-// Parse checks the address of a receiver. The address must use https, or http if the policy
+// Parse checks a receiver's address. The address must use https, or http if the policy
 // allows it, and must have a host, an allowed port and no user name. If the host is an IP
 // address, Parse checks that too. A host name is checked later, on every call.
 func (p Policy) Parse(text string) (webhook.Address, *apierr.Detail) {

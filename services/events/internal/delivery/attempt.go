@@ -15,8 +15,8 @@ import (
 )
 
 // attempt makes one attempt at a delivery. ok reports whether the receiver works. before is the
-// ok of the previous attempt, and is returned again if this attempt reveals nothing about the
-// receiver. next is when the delivery is due again.
+// previous attempt's ok, and is returned again if this attempt reveals nothing about the receiver.
+// next is when the delivery is due again.
 func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 	d := j.delivery
 	ctx, span := boot.Work(e.ctx, "webhook attempt")
@@ -32,7 +32,7 @@ func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 	w, silent, err := e.store.Receiver(ctx, d.AccountID, d.WebhookID)
 	if gone(err) {
 		if err := e.store.Drop(ctx, d); err != nil {
-			slog.DebugContext(ctx, "cannot drop a delivery of a deleted webhook yet", "error", err)
+			slog.DebugContext(ctx, "cannot drop a delivery for a deleted webhook yet", "error", err)
 		}
 		return true, time.Time{} // false would mark the lane as failing, and failing lanes are kept in memory
 	}
@@ -145,7 +145,7 @@ func (e *Engine) judge(ctx context.Context, w *webhook.Webhook, r webhook.Result
 		}
 	}
 	if err != nil && !gone(err) {
-		slog.WarnContext(ctx, "cannot store the health of a webhook", "webhook", w.ID, "error", err)
+		slog.WarnContext(ctx, "cannot store a webhook's health", "webhook", w.ID, "error", err)
 	}
 }
 

@@ -11,11 +11,11 @@
 // their deliveries in the same commit. Without Redis, a sweep every few seconds finds the same
 // events.
 //
-// A first attempt writes nothing until it ends. Until all first attempts of an event have
-// ended, the feed lists the event as being in its first attempts, and the event remains in the
-// outbox. The outcome of each attempt creates the document of its delivery. The last outcome
-// also removes the event from the outbox. If a replica dies, another one finds the event in the
-// outbox after the lease has ended, and creates documents that are due immediately.
+// A first attempt writes nothing until it ends. Until all of an event's first attempts have ended,
+// the feed lists the event as being in its first attempts, and the event remains in the outbox.
+// Each attempt's outcome creates its delivery's document. The last outcome also removes the event
+// from the outbox. If a replica dies, another one finds the event in the outbox after the lease has
+// ended, and creates documents that are due immediately.
 //
 // Each webhook has its own lane in a replica. A lane runs a few attempts concurrently, or only
 // one after a failure. It keeps a bounded number of deliveries in memory, and the others remain
@@ -76,7 +76,7 @@ type Store interface {
 	DueOf(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error)
 	DeferredOf(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error)
 	CountDeferred(ctx context.Context, webhookID string, most int) (int64, error)
-	// Save stores a changed delivery, or creates the document of an in-flight delivery. It
+	// Save stores a changed delivery, or creates an in-flight delivery's document. It
 	// returns false if another replica has changed, created or removed the document.
 	Save(ctx context.Context, d *webhook.Delivery) (bool, error)
 	Drop(ctx context.Context, d *webhook.Delivery) error
@@ -103,7 +103,7 @@ type Options struct {
 	// Lanes is the number of parts into which the index of due deliveries is divided. The
 	// default is 32.
 	Lanes int
-	// Patience is the age at which a sweep assumes that the wake-up of an event was lost. The
+	// Patience is the age at which a sweep assumes that an event's wake-up was lost. The
 	// default is 2 s.
 	Patience time.Duration
 	// Hold reports whether webhooks are paused. During a pause, no message may be sent. After a
@@ -111,7 +111,7 @@ type Options struct {
 	// webhook. Call [Engine.Released] when a pause has ended. By default, webhooks are never
 	// paused.
 	Hold func() (held bool, since time.Time)
-	// Restore returns the ID of the last restore of the database, or "". If it fails, no event
+	// Restore returns the ID of the last database restore, or "". If it fails, no event
 	// gets a place. By default, there has been no restore.
 	Restore func(ctx context.Context) (id string, err error)
 }
@@ -125,7 +125,7 @@ type Engine struct {
 	settler  *settler
 	failures failures
 
-	ctx  context.Context // the context of attempts; stop cancels it
+	ctx  context.Context // the context for attempts; stop cancels it
 	stop context.CancelFunc
 	busy sync.WaitGroup
 
@@ -172,7 +172,7 @@ func New(st Store, call Caller, rdb redis.UniversalClient, opt Options) *Engine 
 	return e
 }
 
-// Run delivers events until ctx ends. It then waits for running attempts and releases its
+// Run delivers events until ctx is done. It then waits for running attempts and releases its
 // remaining deliveries.
 func (e *Engine) Run(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
@@ -268,7 +268,7 @@ func (e *Engine) sweeps(ctx context.Context) {
 		if e.hub.turns.Mine(ctx, "events-sweep", e.opt.Sweep*9/10) {
 			e.Sweep(ctx)
 		} else {
-			// Another replica sweeps and reports the ages. Clear those of an earlier sweep of
+			// Another replica sweeps and reports the ages. Clear those from an earlier sweep by
 			// this replica, because they would grow forever.
 			waitingAge.of(time.Time{})
 			dueAge.of(time.Time{})
@@ -336,7 +336,7 @@ func (e *Engine) Sweep(ctx context.Context) {
 const lanesAtOnce = 30
 
 // sweepLanes takes due deliveries. It returns the time at which the oldest of them became due.
-// Usually, only a few are due, and one page holds the due deliveries of many lanes. If the page
+// Usually, only a few are due, and one page holds the due deliveries from many lanes. If the page
 // is full or unreadable, sweepLanes reads each lane separately, so that no lane hides the
 // others.
 func (e *Engine) sweepLanes(ctx context.Context) (oldest time.Time, err error) {
@@ -436,7 +436,7 @@ func (e *Engine) trim(ctx context.Context) (found bool, err error) {
 // pagesBeyond is the number of pages that a sweep reads after a lane's first page.
 const pagesBeyond = 4
 
-// sweepLane takes due deliveries of a lane: the oldest, and some of the pages after them. Each
+// sweepLane takes due deliveries from a lane: the oldest, and some of the pages after them. Each
 // sweep continues with the pages where the previous one stopped, so that one webhook's backlog
 // does not hide the others.
 func (e *Engine) sweepLane(ctx context.Context, i int) (oldest time.Time, err error) {

@@ -47,7 +47,7 @@ func (s *lanes) Due(ctx context.Context, of []int, _ paging.Place) (list []*webh
 	case i == 0:
 		return nil, next, errors.New("not today")
 	case i == 8:
-		close(s.begun) // lane 8 has taken over the slot of lane 0, so the error of lane 0 has been handled
+		close(s.begun) // lane 8 has taken over lane 0's slot, so lane 0's error has been handled
 	case i < 8:
 		<-s.begun
 	}
@@ -111,7 +111,7 @@ func TestSweepsLookIntoFormerLanes(t *testing.T) {
 	}
 }
 
-// departed is a store that slowly takes over the first attempts of a dead replica.
+// departed is a store that slowly takes over a dead replica's first attempts.
 type departed struct {
 	Store
 	taken atomic.Int64
@@ -255,14 +255,14 @@ func TestALateAnswerDoesNotDisableWhatWasMended(t *testing.T) {
 	}
 }
 
-// backlogs is a store of webhooks with backlogs, and the caller of their receivers. Accounts
+// backlogs is a store of webhooks with backlogs, and the caller for their receivers. Accounts
 // with slow receivers have names that begin with "slow".
 type backlogs struct {
 	Store
 	mu      sync.Mutex
 	now     map[string]int // attempts by account
 	most    map[string]int
-	waiting map[string]int // deliveries of a webhook; slow webhooks always have more
+	waiting map[string]int // a webhook's deliveries; slow webhooks always have more
 	sent    map[string]time.Time
 }
 
@@ -391,7 +391,7 @@ func TestAnAccountHasATwentiethOfTheFailingAttempts(t *testing.T) {
 	}
 	p.wait(&lane{account: "acc_a", webhook: "whk_a"})
 	if l := p.next(); l != nil {
-		t.Errorf("next() = lane %s of an account that has used up its share, want nil", l.webhook)
+		t.Errorf("next() = lane %s from an account that has used up its share, want nil", l.webhook)
 	}
 	p.wait(&lane{account: "acc_b", webhook: "whk_b"})
 	if l := p.next(); l == nil || l.webhook != "whk_b" {
@@ -399,12 +399,12 @@ func TestAnAccountHasATwentiethOfTheFailingAttempts(t *testing.T) {
 	}
 	p.give("acc_a")
 	if l := p.next(); l == nil || l.webhook != "whk_a" {
-		t.Errorf("next() = %v, want the lane of the account that has a free slot again", l)
+		t.Errorf("next() = %v, want the lane from the account that has a free slot again", l)
 	}
 }
 
 // Many accounts have endless backlogs of events without a place. An account with a single event
-// must wait for at most one commit of each of the others.
+// must wait for at most one commit by each of the others.
 func TestBacklogsOfEventsDelayNoOtherAccount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

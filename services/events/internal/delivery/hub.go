@@ -33,7 +33,7 @@ func newHub(rdb redis.UniversalClient) *hub {
 	return &hub{redis: rdb, turns: dedup.New(rdb, time.Now), waiters: map[string]map[chan struct{}]struct{}{}}
 }
 
-// listen calls woken for each account that has new events, until ctx ends.
+// listen calls woken for each account that has new events, until ctx is done.
 func (h *hub) listen(ctx context.Context, woken func(accountID string)) {
 	for ctx.Err() == nil {
 		// The client reconnects automatically and never gives up.

@@ -10,7 +10,7 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// Sizes and times of lanes and pools.
+// Sizes and times for lanes and pools.
 const (
 	// laneSize is the number of deliveries that a lane holds in memory, including running ones.
 	laneSize = 32
@@ -18,13 +18,13 @@ const (
 	refill = 8
 	// abreast is the number of concurrent attempts in a lane while its receiver works.
 	abreast = 4
-	// maxBad limits the concurrent attempts of a replica in failing lanes, which are those
+	// maxBad limits a replica's concurrent attempts in failing lanes, which are those
 	// where the last attempt failed. maxGood limits the attempts in all other lanes.
 	maxGood = 1_000
 	maxBad  = 500
 	// accounts limits each account to a twentieth of a pool.
 	accounts = 20
-	// silence is how long deliveries of a suspended account are deferred. When the suspension
+	// silence is how long a suspended account's deliveries are deferred. When the suspension
 	// is lifted, [Engine.Resume] sends them immediately.
 	silence = 6 * time.Hour
 	// again is the pause before a lane retries a failed read of its deliveries.
@@ -207,7 +207,7 @@ func (e *Engine) load(l *lane) {
 func (e *Engine) claim(accountID, webhookID string, n int) (taken []*webhook.Delivery, more bool, err error) {
 	ctx, now := e.ctx, e.opt.Now()
 	_, silent, err := e.store.Receiver(ctx, accountID, webhookID)
-	if err != nil && !gone(err) { // deliveries of a deleted webhook are claimed and dropped
+	if err != nil && !gone(err) { // a deleted webhook's deliveries are claimed and dropped
 		return nil, false, err
 	}
 	if silent {
@@ -316,7 +316,7 @@ func (e *Engine) run(l *lane, p *pool, j job) {
 	ok, next := e.attempt(j, before)
 	e.mu.Lock()
 	l.running--
-	// Set failing before returning the slot, so that the next attempt uses a slot of the right
+	// Set failing before returning the slot, so that the next attempt uses a slot from the right
 	// pool.
 	switch {
 	case ok && l.failing:

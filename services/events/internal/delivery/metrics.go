@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// Metrics of the deliveries.
+// Delivery metrics.
 var (
 	attempts = metrics.NewCounter(prometheus.CounterOpts{
 		Name: "linkreel_webhooks_attempts_total",
@@ -65,7 +65,7 @@ func (a *age) seconds() float64 {
 	return max(0, time.Since(time.UnixMilli(ms)).Seconds())
 }
 
-// Outcomes of an attempt.
+// Attempt outcomes.
 const (
 	outcomeDelivered  = "delivered"
 	outcomeRefused    = "refused"
@@ -110,7 +110,7 @@ func attempted(r webhook.Result, first bool, j job, now time.Time) {
 // of attempts may fail with the same cause.
 type failures struct{ lograte.Limits[webhook.Cause] }
 
-// tell logs a failed attempt. The line contains only the host of the address, because the path
+// tell logs a failed attempt. The line contains only the address's host, because the path
 // or query may contain a secret.
 func (f *failures) tell(ctx context.Context, w *webhook.Webhook, r webhook.Result, now time.Time) {
 	if r.OK() || r.Final || r.Ours { // sealed logs a secret that cannot be decrypted

@@ -7,7 +7,7 @@ import "slices"
 // others. The engine's mutex guards the pool.
 type pool struct {
 	free  int
-	share int // the maximum number of slots of one account
+	share int // the maximum number of slots for one account
 
 	taken   map[string]int     // by account
 	waiting map[string][]*lane // by account
@@ -37,7 +37,7 @@ func (p *pool) give(account string) {
 	}
 }
 
-// wait queues a lane after the other lanes of its account.
+// wait queues a lane after its account's other lanes.
 func (p *pool) wait(l *lane) {
 	if len(p.waiting[l.account]) == 0 {
 		p.turns = append(p.turns, l.account)

@@ -49,7 +49,7 @@ func (e *Engine) replayRound(ctx context.Context) bool {
 		}
 		if failed := e.replay(ctx, r); failed != nil && ctx.Err() == nil {
 			// Continue with the other replays.
-			slog.WarnContext(ctx, "a step of a replay failed; it is retried", "replay", r.ID, "error", failed)
+			slog.WarnContext(ctx, "a replay step failed; it is retried", "replay", r.ID, "error", failed)
 			err = errors.Join(err, e.store.RestReplay(ctx, r))
 		}
 	}

@@ -88,7 +88,7 @@ func (s *settler) run(ctx context.Context, accountID string, t *turn) {
 
 // round settles an account until no event is waiting, and returns the number of commits. It
 // does not pause during a backlog. Accounts take turns using the slots, for one commit each, so
-// that an account with a single event does not wait for the backlogs of others.
+// that an account with a single event does not wait for other accounts' backlogs.
 func (s *settler) round(ctx context.Context, accountID string) (commits int) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -163,9 +163,9 @@ func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool
 // deliveries. It returns feed.ErrMoved if the caller must try again.
 //
 // For each object, the order of places is the order of commits. A later change to an object
-// reads the result of the earlier change, so the earlier event has already been committed. A
-// read of the waiting events sees every event that was committed before the read started. It
-// therefore never sees the later event without the earlier one.
+// reads the result of the earlier change, so the earlier event has already been committed. Reading
+// the waiting events returns every event that was committed before the read started. The result
+// therefore never has the later event without the earlier one.
 func (e *Engine) place(ctx context.Context, accountID string) (n int, more bool, err error) {
 	// Read the feed before the waiting events. If the feed is unchanged at the commit, none of
 	// these events has received a place in the meantime. Read both outside the transaction.
@@ -227,7 +227,7 @@ func (e *Engine) deliveries(p *feed.Placing) (list []*webhook.Delivery) {
 	return list
 }
 
-// takeOver creates documents for the first attempts of a dead replica, so that they are
+// takeOver creates documents for a dead replica's first attempts, so that they are
 // retried.
 func (e *Engine) takeOver(ctx context.Context, lapsed []feed.Sending) {
 	var g errgroup.Group
@@ -241,7 +241,7 @@ func (e *Engine) takeOver(ctx context.Context, lapsed []feed.Sending) {
 				list = append(list, d)
 			}
 			if err := e.store.TakeOver(ctx, s.EventID, list); err != nil {
-				slog.WarnContext(ctx, "cannot take over the first attempts of a dead replica; the next round retries", "event", s.EventID, "error", err)
+				slog.WarnContext(ctx, "cannot take over a dead replica's first attempts; the next round retries", "event", s.EventID, "error", err)
 				return nil
 			}
 			for _, d := range list {

@@ -1,4 +1,4 @@
-// Package feed models an account's feed of events, an ordered log that gives each event a
+// Package feed models an account's event feed, an ordered log that gives each event a
 // number, its place. Callers read it newest first as a history, or oldest first from a given
 // place to get new events.
 //
@@ -58,7 +58,7 @@ type Feed struct {
 	// remains in the outbox until the outcomes of all its first attempts are stored, so that no
 	// event is lost if a replica dies.
 	Sending []Sending
-	// Subscribers contains all webhooks of the account by ID. It determines which webhooks get a
+	// Subscribers contains all the account's webhooks by ID. It determines which webhooks get a
 	// newly placed event.
 	Subscribers map[string]Subscriber
 	// Restores lists the database restores after which the feed has grown, oldest first.
@@ -69,7 +69,7 @@ type Feed struct {
 	Version, ReadAt time.Time
 }
 
-// Restore is a feed's record of a restore of the database. Head is the feed's highest place at
+// Restore is a feed's record of a database restore. Head is the feed's highest place at
 // the restore. Before the restore, the feed may have given higher places to other events, which
 // are now lost.
 type Restore struct {
@@ -77,7 +77,7 @@ type Restore struct {
 	Head int64
 }
 
-// Since records the ID of the last restore of the database. It does nothing if the ID is "" or
+// Since records the ID of the last database restore. It does nothing if the ID is "" or
 // already recorded. Call it before [Feed.Place], which stores the record.
 func (f *Feed) Since(id string) {
 	if id == "" || len(f.Restores) > 0 && f.Restores[len(f.Restores)-1].ID == id {
@@ -86,10 +86,9 @@ func (f *Feed) Since(id string) {
 	f.Restores = append(slices.Clip(f.Restores), Restore{id, f.Head})
 }
 
-// History identifies the events to which the feed's places refer. A restore begins a new
-// history of a feed. Places up to its [Restore.Head] refer to the same events as before. Higher
-// places do not. History is zero for a feed that has never been restored. Cursors contain the
-// history.
+// History identifies the events to which the feed's places refer. A restore begins a new history
+// for a feed. Places up to its [Restore.Head] refer to the same events as before. Higher places do
+// not. History is zero for a feed that has never been restored. Cursors contain the history.
 type History [4]byte
 
 func historyOf(restoreID string) (h History) {
@@ -189,10 +188,10 @@ func (f *Feed) Apart(waiting []*Event, more bool, before time.Time) (fresh []*Ev
 type Placing struct {
 	Before, After *Feed
 	Placed        []*Event
-	Pages         [][]*Event // the events of each new page, oldest page first
+	Pages         [][]*Event // the events on each new page, oldest page first
 }
 
-// Limits of one commit. Firestore does not limit the number of writes, but it limits their
+// Limits on one commit. Firestore does not limit the number of writes, but it limits their
 // total size to 10 MiB, including deletions. Each additional document also slows down a
 // transaction.
 const (
@@ -217,8 +216,8 @@ const (
 func (f *Feed) Place(waiting []*Event) *Placing {
 	p := &Placing{Before: f, Placed: f.fitting(waiting)}
 	after := *f
-	// Drop only from the front, because places must have no gaps. Places are almost in the
-	// order of time, so an expired event in the middle is kept only slightly too long.
+	// Drop only from the front, because places must have no gaps. Places are almost in time order,
+	// so an expired event in the middle is kept only slightly too long.
 	for len(after.Recent) > 0 && !after.Recent[0].Kept(f.ReadAt) {
 		after.Recent = after.Recent[1:]
 	}
@@ -239,7 +238,7 @@ func (f *Feed) Place(waiting []*Event) *Placing {
 	return p
 }
 
-// fitting returns as many of the first waiting events as fit into one commit.
+// fitting returns as many leading waiting events as fit into one commit.
 func (f *Feed) fitting(waiting []*Event) []*Event {
 	writes, bytes := 1, 0
 	for i, e := range waiting {
@@ -337,7 +336,7 @@ func (q Query) Takes(e *Event, now time.Time) bool {
 type Page struct {
 	Events  []*Event
 	More    bool
-	History History // the feed's history at the time of the read
+	History History // the feed's history when it was read
 }
 
 // Place is a place in an account's feed, as encoded in a cursor.
@@ -347,7 +346,7 @@ type Place struct {
 }
 
 // Cursor converts a place in an account's feed to a string for callers. Its checksum includes
-// the account, which exposes mistyped cursors and cursors of other accounts. A cursor need not
+// the account, which exposes mistyped cursors and cursors from other accounts. A cursor need not
 // be secret: callers who guess one only read their own feed from a different place.
 func Cursor(accountID string, p Place) string {
 	b := binary.BigEndian.AppendUint64(nil, uint64(p.Seq))
@@ -377,5 +376,5 @@ func check(accountID string, place []byte) []byte {
 	return sum[:4]
 }
 
-// ErrCursor means that a cursor did not come from a response of this feed.
+// ErrCursor means that a cursor did not come from a response from this feed.
 var ErrCursor = apierr.New(apierr.InvalidCursor, "This cursor does not come from an earlier response to this account. Pass a cursor unchanged, or leave it out to start again.")

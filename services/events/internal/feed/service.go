@@ -16,7 +16,7 @@ type Store interface {
 	// Page reads a page from all events that have a place. It fails in the same cases as
 	// [Feed.Reached].
 	Page(ctx context.Context, q Query) (Page, error)
-	// Feed reads the account's feed without its pages. The feed of an account without events is
+	// Feed reads the account's feed without its pages. The feed for an account without events is
 	// empty.
 	Feed(ctx context.Context, accountID string) (*Feed, error)
 	// PlaceOf finds the place of one of the account's events. It returns ErrCursor if there is no
@@ -34,7 +34,7 @@ type Settler struct {
 	News func(accountID string) (news <-chan struct{}, forget func())
 }
 
-// Limits on the held requests of one replica. They bound the memory that these requests use.
+// Limits on one replica's held requests. They bound the memory that these requests use.
 const (
 	maxHeldOfAccount = 20
 	maxHeld          = 5_000

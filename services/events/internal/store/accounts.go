@@ -38,7 +38,7 @@ func (s *Store) Indexes(file []byte) []byte { return s.all.Indexes(file) }
 
 // erasePage is the number of documents that one commit removes. A commit that removes feed
 // pages removes only ofPages, because a page can be up to 600 kB. An event or a delivery can be
-// up to about 90 kB. Deleted data counts towards the 10 MiB limit of a commit.
+// up to about 90 kB. Deleted data counts towards a commit's 10 MiB limit.
 const (
 	erasePage = 100
 	ofPages   = 10
@@ -68,7 +68,7 @@ func (s *Store) Remains(ctx context.Context, accountID string) (bool, error) {
 	return s.db.Exists(ctx, "look up feed", s.feedRef(accountID))
 }
 
-// Receiver reads a webhook of an account. silent means that the account must not be sent
+// Receiver reads a webhook in an account. silent means that the account must not be sent
 // messages. Both are read at the same point in time.
 func (s *Store) Receiver(ctx context.Context, accountID, id string) (w *webhook.Webhook, silent bool, err error) {
 	if !identity.ValidID(id) {

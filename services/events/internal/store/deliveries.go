@@ -113,7 +113,7 @@ func (s *Store) Deliveries(ctx context.Context, webhookID string, p paging.Page)
 	return firestoredb.Page(ctx, s.db, "list deliveries", q, p, readDelivery)
 }
 
-// Delivery reads a delivery of a webhook.
+// Delivery reads one of a webhook's deliveries.
 func (s *Store) Delivery(ctx context.Context, webhookID, id string) (*webhook.Delivery, error) {
 	d, found, err := firestoredb.Lookup(ctx, s.db, "get delivery", s.db.Ref(deliveries, id), readDelivery)
 	if err == nil && (!found || d.WebhookID != webhookID) {
@@ -215,7 +215,7 @@ func (s *Store) Save(ctx context.Context, d *webhook.Delivery) (bool, error) {
 	return err == nil, err
 }
 
-// land creates the document of a delivery after its first attempt. The event must still be in
+// land creates a delivery's document after its first attempt. The event must still be in
 // the outbox. Otherwise, another replica has taken over, or the account has been erased.
 func (s *Store) land(ctx context.Context, d *webhook.Delivery, last bool) error {
 	var committed firestore.CommitResponse
@@ -241,7 +241,7 @@ func (s *Store) land(ctx context.Context, d *webhook.Delivery, last bool) error 
 	return err
 }
 
-// TakeOver creates the missing deliveries of an event and removes the event from the outbox. If the
+// TakeOver creates an event's missing deliveries and removes the event from the outbox. If the
 // event has already left the outbox, TakeOver does nothing.
 func (s *Store) TakeOver(ctx context.Context, eventID string, list []*webhook.Delivery) error {
 	return s.records.Tx(ctx, "take over first attempts", func(tx *record.Tx) error {
@@ -268,7 +268,7 @@ func (s *Store) saveOver(ctx context.Context, d *webhook.Delivery) error {
 	// Write only the fields that an attempt can change. All other fields, such as the payload,
 	// never change.
 	doc := s.fromDelivery(d)
-	// Delete empty fields. Unlike the creation of a document, an update would store them as
+	// Delete empty fields. Unlike creating a document, an update would store them as
 	// zero values. Queries find waiting deliveries by these fields, so a finished delivery must
 	// not have them.
 	orDelete := func(keep bool, v any) any {
@@ -291,7 +291,7 @@ func (s *Store) saveOver(ctx context.Context, d *webhook.Delivery) error {
 	})
 }
 
-// Drop removes a delivery of a deleted webhook.
+// Drop removes a delivery for a deleted webhook.
 func (s *Store) Drop(ctx context.Context, d *webhook.Delivery) error {
 	if d.Flight == nil {
 		return s.db.DeleteAll(ctx, "drop delivery", s.deliveryRef(d.ID))
@@ -307,7 +307,7 @@ func (s *Store) Drop(ctx context.Context, d *webhook.Delivery) error {
 // dueLimit is the maximum number of due deliveries on a page.
 const dueLimit = 200
 
-// Due lists a page of the due deliveries of up to 30 lanes, oldest first. It starts after the
+// Due lists a page of the due deliveries in up to 30 lanes, oldest first. It starts after the
 // place behind, or at the oldest delivery if behind is zero. Pass next as behind to read the
 // following page. next is zero if there are no more pages. Due may return deliveries together
 // with an error.
@@ -385,7 +385,7 @@ func (s *Store) Replays(ctx context.Context) ([]*webhook.Replay, error) {
 	return out, err
 }
 
-// Advance writes the deliveries that a step of a replay has created, and stores next as the
+// Advance writes the deliveries that a replay's step has created, and stores next as the
 // replay's new state. If next is nil, it deletes the replay. A delivery's ID is derived from
 // the replay and the event, so a repeated step creates it only once. If two replicas execute
 // the same step, one of them changes nothing.
@@ -414,7 +414,7 @@ func (s *Store) RestReplay(ctx context.Context, r *webhook.Replay) error {
 	return firestoredb.IgnoreMoved(s.db.Update(ctx, "put off replay", s.replayRef(r.ID), later)) // the replay may have ended
 }
 
-// DropReplay removes a replay of a deleted webhook.
+// DropReplay removes a replay for a deleted webhook.
 func (s *Store) DropReplay(ctx context.Context, id string) error {
 	return s.db.DeleteAll(ctx, "drop replay", s.replayRef(id))
 }

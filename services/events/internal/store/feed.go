@@ -49,8 +49,8 @@ type subscriberDoc struct {
 	Enabled bool     `firestore:"enabled"`
 }
 
-// pageDoc is the document feedPages/{account}~{first place}. It contains events of an account
-// with consecutive places from First to Last.
+// pageDoc is the document feedPages/{account}~{first place}. It contains an account's events with
+// consecutive places from First to Last.
 type pageDoc struct {
 	AccountID string     `firestore:"accountId"`
 	First     int64      `firestore:"first"`
@@ -141,8 +141,8 @@ func newPage(accountID string, list []*feed.Event) (id string, d *pageDoc) {
 	return fmt.Sprintf("%s~%020d", accountID, d.First), d
 }
 
-// Queries find pages by their keys. The keys of a page are the IDs, types and objects of its
-// events, and each pair of object and type. Keys of different kinds are never equal.
+// Queries find pages by their keys. A page's keys are its events' IDs, types and objects, and each
+// pair of object and type. Keys of different kinds are never equal.
 func objectAndType(object string, t events.Type) string { return object + " " + string(t) }
 
 // maxKeys is the maximum number of values in a Firestore filter.
@@ -261,7 +261,7 @@ func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
 // Waiting reads an account's events in the outbox, in commit order. Up to sending of them
 // already have a place, and the others do not. Waiting reads as many events as one commit
-// takes, or all events of a single millisecond if there are more. If more is true, the outbox
+// takes, or all events from a single millisecond if there are more. If more is true, the outbox
 // may contain further events, and at least one event in the list has no place. Waiting sets
 // unreadable events aside, because they would block all later events.
 func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (list []*feed.Event, more bool, err error) {
@@ -304,8 +304,8 @@ func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (lis
 		}
 	}
 	// Do not sort by "at", which the database truncates to the millisecond, because two changes
-	// to one record could then be swapped. The commit time is exact, and order sorts the events
-	// of one commit.
+	// to one record could then be swapped. The commit time is exact, and order sorts the events in
+	// one commit.
 	slices.SortStableFunc(found, func(a, b dated) int {
 		return cmp.Or(a.committed.Compare(b.committed), cmp.Compare(a.order, b.order))
 	})
@@ -442,7 +442,7 @@ func (s *Store) Page(ctx context.Context, q feed.Query) (feed.Page, error) {
 // pagesAtATime is the number of pages that one query reads.
 const pagesAtATime = 4
 
-// pages calls take for each event of the pages that may match q, in response order, until take
+// pages calls take for each event on the pages that may match q, in response order, until take
 // returns false.
 func (s *Store) pages(ctx context.Context, q feed.Query, take func(*feed.Event) bool) error {
 	find := s.pagesOf(q.AccountID)

@@ -34,7 +34,7 @@ const (
 	replays    = "webhookReplays"
 )
 
-// Store stores the records of this service. It is safe for concurrent use.
+// Store stores this service's records. It is safe for concurrent use.
 type Store struct {
 	db    *firestoredb.DB
 	seal  *seal.Keys

@@ -11,8 +11,8 @@ import (
 )
 
 // Waits counts the waiting work: events without a place in their feed, deliveries that are due
-// for an attempt, and deliveries that are waiting for a retry, for the end of an attempt, or
-// for room in their webhook's lane.
+// for an attempt, and deliveries that are waiting for a retry, for an attempt to end, or for room
+// in their webhook's lane.
 func (s *Store) Waits() []waiting.Look {
 	due := func() []firestore.Query { return s.inLanes("<=") }
 	later := func() []firestore.Query { return s.inLanes(">") }
@@ -48,7 +48,7 @@ func (s *Store) oldestWaiter(ctx context.Context) (oldest time.Time, err error) 
 	return oldest, nil
 }
 
-// inLanes returns queries for the pending deliveries of all lanes. compare is the operator that
+// inLanes returns queries for the pending deliveries in all lanes. compare is the operator that
 // compares their due time with now.
 func (s *Store) inLanes(compare string) (queries []firestore.Query) {
 	const most = 30 // a Firestore filter allows at most this many values

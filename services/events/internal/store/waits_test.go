@@ -48,7 +48,7 @@ func TestWaitsTellsWhatEventsAndDeliveriesWaitFor(t *testing.T) {
 		}
 		now = now.Add(time.Minute)
 	}
-	for n := range 100 { // spread over all lanes
+	for n := range 100 { // spread across all lanes
 		d := &webhook.Delivery{ID: fmt.Sprint("whd_", n), WebhookID: fmt.Sprint("whk_", n), CreatedAt: now, Status: webhook.Pending}
 		switch {
 		case n < 40:

@@ -134,7 +134,7 @@ func (s *Store) webhooksOf(db *record.DB, shown func(*webhook.Webhook) any) *rec
 	})
 }
 
-// Webhook reads a webhook of the account. An empty accountID means any account.
+// Webhook reads a webhook in the account. An empty accountID means any account.
 func (s *Store) Webhook(ctx context.Context, accountID, id string) (*webhook.Webhook, error) {
 	return s.hooks.Get(ctx, accountID, id)
 }
@@ -184,7 +184,7 @@ func (s *Store) NoteHealth(ctx context.Context, id string, failingSince time.Tim
 			health[i].Value = firestore.Delete
 		}
 	}
-	return s.db.Update(ctx, "note health of webhook", s.webhookRef(id), health)
+	return s.db.Update(ctx, "record webhook health", s.webhookRef(id), health)
 }
 
 // Failing lists the enabled webhooks with a failed last attempt, across all accounts and
@@ -231,12 +231,12 @@ func (s *Store) sealedBy(ctx context.Context, keyIDs []string, after string) ([]
 	if after != "" {
 		q = q.StartAfter(after)
 	}
-	return s.db.IDs(ctx, "list webhooks of older keys", q)
+	return s.db.IDs(ctx, "list webhooks sealed with older keys", q)
 }
 
 // unopened counts the webhooks with secrets that no key can decrypt.
 func (s *Store) unopened(ctx context.Context) (int64, error) {
-	known, err := s.db.Count(ctx, "count webhooks of the keys", s.withKeys(s.seal.IDs()))
+	known, err := s.db.Count(ctx, "count webhooks sealed with the keys", s.withKeys(s.seal.IDs()))
 	if err != nil {
 		return 0, err
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 )
 
-// Status is the state of a delivery. This table lists all transitions of a delivery, with the
-// method of [Delivery] for each. Package delivery decides when to call the methods, and the
-// store saves the result:
+// Status is the state of a delivery. This table lists all of a delivery's transitions, with the
+// [Delivery] method for each. Package delivery decides when to call the methods, and the store
+// saves the result:
 //
 //	before     what happens                           method   after      due       deferred
 //	-          its event gets a place, a lane has room  Send     pending    in Lease (*)
@@ -87,7 +87,7 @@ type Flight struct {
 	left int // attempts with an outcome that is not stored yet
 }
 
-// Fly puts the deliveries of one event into a flight.
+// Fly puts one event's deliveries into a flight.
 func Fly(list []*Delivery) {
 	f := &Flight{left: len(list)}
 	for _, d := range list {
@@ -112,8 +112,8 @@ func (d *Delivery) Land(commit func(last bool) error) error {
 
 // Send creates the delivery of an event to a webhook. source is the ID of the webhook, or of
 // the replay that caused the delivery. Calling Send again with the same source and event
-// returns a delivery with the same ID. inHand means that a lane of this replica already holds
-// the delivery.
+// returns a delivery with the same ID. inHand means that a lane in this replica already holds the
+// delivery.
 func Send(source, webhookID string, e *feed.Event, inHand bool, now time.Time) *Delivery {
 	d := &Delivery{
 		ID: deliveryID(source, e.ID), AccountID: e.AccountID, WebhookID: webhookID,
@@ -130,8 +130,7 @@ func Send(source, webhookID string, e *feed.Event, inHand bool, now time.Time) *
 // deliveryID returns the ID of the delivery that source causes for an event.
 func deliveryID(source, eventID string) string { return identity.IDFrom("whd", source+"/"+eventID) }
 
-// Repeated reports whether the delivery was caused by a replay. The event of such a delivery
-// may be old.
+// Repeated reports whether the delivery was caused by a replay. Such a delivery's event may be old.
 func (d *Delivery) Repeated() bool { return d.ID != deliveryID(d.WebhookID, d.EventID) }
 
 // Claim reserves the delivery. No other replica takes it before Lease has passed.
@@ -149,19 +148,19 @@ func (d *Delivery) Again(now time.Time) {
 	d.Status, d.Tries, d.NextTry = Pending, 0, now
 }
 
-// MaxLanes is the maximum number of lanes of the index of due deliveries. The index needs lanes
+// MaxLanes is the maximum number of lanes in the index of due deliveries. The index needs lanes
 // because its values rise with time, and Firestore sustains only about 500 writes per second in one
 // range of rising values.
 const MaxLanes = 256
 
-// LaneOf returns the lane of a webhook's deliveries out of the given number of lanes.
+// LaneOf returns the lane for a webhook's deliveries out of the given number of lanes.
 func LaneOf(webhookID string, lanes int) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(webhookID)) // never fails
 	return int(h.Sum32() % uint32(lanes))
 }
 
-// Attempt is one call of the receiver.
+// Attempt is one call to the receiver.
 type Attempt struct {
 	At       time.Time
 	Duration time.Duration
@@ -173,7 +172,7 @@ type Attempt struct {
 // MaxAttempts is the number of attempts that a delivery stores.
 const MaxAttempts = 20
 
-// Lease is the duration of a claim. It is longer than the longest attempt, including its reads
+// Lease is how long a claim lasts. It is longer than the longest attempt, including its reads
 // and writes.
 const Lease = 45 * time.Second
 
@@ -273,10 +272,10 @@ func pause(tries int, asked time.Duration) time.Duration {
 	return max(usual, min(asked, maxRetryAfter))
 }
 
-// Health is the consequence of a result for its webhook.
+// Health is what a result means for its webhook.
 type Health int
 
-// The possible consequences of a result.
+// What a result can mean.
 const (
 	Unchanged   Health = iota
 	Recovered          // record that the webhook works again

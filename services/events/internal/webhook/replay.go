@@ -28,8 +28,8 @@ const (
 	MaxWaiting = 500
 	// ReplayRest is the duration of such a pause.
 	ReplayRest = 5 * time.Second
-	// maxReplays is the maximum number of a webhook's unfinished replays. The replays of all
-	// accounts take turns.
+	// maxReplays is the maximum number of a webhook's unfinished replays. All accounts' replays
+	// take turns.
 	maxReplays = 10
 )
 

@@ -31,7 +31,7 @@ func TestAReplaySendsWhatItsWebhookWantsOfItsTimes(t *testing.T) {
 		t.Errorf("the replay's next state is %+v, want it due now after place 8", next)
 	}
 	if again, _ := r.Step(w, page, now.Add(time.Hour)); again[0].ID != list[0].ID || again[1].ID == list[0].ID {
-		t.Errorf("two identical steps created the IDs %s and %s, want the same ID, and not %s of the other event", list[0].ID, again[0].ID, again[1].ID)
+		t.Errorf("two identical steps created the IDs %s and %s, want the same ID, and not the other event's %s", list[0].ID, again[0].ID, again[1].ID)
 	}
 	page.Events[4].At = r.To.Add(2 * time.Minute)
 	if _, next := r.Step(w, page, now); next != nil {
@@ -43,6 +43,6 @@ func TestOnlyReplaysAreRepeated(t *testing.T) {
 	t.Parallel()
 	e := &feed.Event{ID: "evt_1", AccountID: "acc_a"}
 	if webhook.Send("whk_1", "whk_1", e, true, time.Now()).Repeated() || !webhook.Send("whr_1", "whk_1", e, true, time.Now()).Repeated() {
-		t.Error("Repeated() is wrong, want false for the delivery of an event and true for the delivery of a replay")
+		t.Error("Repeated() is wrong, want false for an event's delivery and true for a replay's delivery")
 	}
 }

@@ -62,7 +62,7 @@ type Courier interface {
 	Replay()
 }
 
-// Service implements the operations of the API.
+// Service implements the API's operations.
 type Service struct {
 	store   Store
 	courier Courier
@@ -253,7 +253,7 @@ func (s *Service) Retry(ctx context.Context, accountID, id, deliveryID string) (
 		return nil, Disabled()
 	}
 	d.Again(s.now())
-	// Overwrite the stored delivery, because the result of a running attempt no longer counts.
+	// Overwrite the stored delivery, because a running attempt's result no longer counts.
 	if err := s.store.PutDelivery(ctx, d); err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ func NewSecret() (string, error) {
 	return SecretPrefix + base64.StdEncoding.EncodeToString(b), nil
 }
 
-// Headers returns the headers of a message: its ID, the time of this attempt, and a signature for
+// Headers returns a message's headers: its ID, the time of this attempt, and a signature for
 // each secret.
 func Headers(id string, at time.Time, body []byte, secrets []string) (map[string]string, error) {
 	stamp := strconv.FormatInt(at.Unix(), 10)

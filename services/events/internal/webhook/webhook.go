@@ -1,6 +1,6 @@
-// Package webhook contains the rules for webhooks: subscriptions, addresses, signatures, the
-// schedule of retries, and the conditions for disabling a webhook. It depends on neither HTTP
-// nor the storage of webhooks.
+// Package webhook contains the rules for webhooks: subscriptions, addresses, signatures, the retry
+// schedule, and the conditions for disabling a webhook. It depends on neither HTTP nor webhook
+// storage.
 //
 // Messages follow Standard Webhooks (standardwebhooks.com). They are delivered at least once, and
 // their order is not guaranteed.
@@ -17,7 +17,7 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 )
 
-// MaxPerAccount is the maximum number of webhooks of an account.
+// MaxPerAccount is the maximum number of webhooks in an account.
 const MaxPerAccount = 20
 
 // All subscribes to every type, including types that later versions add.

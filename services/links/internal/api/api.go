@@ -20,14 +20,14 @@ import (
 
 // Options configure the routes.
 type Options struct {
-	// ShortBaseURL is the base address of links on the default host.
+	// ShortBaseURL is the base address for links on the default host.
 	ShortBaseURL string
 	// Own lists the hosts to which no link may redirect.
 	Own link.Hosts
 	// DomainTarget is the name or address that custom host names must point to. If it is empty,
 	// they must point to the short host.
 	DomainTarget string
-	// Pages contains the pages of the default short host, or is nil if there are none.
+	// Pages contains the default short host's pages, or is nil if there are none.
 	Pages *link.Pages
 	// Passwords hashes link passwords.
 	Passwords *password.Hasher

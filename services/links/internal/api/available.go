@@ -48,8 +48,8 @@ func (h public) whyNot(ctx context.Context, domainID, text string) (reason strin
 		return "invalid", nil
 	}
 	// Count the attempt before the lookup, and refund it if the slug is free. If only taken slugs
-	// got a 429, that status would reveal that a slug is taken. The message contains the value of
-	// maxTakenSlugs, so change both together.
+	// got a 429, that status would reveal that a slug is taken. The message contains
+	// maxTakenSlugs's value, so change both together.
 	t, wait := h.opt.Tries.Take(ctx, ratelimit.Rule{Key: "taken-slugs:" + account(ctx), Max: maxTakenSlugs, Window: time.Minute})
 	if wait > 0 {
 		return "", &apierr.Error{

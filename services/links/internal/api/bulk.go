@@ -76,8 +76,8 @@ func (h public) bulk(c *fiber.Ctx) error {
 const (
 	repeatedURLs    = 12 << 10 // total bytes of URLs; after that, URLs are cut to cutURL
 	cutURL          = 64       // bytes of a URL that is cut
-	repeatedDetails = 10 << 10 // total bytes of details, excluding the first detail of each item
-	repeatedNames   = 6 << 10  // total bytes of names of ignored fields
+	repeatedDetails = 10 << 10 // total bytes of details, excluding each item's first detail
+	repeatedNames   = 6 << 10  // total bytes of ignored field names
 )
 
 // bound limits how much request data the results repeat.
@@ -108,13 +108,13 @@ func bound(results []wire.BulkResult) {
 	}
 }
 
-// keep keeps the first n details of an item and records how many it dropped.
+// keep keeps an item's first n details and records how many it dropped.
 func keep(e *wire.BulkItemFail, n int) {
 	some := apierr.InvalidSome(e.MoreDetails+len(e.Details)-n, e.Details[:n]...)
 	e.Message, e.Details, e.MoreDetails = some.Message, some.Details, some.MoreDetails
 }
 
-// encoded returns the size of v in a response, in bytes.
+// encoded returns v's size in a response, in bytes.
 func encoded(v any) int {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -160,7 +160,7 @@ func urlText(raw json.RawMessage) string {
 func failure(ctx context.Context, err error, url string) (status int, fail *wire.BulkItemFail) {
 	e := apierr.From(err)
 	if e.Code == apierr.Internal { // log it like a failed request
-		slog.ErrorContext(ctx, "an item of a bulk request failed", "error", e.Err)
+		slog.ErrorContext(ctx, "an item in a bulk request failed", "error", e.Err)
 	}
 	return e.Code.Status(), &wire.BulkItemFail{
 		Code: e.Code, Message: e.Message, DocURL: e.Code.DocURL(), URL: url, Details: e.Details, MoreDetails: e.MoreDetails,

@@ -114,7 +114,7 @@ func (h public) updateDomain(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, out)
 }
 
-// domainRev returns the revision of a domain. Checks and certificates do not change the revision.
+// domainRev returns a domain's revision. Checks and certificates do not change the revision.
 func domainRev(d *customdomain.Domain) int64 {
 	return httpapi.Rev(strconv.FormatInt(d.CreatedAt.UnixMilli(), 10), d.Pages.Home.Given, d.Pages.NotFound.Given, d.Pages.Expired.Given)
 }
@@ -153,7 +153,7 @@ func (h public) domainStats(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, out)
 }
 
-// unserved converts the statistics of a domain's day. A link's day has counts by rule, while a
+// unserved converts the statistics for a domain's day. A link's day has counts by rule, while a
 // domain's day has counts by kind of visit.
 func unserved(day link.DayStats) wire.DomainDay {
 	out := wire.DomainDay{Date: day.Day.String()}
@@ -194,7 +194,7 @@ func (h public) deleteDomain(c *fiber.Ctx) error {
 	return httpapi.NoContent(c)
 }
 
-// domainsOf looks up domains of the account that sent a request. It reads each domain at most once.
+// domainsOf looks up domains in the account that sent a request. It reads each domain at most once.
 type domainsOf struct {
 	public
 	ctx   context.Context // the request's context
@@ -225,9 +225,9 @@ func (d *domainsOf) get(id string) (*customdomain.Domain, error) {
 	return f.domain, f.err
 }
 
-// hosts returns the hosts to which no page and no rule of the account may redirect: the default
-// short host and all domains of the account. It includes unverified domains, because addresses that
-// redirect to each other would form a loop once the domains are verified.
+// hosts returns the hosts to which none of the account's pages and rules may redirect: the default
+// short host and all of the account's domains. It includes unverified domains, because addresses
+// that redirect to each other would form a loop once the domains are verified.
 func (d *domainsOf) hosts() (link.Hosts, error) {
 	if d.all == nil {
 		domains, err := d.domains.List(d.ctx, account(d.ctx))
@@ -240,9 +240,9 @@ func (d *domainsOf) hosts() (link.Hosts, error) {
 	return d.all.hosts, d.all.err
 }
 
-// leaves adds an error if a link on a custom domain redirects to a domain of the account, which
-// could redirect the visit back. Links on the default short host may redirect to domains, because
-// nothing on a domain may redirect to that host.
+// leaves adds an error if a link on a custom domain redirects to one of the account's domains,
+// which could redirect the visit back. Links on the default short host may redirect to domains,
+// because nothing on a domain may redirect to that host.
 func (d *domainsOf) leaves(f *httpapi.Fields, to link.URL) error {
 	if f.HasError("url") {
 		return nil

@@ -22,7 +22,7 @@ const (
 	defaultDomain = "default" // stands for the default host
 )
 
-// filters parses the filters of a list. httpapi rejects unknown filters.
+// filters parses a list's filters. httpapi rejects unknown filters.
 func filters(c *fiber.Ctx, f *httpapi.Fields, q *link.Query) {
 	args := c.Context().QueryArgs()
 	if args.Has("q") {
@@ -105,7 +105,7 @@ func checkExternalID(f *httpapi.Fields, id string) {
 	}
 }
 
-// listTags returns the tags of links and videos to callers that may read links or videos.
+// listTags returns the tags on links and videos to callers that may read links or videos.
 func (h public) listTags(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	if scopes := identity.FromContext(ctx).Scopes; !scopes.Has(identity.LinksRead) && !scopes.Has(identity.VideosRead) {
@@ -199,7 +199,7 @@ func (h public) bulkDelete(c *fiber.Ctx) error {
 	return h.bulkAnswer(c, body.IDs, results, fields.Unknown)
 }
 
-// bulkAnswer writes the results of a change to several links, in the format of a bulk create.
+// bulkAnswer writes the results of a change to several links, in the format for a bulk create.
 func (h public) bulkAnswer(c *fiber.Ctx, ids []string, results []link.Result, ignored []string) error {
 	status := fiber.StatusOK
 	out := make([]wire.BulkChange, len(results))

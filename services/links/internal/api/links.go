@@ -103,7 +103,7 @@ func (h public) create(c *fiber.Ctx) error {
 	return h.links.Create(ctx, p, identity.OriginFrom(ctx), draft)
 }
 
-// readCreate parses the body of a create.
+// readCreate parses a create's body.
 func (h public) readCreate(c *fiber.Ctx) (d link.Draft, ignored []string, err error) {
 	var body wire.LinkCreate
 	fields, err := httpapi.Decode(c, &body)
@@ -113,7 +113,7 @@ func (h public) readCreate(c *fiber.Ctx) (d link.Draft, ignored []string, err er
 	return h.draft(fields, &body, &domainsOf{ctx: c.UserContext(), public: h})
 }
 
-// draft parses every field of a create and reports errors that the contract cannot express. httpapi
+// draft parses every field in a create and reports errors that the contract cannot express. httpapi
 // has already checked types and lengths against the contract.
 func (h public) draft(f *httpapi.Fields, body *wire.LinkCreate, domains *domainsOf) (d link.Draft, ignored []string, err error) {
 	own := h.opt.Own
@@ -240,7 +240,7 @@ func (h public) update(c *fiber.Ctx) error {
 	})
 }
 
-// newPassword hashes the password of an update, if the link exists and no error has been found in
+// newPassword hashes the password in an update, if the link exists and no error has been found in
 // the body.
 func (h public) newPassword(ctx context.Context, id string, f *httpapi.Fields, bad error, body *wire.LinkUpdate) (hashed, error) {
 	if bad != nil || body.Password.Ptr() == nil || f.Err() != nil {
@@ -252,7 +252,7 @@ func (h public) newPassword(ctx context.Context, id string, f *httpapi.Fields, b
 	return h.hash(ctx, body.Password)
 }
 
-// patch parses every field of an update. Null clears a field, except the destination, which every
+// patch parses every field in an update. Null clears a field, except the destination, which every
 // link must have.
 func (h public) patch(
 	f *httpapi.Fields, body *wire.LinkUpdate, before *link.Link, secret hashed, domains *domainsOf,

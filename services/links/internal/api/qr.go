@@ -26,7 +26,7 @@ const (
 
 var qrLevels = map[string]qr.Level{"L": qr.L, "M": qr.M, "Q": qr.Q, "H": qr.H}
 
-// qr returns the QR code of a link's short URL as an image. The URL of a link never changes, so
+// qr returns the QR code of a link's short URL as an image. A link's URL never changes, so
 // caches may keep the image.
 func (h public) qr(c *fiber.Ctx) error {
 	ctx := c.UserContext()
@@ -45,7 +45,7 @@ func (h public) qr(c *fiber.Ctx) error {
 	address := l.ShortURL(h.opt.ShortBaseURL)
 	code, err := qr.Encode(address, qrLevels[level])
 	if err != nil {
-		return fmt.Errorf("QR code of an address of %d bytes: %w", len(address), err)
+		return fmt.Errorf("QR code for an address of %d bytes: %w", len(address), err)
 	}
 	if need := code.Size + 2*margin; format == "png" && size < need {
 		f.Add(apierr.Detail{Field: "size", Code: apierr.OutOfRange, Min: int64(need), Max: maxQRSize,

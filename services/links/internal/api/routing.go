@@ -34,7 +34,7 @@ type hashed struct {
 	hash string
 }
 
-// hash hashes the password of a request. It takes 19 MiB of memory and about 30 ms of CPU time, so
+// hash hashes the password in a request. It takes 19 MiB of memory and about 30 ms of CPU time, so
 // call it only for a request without errors.
 func (h public) hash(ctx context.Context, in httpapi.Optional[string]) (p hashed, err error) {
 	if p.set = in.Set; in.Null {
@@ -109,7 +109,7 @@ func (h public) changes(f *httpapi.Fields, in *wire.LinkRouting, own func() (lin
 	return p, nil
 }
 
-// rules parses the rules of a link. The contract has checked types, names and lengths.
+// rules parses a link's rules. The contract has checked types, names and lengths.
 func (h public) rules(f *httpapi.Fields, in []wire.LinkRule, own link.Hosts) []link.Rule {
 	if f.HasError("rules") || len(in) == 0 {
 		return nil
@@ -139,7 +139,7 @@ func (h public) rules(f *httpapi.Fields, in []wire.LinkRule, own link.Hosts) []l
 	return tidy
 }
 
-// checkTogether adds an error for each field of the link that cannot be combined with another
+// checkTogether adds an error for each of the link's fields that cannot be combined with another
 // field, if the request contains it.
 func checkTogether(f *httpapi.Fields, l *link.Link, in *wire.LinkRouting) {
 	for _, c := range l.Conflicts() {

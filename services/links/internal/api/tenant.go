@@ -20,15 +20,15 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Holder returns the [tenant.Holder] through which auth manages the links and other records of
-// accounts. records exports all records of an account except its links.
+// Holder returns the [tenant.Holder] through which auth manages accounts' links and other records.
+// records exports all of an account's records except its links.
 func Holder(
 	accounts *keeper.Keeper, links *link.Service, domains *customdomain.Service, records exporter, opt Options,
 ) tenant.Holder {
 	return &holder{accounts, public{nil, links, domains, opt}, records, turns.NewSlots(exportsOfAccount, exportsAtOnce)}
 }
 
-// exporter writes all records of an account, except links, as JSON Lines.
+// exporter writes all of an account's records, except links, as JSON Lines.
 type exporter func(ctx context.Context, accountID string, w io.Writer) error
 
 type holder struct {
@@ -119,10 +119,10 @@ const (
 	exportPage  = 200 // links
 	exportLinks = 16  // links whose first days are read concurrently
 	exportFirst = 8   // number of days read for each of these links
-	exportRest  = 64  // number of later days of one link read at a time
+	exportRest  = 64  // number of one link's later days read at a time
 )
 
-// Limits on the concurrent exports of this process, which also serves redirects. The limit per
+// Limits on concurrent exports in this process, which also serves redirects. The limit per
 // account prevents one account's slow readers from occupying all slots.
 const (
 	exportsOfAccount = 2
@@ -178,13 +178,13 @@ func (h *holder) Export(ctx context.Context, accountID string, w io.Writer) erro
 	return nil
 }
 
-// exportLine is a line of an export.
+// exportLine is a line in an export.
 type exportLine struct {
 	Type string `json:"type"`
 	Data any    `json:"data"`
 }
 
-// unreadable is the line for an unreadable record of a link, or of a link's or domain's day.
+// unreadable is the line for an unreadable record about a link, or about a link's or domain's day.
 type unreadable struct {
 	Type string `json:"type"`
 	ID   string `json:"id"`
@@ -207,7 +207,7 @@ type domainRecord struct {
 	wire.DomainDay
 }
 
-// exportDomains writes the daily statistics of all domains of the account.
+// exportDomains writes the daily statistics for all of the account's domains.
 func (h *holder) exportDomains(ctx context.Context, out *json.Encoder, accountID string) error {
 	domains, err := h.domains.List(ctx, accountID)
 	if err != nil {
@@ -223,7 +223,7 @@ func (h *holder) exportDomains(ctx context.Context, out *json.Encoder, accountID
 			for _, day := range page {
 				line := exportLine{"domainStats", domainRecord{d.ID, unserved(day)}}
 				if after = day.Day; day.Broken != nil {
-					slog.ErrorContext(ctx, "cannot export a day of a domain; the export names it instead", "error", day.Broken)
+					slog.ErrorContext(ctx, "cannot export a domain's day; the export names it instead", "error", day.Broken)
 					line = exportLine{"unreadable", unreadable{"domainStats", d.ID + "/" + day.Day.String()}}
 				}
 				if err := out.Encode(line); err != nil {
@@ -258,7 +258,7 @@ func (h *holder) firstDays(ctx context.Context, some []*link.Link) ([]days, erro
 	return out, g.Wait()
 }
 
-// exportDays writes all days of a link: the first days, in d, and the remaining days, which it
+// exportDays writes all of a link's days: the first days, in d, and the remaining days, which it
 // reads.
 func (h *holder) exportDays(ctx context.Context, out *json.Encoder, linkID string, d days) (err error) {
 	for {
@@ -268,7 +268,7 @@ func (h *holder) exportDays(ctx context.Context, out *json.Encoder, linkID strin
 				hostShares(day.Referrers), countryShares(day.Countries), deviceShares(day.Devices), ruleShares(day.Rules),
 			}}
 			if day.Broken != nil {
-				slog.ErrorContext(ctx, "cannot export a day of a link; the export names it instead", "error", day.Broken)
+				slog.ErrorContext(ctx, "cannot export a link's day; the export names it instead", "error", day.Broken)
 				line = exportLine{"unreadable", unreadable{"linkStats", linkID + "/" + day.Day.String()}}
 			}
 			if err := out.Encode(line); err != nil {

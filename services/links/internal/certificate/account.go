@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/libs/seal"
 )
 
-// Account keeps the key of our account at the authority. All replicas share the account. Only the
+// Account keeps the key for our account at the authority. All replicas share the account. Only the
 // key is stored, because an authority returns the existing account for a known key. Replicas that
 // register at the same time therefore get the same account.
 type Account struct {
@@ -46,7 +46,7 @@ func (a *Account) key(ctx context.Context) (key crypto.Signer, err error) {
 		return a.Seal.Seal(a.ID, der), err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("key of the account at the authority: %w", err)
+		return nil, fmt.Errorf("key for the account at the authority: %w", err)
 	}
 	return key, nil
 }

@@ -5,16 +5,16 @@
 // replicas share the certificate. The certificate and the state of its order are one record, and
 // the ordering replica holds a lease on that record with a fencing token. A replica that lost its
 // lease can finish its order but cannot store the result. A lease that is not renewed expires, and
-// the sweep of any replica resumes the order.
+// any replica's sweep resumes the order.
 //
 // The service orders certificates only for names that an account has proven to own. Handshakes for
 // other names may read Firestore only within a budget. A handshake waits at most 12 s, but its
 // order continues after that.
 //
 // Private keys are sealed before they are stored (libs/seal). The ACME client is acmez. Replicas
-// also share its data. The key of the account at the authority is one record ([Account]). The
-// response to a challenge is stored in the record of its order, so that the authority can get it
-// from any replica.
+// also share its data. The key for the account at the authority is one record ([Account]). The
+// response to a challenge is stored in its order's record, so that the authority can get it from
+// any replica.
 package certificate
 
 import (
@@ -23,12 +23,12 @@ import (
 	"time"
 )
 
-// Durations of orders and of the pauses between them.
+// How long orders and the pauses between them take.
 const (
 	// Lease is how long an order belongs to its replica unless the lease is renewed. If the replica
 	// is killed, the order is delayed by this time.
 	Lease = 30 * time.Second
-	// longestOrder limits the duration of an order, including all its challenges.
+	// longestOrder limits how long an order takes, including all its challenges.
 	longestOrder = 3 * time.Minute
 
 	// retryRefused is the first pause after a failed validation. The usual cause is a DNS record
@@ -54,7 +54,7 @@ var (
 	ErrSuspended   = errors.New("the account that has this name is suspended")
 )
 
-// SealPurpose distinguishes the seals of this package from those of other packages.
+// SealPurpose distinguishes this package's seals from other packages'.
 const SealPurpose = "linkreel certificate 1"
 
 // Certificate is a certificate chain from an authority, with its private key.
@@ -70,7 +70,7 @@ type Certificate struct {
 // the zero record.
 type Record struct {
 	Host        string
-	Account     string       // account of the last order
+	Account     string       // account that placed the last order
 	Certificate *Certificate // nil if there is none yet
 
 	Holder    string     // the ordering replica, or ""
@@ -156,7 +156,7 @@ func (r *Record) HandOver(account string, now time.Time) (left bool) {
 	return now.Before(r.NextAt)
 }
 
-// inherited is the Failure of a record that another account has taken over.
+// inherited is the Failure for a record that another account has taken over.
 const inherited = "Orders for this name failed for its previous owner. The next order starts after a pause."
 
 // Held reports whether the lease with this token is the newest and has not expired.
@@ -220,7 +220,7 @@ func (e *RefusedError) Error() string {
 	return "the last order failed, and the next one does not start before " + e.Next.UTC().Format(time.RFC3339) + ": " + e.Reason
 }
 
-// Failure explains to the owner of the domain why an order failed.
+// Failure explains to the domain's owner why an order failed.
 type Failure struct {
 	Words string
 	// Away is set if the authority did not answer or had an internal error. The name is then not at

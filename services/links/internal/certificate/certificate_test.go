@@ -30,7 +30,7 @@ func TestOneReplicaOrdersAtATime(t *testing.T) {
 		t.Errorf("claim during the extended lease: %v, want ErrBusy", err)
 	}
 	if !r.DueAt.Equal(r.Until) {
-		t.Errorf("due time of an order without a result = %v, want the end of the lease %v", r.DueAt, r.Until)
+		t.Errorf("due time for an order without a result = %v, want the end of the lease %v", r.DueAt, r.Until)
 	}
 	if claimed, err := r.Claim("b", start.Add(3*Lease)); !claimed || err != nil {
 		t.Fatalf("claim after the lease: claimed = %v, %v; want true", claimed, err)
@@ -59,11 +59,11 @@ func TestFailuresArePausedByTheirKind(t *testing.T) {
 		first, most time.Duration
 		words       string
 	}{
-		"name points elsewhere":       {acme.Problem{Type: "urn:ietf:params:acme:error:unauthorized", Status: 403, Detail: "404 there"}, retryRefused, mostRefused, "404 there"},
-		"authority unreachable":       {errors.New("dial tcp: connection refused"), retryAway, mostAway, "cannot be reached"},
-		"error of the authority":      {acme.Problem{Status: 500, Detail: "oops"}, retryAway, mostAway, "an error on its side"},
-		"rate limit of the authority": {acme.Problem{Type: acme.ProblemTypeRateLimited, Status: 429, Detail: "50 a week"}, retryLimited, mostRefused, "50 a week"},
-		"long error message":          {acme.Problem{Status: 403, Detail: strings.Repeat("ü", 5000)}, retryRefused, mostRefused, "…"},
+		"name points elsewhere":  {acme.Problem{Type: "urn:ietf:params:acme:error:unauthorized", Status: 403, Detail: "404 there"}, retryRefused, mostRefused, "404 there"},
+		"authority unreachable":  {errors.New("dial tcp: connection refused"), retryAway, mostAway, "cannot be reached"},
+		"error at the authority": {acme.Problem{Status: 500, Detail: "oops"}, retryAway, mostAway, "an error on its side"},
+		"authority's rate limit": {acme.Problem{Type: acme.ProblemTypeRateLimited, Status: 429, Detail: "50 a week"}, retryLimited, mostRefused, "50 a week"},
+		"long error message":     {acme.Problem{Status: 403, Detail: strings.Repeat("ü", 5000)}, retryRefused, mostRefused, "…"},
 	} {
 		f := failureOf("go.example.com", tt.err)
 		if !strings.Contains(f.Words, tt.words) || len([]rune(f.Words)) > 600 {
@@ -79,7 +79,7 @@ func TestFailuresArePausedByTheirKind(t *testing.T) {
 			t.Errorf("%s: claim during the pause: %v, want the refusal %q", name, err, f.Words)
 		}
 		if !r.DueAt.IsZero() {
-			t.Errorf("%s: due time of a name without a certificate = %v, want none", name, r.DueAt)
+			t.Errorf("%s: due time for a name without a certificate = %v, want none", name, r.DueAt)
 		}
 		for range 40 {
 			r.Failed(f, start)
@@ -103,7 +103,7 @@ func TestAFailedRenewalIsRetriedWhileTheCertificateLasts(t *testing.T) {
 	}
 	r.Failed(f, start.Add(50*time.Minute))
 	if !r.DueAt.IsZero() {
-		t.Errorf("due time of a certificate that expires before the next attempt = %v, want none", r.DueAt)
+		t.Errorf("due time for a certificate that expires before the next attempt = %v, want none", r.DueAt)
 	}
 	if c := Shown(r, start.Add(2*time.Hour)); c.Status != customdomain.CertificateFailed {
 		t.Errorf("Shown after the expiry = %+v, want failed", c)
@@ -138,14 +138,14 @@ func TestHandOver(t *testing.T) {
 		want   Record
 		left   bool
 	}{
-		"certificate is removed":           {before: Record{Account: "a", Certificate: cert, DueAt: far}, want: Record{Account: "a"}},
-		"pause is kept for the sweep":      {before: Record{Account: "a", Failures: 9, Failure: "no", NextAt: far}, want: Record{Account: "a", Failures: 9, Failure: "no", NextAt: far, DueAt: far}, left: true},
-		"expired pause is removed":         {before: Record{Account: "a", Failures: 9, NextAt: start}, want: Record{Account: "a", Failures: 9, NextAt: start, DueAt: start}},
-		"pause of the same account":        {before: Record{Account: "a", Failures: 9, NextAt: far, DueAt: far}, to: "a", want: Record{Account: "a", Failures: 9, NextAt: far}, left: true},
-		"pause of another account":         {before: Record{Account: "a", Failures: 9, Failure: "no", NextAt: far, DueAt: far}, to: "b", want: Record{Account: "b", Failure: inherited, NextAt: near}, left: true},
-		"shorter pause of another account": {before: Record{Account: "a", NextAt: start.Add(time.Minute)}, to: "b", want: Record{Account: "b", NextAt: start.Add(time.Minute)}, left: true},
-		"order in flight":                  {before: Record{Account: "a", Certificate: cert, Holder: "r", Token: 3, Until: near, DueAt: near}, want: Record{Account: "a", Holder: "r", Token: 3, Until: near, DueAt: near}, left: true},
-		"order with an expired lease":      {before: Record{Account: "a", Holder: "r", Token: 3, Until: start, NextAt: near}, want: Record{Account: "a", Token: 3, NextAt: near, DueAt: near}, left: true},
+		"certificate is removed":          {before: Record{Account: "a", Certificate: cert, DueAt: far}, want: Record{Account: "a"}},
+		"pause is kept for the sweep":     {before: Record{Account: "a", Failures: 9, Failure: "no", NextAt: far}, want: Record{Account: "a", Failures: 9, Failure: "no", NextAt: far, DueAt: far}, left: true},
+		"expired pause is removed":        {before: Record{Account: "a", Failures: 9, NextAt: start}, want: Record{Account: "a", Failures: 9, NextAt: start, DueAt: start}},
+		"same account's pause":            {before: Record{Account: "a", Failures: 9, NextAt: far, DueAt: far}, to: "a", want: Record{Account: "a", Failures: 9, NextAt: far}, left: true},
+		"another account's pause":         {before: Record{Account: "a", Failures: 9, Failure: "no", NextAt: far, DueAt: far}, to: "b", want: Record{Account: "b", Failure: inherited, NextAt: near}, left: true},
+		"another account's shorter pause": {before: Record{Account: "a", NextAt: start.Add(time.Minute)}, to: "b", want: Record{Account: "b", NextAt: start.Add(time.Minute)}, left: true},
+		"order in flight":                 {before: Record{Account: "a", Certificate: cert, Holder: "r", Token: 3, Until: near, DueAt: near}, want: Record{Account: "a", Holder: "r", Token: 3, Until: near, DueAt: near}, left: true},
+		"order with an expired lease":     {before: Record{Account: "a", Holder: "r", Token: 3, Until: start, NextAt: near}, want: Record{Account: "a", Token: 3, NextAt: near, DueAt: near}, left: true},
 	} {
 		r := tt.before
 		if left := r.HandOver(tt.to, start); left != tt.left {
@@ -173,7 +173,7 @@ func TestSpend(t *testing.T) {
 					_, wait, err := s.spend(t.Context(), claimed{account: account, renewal: renewal})
 					if err != nil {
 						if wait != time.Hour {
-							t.Errorf("wait of account %s = %v, want an hour", account, wait)
+							t.Errorf("wait for account %s = %v, want an hour", account, wait)
 						}
 						return n, err
 					}

@@ -33,21 +33,21 @@ type Issuer interface {
 	Issue(ctx context.Context, csr *x509.CertificateRequest, present Present) (chain []byte, err error)
 }
 
-// Present is the [acmez.Solver] of an order.
+// Present is an order's [acmez.Solver].
 type Present func(ctx context.Context, c acme.Challenge) error
 
 // Present implements [acmez.Solver].
 func (p Present) Present(ctx context.Context, c acme.Challenge) error { return p(ctx, c) }
 
-// CleanUp implements [acmez.Solver]. It does nothing, because the write of the next challenge or of
-// the order's outcome also removes this challenge from the record.
+// CleanUp implements [acmez.Solver]. It does nothing, because writing the next challenge or the
+// order's outcome also removes this challenge from the record.
 func (p Present) CleanUp(context.Context, acme.Challenge) error { return nil }
 
 // ACME is an authority with the account that all replicas share.
 type ACME struct {
 	Directory string
 	Email     string
-	// CAFile is a file of CA certificates that verify the authority's own certificate. If it is
+	// CAFile is a file with CA certificates that verify the authority's own certificate. If it is
 	// empty, the system's CA certificates are used.
 	CAFile string
 
@@ -165,10 +165,10 @@ func parse(host string, chain, pkcs8 []byte) (*tls.Certificate, error) {
 	// X509KeyPair also checks that the key matches the chain, and sets Leaf.
 	c, err := tls.X509KeyPair(chain, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}))
 	if err != nil {
-		return nil, fmt.Errorf("certificate of %s: %w", host, err)
+		return nil, fmt.Errorf("certificate for %s: %w", host, err)
 	}
 	if err := c.Leaf.VerifyHostname(host); err != nil {
-		return nil, fmt.Errorf("certificate of %s: %w", host, err)
+		return nil, fmt.Errorf("certificate for %s: %w", host, err)
 	}
 	return &c, nil
 }

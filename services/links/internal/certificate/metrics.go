@@ -25,7 +25,7 @@ var (
 	})
 )
 
-// unknownReason is the reason of an error without a specific reason.
+// unknownReason is the reason for an error without a specific reason.
 const unknownReason = "error"
 
 func reasonOf(err error) string {

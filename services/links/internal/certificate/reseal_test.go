@@ -56,7 +56,7 @@ func (s *shelf) ChangeAccount(_ context.Context, _ string, fn func([]byte, time.
 	return err
 }
 
-// older returns the value of the gauge, or -1 if the gauge has no value.
+// older returns the gauge's value, or -1 if the gauge has no value.
 func older(t *testing.T) int {
 	t.Helper()
 	all, err := prometheus.DefaultGatherer.Gather()

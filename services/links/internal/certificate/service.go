@@ -40,7 +40,7 @@ type Store interface {
 	// DueCertificates lists up to limit hosts with due records, earliest first. It includes hosts
 	// with unreadable records.
 	DueCertificates(ctx context.Context, at time.Time, limit int) ([]string, error)
-	// PutOffCertificate changes the due time of a record without reading the record.
+	// PutOffCertificate changes a record's due time without reading the record.
 	PutOffCertificate(ctx context.Context, host string, at time.Time) error
 	// SealedBy lists, in order, hosts whose private keys are sealed with one of keyIDs. The list
 	// starts after the host named by after, or with the first host if after is "". It includes
@@ -84,7 +84,7 @@ type Options struct {
 	Misses *ratelimit.Misses
 	// PerHour limits the certificates that all replicas order in an hour; 0 means 100.
 	PerHour int
-	// Now is the clock; nil means the system's clock.
+	// Now is the clock; nil means the system clock.
 	Now func() time.Time
 }
 
@@ -115,7 +115,7 @@ type held struct {
 	looked   atomic.Int64 // when this replica last checked for a renewal by another replica, in ns
 }
 
-// flight is an in-flight order of this replica.
+// flight is one of this replica's in-flight orders.
 type flight struct {
 	done    chan struct{}
 	err     error
@@ -123,8 +123,8 @@ type flight struct {
 }
 
 const (
-	// mostOrders limits the concurrent orders of the replica. ordersOfAccount limits the concurrent
-	// orders of one account, because orders for all of an account's names may hang. mostQueued and
+	// mostOrders limits the replica's concurrent orders. ordersOfAccount limits one account's
+	// concurrent orders, because orders for all of an account's names may hang. mostQueued and
 	// queuedOfAccount limit the queued orders.
 	mostOrders, ordersOfAccount = 64, 8
 	mostQueued, queuedOfAccount = 256, 8
@@ -132,7 +132,7 @@ const (
 	// account is known.
 	mostBegun = 512
 	// mostWaiting limits the handshakes that wait for an order, and waitingForHost those that wait
-	// for one name. The handshakes of one account therefore take at most a fifth of mostWaiting.
+	// for one name. One account's handshakes therefore take at most a fifth of mostWaiting.
 	mostWaiting, waitingForHost = 2000, 25
 	// crowded is how long an order waits in the queue, and how long it is postponed after that.
 	crowded = 10 * time.Second
@@ -172,15 +172,15 @@ func NewService(opt Options) *Service {
 	return s
 }
 
-// Close stops the orders of this replica and waits for them to end. The sweep of another replica
-// resumes unfinished orders.
+// Close stops this replica's orders and waits for them to end. Another replica's sweep resumes
+// unfinished orders.
 func (s *Service) Close(context.Context) error {
 	s.end()
 	s.work.Wait()
 	return nil
 }
 
-// TLS returns the configuration of the TLS listener.
+// TLS returns the TLS listener's configuration.
 func (s *Service) TLS() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -243,7 +243,7 @@ func (s *Service) known(ctx context.Context, host string, client netip.Addr) err
 }
 
 // mayAsk reports whether a network may request a challenge. Each such request reads the store. A
-// network that requests challenges that do not exist uses up its budget of misses. Until that
+// network that requests challenges that do not exist uses up its budget for misses. Until that
 // budget has recovered, its requests also count against a budget for all such networks together.
 // The authority requests only existing challenges, so other clients cannot use up its budget. "No
 // challenge" is not cached: a client could cause it to be cached just before the name's order
@@ -263,7 +263,7 @@ func clientOf(c net.Conn) netip.Addr {
 	return a.Addr()
 }
 
-// serve returns the certificate of a known host, and orders one if there is none.
+// serve returns a known host's certificate, and orders one if there is none.
 func (s *Service) serve(ctx context.Context, host string) (*tls.Certificate, error) {
 	now := s.opt.Now()
 	l, err := s.held.Get(ctx, host)
@@ -314,7 +314,7 @@ func (s *Service) load(ctx context.Context, host string) (*held, bool, error) {
 		}
 		// Log an error and not a warning, because visitors to this host get no TLS until the
 		// setting is corrected.
-		slog.ErrorContext(ctx, "cannot decrypt the private key of a certificate", "host", host, "error", err)
+		slog.ErrorContext(ctx, "cannot decrypt a certificate's private key", "host", host, "error", err)
 		return nil, false, err
 	}
 	cert, err := parse(host, c.Chain, plain)
@@ -333,7 +333,7 @@ func (s *Service) lost(c *Certificate) bool {
 }
 
 // wait orders a certificate for host, or joins this replica's in-flight order. It waits until the
-// order or ctx ends.
+// order finishes or ctx is done.
 func (s *Service) wait(ctx context.Context, host string) error {
 	s.mu.Lock()
 	f := s.orders[host]
@@ -422,8 +422,8 @@ func (s *Service) order(ctx context.Context, host string) error {
 		if !busy {
 			return s.issue(ctx, o)
 		}
-		// Check again soon. By then there may be a certificate, or the lease of the other replica
-		// may have expired.
+		// Check again soon. By then there may be a certificate, or the other replica's lease may
+		// have expired.
 		select {
 		case <-ctx.Done():
 			return ErrBusy
@@ -487,7 +487,7 @@ func (s *Service) record(ctx context.Context, host string, fn func(r *Record, o 
 	})
 }
 
-// leave handles the record of a host that has lost its domain. It keeps only the fields that
+// leave handles the record for a host that has lost its domain. It keeps only the fields that
 // [Record.HandOver] keeps, and returns ErrForget if nothing is left.
 func (s *Service) leave(r *Record) error {
 	if r.HandOver("", s.opt.Now()) {
@@ -496,8 +496,8 @@ func (s *Service) leave(r *Record) error {
 	return ErrForget
 }
 
-// fifth returns a fifth of the hour's budget of orders. One account may use at most a fifth for new
-// certificates and a fifth for renewals. Over all accounts, a fifth is reserved for new
+// fifth returns a fifth of the hour's budget for orders. One account may use at most a fifth for
+// new certificates and a fifth for renewals. Across all accounts, a fifth is reserved for new
 // certificates and a fifth for renewals.
 func (s *Service) fifth() int { return max(1, s.opt.PerHour/5) }
 
@@ -597,7 +597,7 @@ func (s *Service) issue(ctx context.Context, o claimed) error {
 	orders.WithLabelValues("failed").Inc()
 	f := failureOf(o.host, err)
 	if f.Away && errors.Is(err, ErrNoOrder) {
-		// Refund the order. Otherwise an outage of the authority would use up the budget, and no
+		// Refund the order. Otherwise an outage at the authority would use up the budget, and no
 		// account could order for an hour after the outage.
 		refund()
 	}
@@ -650,7 +650,7 @@ func (s *Service) ask(ctx context.Context, o claimed) (*Certificate, error) {
 	}, nil
 }
 
-// keep extends the lease until ctx ends.
+// keep extends the lease until ctx is done.
 func (s *Service) keep(ctx context.Context, lose context.CancelCauseFunc, o claimed) {
 	tick := time.NewTicker(Lease / 3)
 	defer tick.Stop()
@@ -669,7 +669,7 @@ func (s *Service) keep(ctx context.Context, lose context.CancelCauseFunc, o clai
 	}
 }
 
-// change changes the record of an order. It returns ErrOvertaken if the order's lease is no longer
+// change changes an order's record. It returns ErrOvertaken if the order's lease is no longer
 // the newest.
 func (s *Service) change(ctx context.Context, o claimed, fn func(r *Record)) error {
 	return s.record(ctx, o.host, func(r *Record, _ *Owner) error {
@@ -712,7 +712,7 @@ const (
 	asideFor = time.Hour
 )
 
-// Sweep renews certificates and resumes orders of dead replicas. Several replicas may sweep
+// Sweep renews certificates and resumes orders from dead replicas. Several replicas may sweep
 // concurrently, because only one of them can claim the lease on an order.
 func (s *Service) Sweep(ctx context.Context) error {
 	var work errgroup.Group
@@ -736,7 +736,7 @@ func (s *Service) Sweep(ctx context.Context) error {
 
 // sweepOne renews a certificate that is due. If the record itself makes the renewal impossible,
 // sweepOne postpones the record, so that it does not block later records. limited is true if the
-// whole budget of orders is used up.
+// whole budget for orders is used up.
 func (s *Service) sweepOne(ctx context.Context, host string) (limited bool) {
 	err := s.renew(ctx, host)
 	if err == nil || ctx.Err() != nil {
@@ -783,7 +783,7 @@ func (s *Service) Answer(ctx context.Context, host, token string, client netip.A
 	return c.Answer, err == nil
 }
 
-// challenge reads the open challenge of a known host, no matter which replica runs the order.
+// challenge reads a known host's open challenge, no matter which replica runs the order.
 func (s *Service) challenge(ctx context.Context, host string, client netip.Addr, want func(Challenge) bool) (Challenge, error) {
 	if !s.mayAsk(client) {
 		return Challenge{}, ErrBudget
@@ -796,7 +796,7 @@ func (s *Service) challenge(ctx context.Context, host string, client netip.Addr,
 	return Challenge{}, cmp.Or(err, errNoChallenge)
 }
 
-// Shown returns the state of a certificate for the domain's owner.
+// Shown returns a certificate's state for the domain's owner.
 func Shown(r *Record, now time.Time) customdomain.Certificate {
 	out := customdomain.Certificate{Error: r.Failure}
 	if r.Certificate != nil {

@@ -21,8 +21,8 @@ import (
 	"github.com/linkreel/linkreel/libs/seal"
 )
 
-// registry is an in-memory store of certificates. The account of a host is the part of its name
-// after the first dot.
+// registry is an in-memory store of certificates. A host's account is the part of its name after
+// the first dot.
 type registry struct {
 	Store
 	mu      sync.Mutex
@@ -93,7 +93,7 @@ func newDesk(t testing.TB) (*Service, *desk) {
 	}), d
 }
 
-// The authority never answers for the names of one account, and each name has many visitors.
+// The authority never answers for one account's names, and each name has many visitors.
 func TestOneAccountsHangingOrdersLeaveOthersTheirPlaces(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestOneAccountsHangingOrdersLeaveOthersTheirPlaces(t *testing.T) {
 		waiting := s.waiting
 		s.mu.Unlock()
 		if most := (ordersOfAccount + queuedOfAccount) * waitingForHost; waiting > most {
-			t.Errorf("%d handshakes of one account are waiting, want at most %d", waiting, most)
+			t.Errorf("%d handshakes for one account are waiting, want at most %d", waiting, most)
 		}
 		if err := visit("www.other.example.com"); err != nil {
 			t.Errorf("handshake for another account: %v", err)
@@ -129,7 +129,7 @@ func TestOneAccountsHangingOrdersLeaveOthersTheirPlaces(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := d.most["hanging.example.com"]; n != ordersOfAccount {
-			t.Errorf("got %d concurrent orders of one account, want %d", n, ordersOfAccount)
+			t.Errorf("got %d concurrent orders from one account, want %d", n, ordersOfAccount)
 		}
 	})
 }
@@ -150,7 +150,7 @@ func TestVisitorsTakeNoPlaceOfRenewals(t *testing.T) {
 	}
 }
 
-// Unknown clients request challenges of a known name. The service looks up challenges only within
+// Unknown clients request challenges for a known name. The service looks up challenges only within
 // the budget for such clients, and still answers the authority's request.
 func TestStrangersLookUpFewChallenges(t *testing.T) {
 	t.Parallel()

@@ -114,7 +114,7 @@ func (b *book) Count(_ context.Context, from link.Progress, marks map[string]lin
 	return next, 0, nil
 }
 
-// of returns a link's clicks, or -1 if they differ from the clicks of its rule; see [ruleOf].
+// of returns a link's clicks, or -1 if they differ from its rule's clicks; see [ruleOf].
 func (b *book) of(id string) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -292,7 +292,7 @@ func TestConfirmHearsAChangeBeforeItAnswers(t *testing.T) {
 			t.Fatalf("Confirm after the announcement of %s = %+v, want it overtaken and counted", slug, out)
 		}
 		if out := b.Confirm(other, click("y")); out.Again || !out.Counted {
-			t.Fatalf("Confirm of another link = %+v, want it counted and not overtaken", out)
+			t.Fatalf("Confirm for another link = %+v, want it counted and not overtaken", out)
 		}
 	}
 	loads := b.shelf.loads.Load()
@@ -315,15 +315,15 @@ func TestConfirmReloadsWhenTheLogOfChangesIsAnother(t *testing.T) {
 	p.run(t)
 	p.heard(t)
 	if out := p.Confirm(answer, nil); !out.Again {
-		t.Errorf("Confirm of an answer loaded before the process started = %+v, want it overtaken", out)
+		t.Errorf("Confirm for an answer loaded before the process started = %+v, want it overtaken", out)
 	}
 	answer = p.resolve(t, "a")
 	if out := p.Confirm(answer, nil); out.Again {
-		t.Errorf("Confirm of a reloaded answer = %+v, want it not overtaken", out)
+		t.Errorf("Confirm for a reloaded answer = %+v, want it not overtaken", out)
 	}
 	empty(t, addr)
 	if out := p.Confirm(answer, nil); !out.Again {
-		t.Errorf("Confirm of an answer loaded before Redis was emptied = %+v, want it overtaken", out)
+		t.Errorf("Confirm for an answer loaded before Redis was emptied = %+v, want it overtaken", out)
 	}
 }
 
@@ -533,7 +533,7 @@ func TestASpoolBridgesRedisAndKeepsOrder(t *testing.T) {
 		stale := &good{}
 		stale.old.Store(true)
 		if out := p.Confirm(stale, click("l")); !out.Again || out.Counted {
-			t.Fatalf("Confirm of a stale answer without Redis = %+v, want it overtaken and not counted", out)
+			t.Fatalf("Confirm for a stale answer without Redis = %+v, want it overtaken and not counted", out)
 		}
 		p.Announce(t.Context(), fmt.Sprint("|k", round))
 		if err := server.Restart(t.Context()); err != nil {
@@ -699,7 +699,7 @@ func TestLostClicksWriteALineASecond(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
 	if len(lines) != 3 || !strings.Contains(lines[0], "no space left") || !strings.Contains(lines[1], "lost=200") {
-		t.Errorf("log of 250 lost batches in 2.5 s, want 3 lines:\n%s", &log)
+		t.Errorf("log for 250 lost batches in 2.5 s, want 3 lines:\n%s", &log)
 	}
 }
 
@@ -770,7 +770,7 @@ func TestSpoolSurvivesATornEnd(t *testing.T) {
 	}
 	f := s.files[0]
 	if _, err := openSpoolFile(f.path, f.seq); err == nil {
-		t.Error("openSpoolFile opened the spool of a running process, want an error")
+		t.Error("openSpoolFile opened a running process's spool, want an error")
 	}
 	if err := f.file.Truncate(f.size - 3); err != nil {
 		t.Fatal(err)
@@ -780,7 +780,7 @@ func TestSpoolSurvivesATornEnd(t *testing.T) {
 	}
 	left := anyLeft(dir)
 	if len(left) != 1 || left[0].id != "p" || left[0].part != 3 {
-		t.Fatalf("spools of dead processes = %+v, want one of process p, partition 3", left)
+		t.Fatalf("dead processes' spools = %+v, want one from process p, partition 3", left)
 	}
 	for i := range 2 {
 		run, err := left[0].next(1 << 20)
@@ -804,7 +804,7 @@ func TestSpoolGivesTheDiskBackWhileItIsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	payload, written, read := make([]byte, 100<<10), int64(0), int64(0)
-	for range 400 { // writes 40 MiB into a spool of 10 MiB
+	for range 400 { // writes 40 MiB into a 10 MiB spool
 		written++
 		if err := s.append(record{late: true, number: written, payload: payload}); err != nil {
 			t.Fatalf("record %d: %v", written, err)
@@ -829,11 +829,11 @@ func TestSpoolGivesTheDiskBackWhileItIsWritten(t *testing.T) {
 	}
 	left := anyLeft(dir)
 	if len(left) != 1 || left[0].empty() {
-		t.Error("the spool of the closed process is empty, want the records that were not drained")
+		t.Error("the closed process's spool is empty, want the records that were not drained")
 	}
 }
 
-// anyLeft finds the spools of dead processes. It retries, because if another test starts a program,
+// anyLeft finds dead processes' spools. It retries, because if another test starts a program,
 // the child process holds this process's locks until it calls exec.
 func anyLeft(dir string) (left []*spool) {
 	for end := time.Now().Add(30 * time.Second); len(left) == 0 && time.Now().Before(end); {
@@ -861,11 +861,11 @@ func TestPayloadKeepsClicks(t *testing.T) {
 	}
 	s.reset()
 	if s.add(b, 1); s.total != 1 || len(s.list) != 1 {
-		t.Errorf("sums after the reset = %+v, want one click of one link", s)
+		t.Errorf("sums after the reset = %+v, want one click on one link", s)
 	}
 }
 
-// The payload of a link without rules contains no bytes for rules, even if other links have rules.
+// A payload for a link without rules contains no bytes for rules, even if other links have rules.
 func TestPayloadOfAPlainLinkHasNoByteForRules(t *testing.T) {
 	t.Parallel()
 	var s sums
@@ -885,7 +885,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_, err := decode(b, func(link.Click, int64) {})
 		if err == nil && len(b) == 0 {
-			t.Fatal("decode of an empty payload succeeded, want an error")
+			t.Fatal("decoding an empty payload succeeded, want an error")
 		}
 	})
 }

@@ -84,7 +84,7 @@ func (l *Log) register(ctx context.Context) {
 	}
 }
 
-// handed returns the last numbers of all sequences. It first calls Redis for every partition, so
+// handed returns the last numbers in all sequences. It first calls Redis for every partition, so
 // that this process knows all changes announced before the call. It returns nil if Redis does not
 // answer.
 func (l *Log) handed() map[int][2]int64 {
@@ -114,12 +114,12 @@ func (p *producer) lastOf(now time.Time) int64 {
 	return p.next - 1
 }
 
-// Marks returns the last counted batch of each sequence of a partition. done is false while some
+// Marks returns the last counted batch in each of a partition's sequences. done is false while some
 // counted clicks still have to be added to their links.
 type Marks func(ctx context.Context, part int) (marks map[string]link.Mark, done bool, err error)
 
 // Counted returns a function that reports whether all clicks that any process had accepted before
-// the call of Counted are counted. Call that function until it returns true. It knows only
+// the call to Counted are counted. Call that function until it returns true. It knows only
 // processes that have an entry in Redis. If Redis has lost a process's entry, the function does not
 // wait for that process, even if the process died with clicks in its file or cannot reach Redis.
 func (l *Log) Counted(marks Marks) func(ctx context.Context) (bool, error) {

@@ -62,7 +62,7 @@ func TestAllIsCountedOnlyWhenEveryClickIs(t *testing.T) {
 	}
 }
 
-// The clicks of a process that has signed off remain in the log.
+// The clicks from a process that has signed off remain in the log.
 func TestAllIsCountedOnlyWhenTheClicksOfAGoneProcessAre(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
@@ -70,9 +70,9 @@ func TestAllIsCountedOnlyWhenTheClicksOfAGoneProcessAre(t *testing.T) {
 	gone.confirm(t, 5, "l")
 	gone.stop()
 	ask := p.Counted(b.marks)
-	allCounted(t, p, ask, false, "the clicks of a stopped process are pending")
+	allCounted(t, p, ask, false, "a stopped process's clicks are pending")
 	flush(t, addr, b)
-	allCounted(t, p, ask, true, "the clicks of the stopped process are flushed")
+	allCounted(t, p, ask, true, "the stopped process's clicks are flushed")
 }
 
 // If Redis has lost its data, the log is empty, but the process still has the clicks.

@@ -2,7 +2,7 @@
 //
 // # Producer
 //
-// Every redirect of a cached link waits for [Log.Confirm]. Waiting redirects share one call to a
+// Every redirect to a cached link waits for [Log.Confirm]. Waiting redirects share one call to a
 // Redis script. While one call is in flight, the next batch is collected. Batches therefore grow
 // with the load, and the cost per redirect falls. The script appends the batch to a stream. In the
 // same call, it returns the links that have changed since this replica's last call (package
@@ -25,9 +25,9 @@
 // A process numbers its batches in two sequences: "live" for batches sent directly, and "late" for
 // batches from the file. The script skips a number that Redis already has, because an earlier
 // attempt succeeded. A gap in the numbers means that Redis has lost data. The script reports the
-// gap, and the producer resends the batches of the last few seconds, which it has kept. The script
-// accepts a gap only for batches that the producer no longer keeps. The flusher stores the last
-// counted number of each sequence in the same Firestore transaction as the counts, and skips
+// gap, and the producer resends the batches from the last few seconds, which it has kept. The
+// script accepts a gap only for batches that the producer no longer keeps. The flusher stores the
+// last counted number of each sequence in the same Firestore transaction as the counts, and skips
 // batches that it reads again. A killed process, a lost response or an emptied Redis therefore
 // neither loses a click nor counts it twice, with two exceptions:
 //
@@ -45,7 +45,7 @@
 // stream and writes one increment per link and cycle. The lease only saves work: if two flushers
 // run at once, they notice each other in the transaction. The size of a cycle is bounded in bytes,
 // and is halved when a write fails. If Firestore permanently rejects a write, the flusher narrows
-// the cause down to the counts of one link. It sets these aside for an operator, reports them in a
+// the cause down to one link's counts. It sets these aside for an operator, reports them in a
 // metric, and counts the rest.
 //
 // This package never receives visitors' IP addresses.

@@ -264,7 +264,7 @@ func TestAnnounceIsHeardFromAProcessWhoseClicksAreTooSlow(t *testing.T) {
 		answer := near.resolve(t, slug)
 		far.Announce(t.Context(), link.SlugKey("", slug))
 		if out := near.Confirm(answer, nil); !out.Again {
-			t.Fatalf("Confirm after announcement %d of the distant process = %+v, want it overtaken", i, out)
+			t.Fatalf("Confirm after announcement %d from the distant process = %+v, want it overtaken", i, out)
 		}
 	}
 }
@@ -354,7 +354,7 @@ func TestAServerThatLostItsEndIsFoundOutByEveryReplica(t *testing.T) {
 	eventually(t, "all processes use Redis again", func() bool { return idle.Synced() && busy.Synced() && writer.Synced() })
 	for slug, a := range answers {
 		if out := idle.Confirm(a, nil); !out.Again {
-			t.Errorf("Confirm of %s after its announcement was lost = %+v, want it overtaken", slug, out)
+			t.Errorf("Confirm for %s after its announcement was lost = %+v, want it overtaken", slug, out)
 		}
 	}
 	writer.Announce(t.Context(), link.SlugKey("", "new"))
@@ -452,7 +452,7 @@ func TestPartitionsCountEverythingAndMayChange(t *testing.T) {
 			return books[len(books)-1]
 		}, nil).Run(ctx)
 	}()
-	eventually(t, "clicks of removed partitions are counted", func() bool {
+	eventually(t, "clicks from removed partitions are counted", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		sum := 0
@@ -561,7 +561,7 @@ func TestASentinelsFailoverIsFoundOut(t *testing.T) {
 	p.confirm(t, 20, "l")
 	eventually(t, "the process uses the new primary", p.Synced)
 	if out := p.Confirm(answer, nil); !out.Again {
-		t.Errorf("Confirm of an answer loaded before the failover = %+v, want it overtaken", out)
+		t.Errorf("Confirm for an answer loaded before the failover = %+v, want it overtaken", out)
 	}
 	p.confirm(t, 20, "l")
 	eventually(t, "the spool is empty", func() bool { return !p.spooled() })

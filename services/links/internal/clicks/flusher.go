@@ -29,7 +29,7 @@ var ErrOvertaken = errors.New("another flusher has written these click counts")
 
 // Counts stores the click counts of one partition.
 type Counts interface {
-	// Progress returns the last counted batch of each producer. It first completes any interrupted
+	// Progress returns each producer's last counted batch. It first completes any interrupted
 	// write.
 	Progress(ctx context.Context) (link.Progress, error)
 	// Count adds tallies and advances the progress in one step. It returns ErrOvertaken if from is
@@ -70,7 +70,7 @@ const (
 )
 
 // Limits on what one cycle writes, in bytes. Firestore accepts at most 10 MiB per commit, and the
-// first commit of a cycle contains all of these bytes. After a failure, the next cycle writes half
+// first commit in a cycle contains all of these bytes. After a failure, the next cycle writes half
 // as much, so that it eventually meets any limit that this code does not know.
 const (
 	writeMax = 6 << 20
@@ -86,14 +86,14 @@ type Flusher struct {
 	now      func() time.Time
 	progress *link.Progress // nil before the first read
 	written  int            // number of links in the last cycle; 0 if more clicks are pending
-	limit    int            // maximum number of bytes of a cycle
+	limit    int            // maximum number of bytes in a cycle
 	audited  time.Time
 	waits    *waiting.Report
 	mine     bool          // whether the flusher had the lease in the last step
 	lines    lograte.State // state of the log messages
 }
 
-// NewFlusher returns a flusher for one partition. If now is nil, it uses the system's clock. The
+// NewFlusher returns a flusher for one partition. If now is nil, it uses the system clock. The
 // client may be shared.
 func NewFlusher(client redis.UniversalClient, part int, counts Counts, now func() time.Time) *Flusher {
 	if now == nil {
@@ -116,7 +116,7 @@ type Flushers struct {
 	now    func() time.Time
 }
 
-// NewFlushers returns flushers of the partitions 0 to parts-1. They also empty higher partitions,
+// NewFlushers returns flushers for the partitions 0 to parts-1. They also empty higher partitions,
 // which may contain clicks if there were more partitions before. The client is shared. counts
 // returns the store for a partition.
 func NewFlushers(client redis.UniversalClient, parts int, counts func(part int) Counts, now func() time.Time) *Flushers {
@@ -126,7 +126,7 @@ func NewFlushers(client redis.UniversalClient, parts int, counts func(part int) 
 // formerEvery is the interval between checks of partitions that only an earlier setting used.
 const formerEvery = 10 * time.Second
 
-// Run counts until ctx ends.
+// Run counts until ctx is done.
 func (f *Flushers) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -151,7 +151,7 @@ func (f *Flushers) Run(ctx context.Context) error {
 			}
 			if err := former[p].Cycle(ctx); err != nil {
 				if times := failed.Due(p, time.Now()); times > 0 {
-					slog.WarnContext(ctx, "cannot count the clicks of a removed partition; retrying", "partition", p, "error", err, "times", times)
+					slog.WarnContext(ctx, "cannot count clicks from a removed partition; retrying", "partition", p, "error", err, "times", times)
 				}
 			}
 		}
@@ -163,7 +163,7 @@ func (f *Flushers) Run(ctx context.Context) error {
 	}
 }
 
-// run counts until ctx ends, then releases the lease.
+// run counts until ctx is done, then releases the lease.
 func (f *Flusher) run(ctx context.Context) {
 	defer func() {
 		f.forget()
@@ -334,7 +334,7 @@ func entrySize(e redis.XMessage) int {
 	return len(payload) + entryBytes
 }
 
-// count writes the clicks of the first n entries, as many as fit into a cycle.
+// count writes the clicks in the first n entries, as many as fit into a cycle.
 func (f *Flusher) count(ctx context.Context, entries []redis.XMessage) (n int, err error) {
 	if f.progress == nil {
 		p, err := f.counts.Progress(ctx)
@@ -483,7 +483,7 @@ func (t *tallies) add(c link.Click, n int64) {
 		sum = &link.Tally{LinkID: c.LinkID, Day: c.Day}
 		t.sums[key] = sum
 	}
-	t.size += sum.Add(c, n) // Add returns only the increase; count stops when size reaches the limit of a cycle
+	t.size += sum.Add(c, n) // Add returns only the increase; count stops when size reaches a cycle's limit
 }
 
 // list returns the tallies in a fixed order, so that two writers lock documents in the same order.

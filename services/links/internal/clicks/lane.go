@@ -67,7 +67,7 @@ type batch struct {
 }
 
 // batches is a pool of batches. The last caller to take an outcome returns the batch to it. Without
-// reuse, the items of batches would account for a third of a redirect's allocations.
+// reuse, batch items would account for a third of a redirect's allocations.
 var batches = sync.Pool{New: func() any { return &batch{} }}
 
 func newBatch() *batch {
@@ -82,12 +82,12 @@ func (b *batch) finish() {
 	close(b.done)
 }
 
-// outcome returns the outcome of item i of a finished batch.
+// outcome returns the outcome for item i in a finished batch.
 func (b *batch) outcome(i int) Outcome {
 	out := b.items[i].out
 	if b.unread.Add(-1) == 0 {
 		if cap(b.items) > maxBatch {
-			b.items = nil // release the memory of a burst
+			b.items = nil // release the memory from a burst
 		}
 		clear(b.items)
 		b.items = b.items[:0]
@@ -171,7 +171,7 @@ func (l *lane) run() {
 	}
 }
 
-// settle decides the outcome of every item.
+// settle decides every item's outcome.
 func (l *lane) settle(items []item) {
 	l.state.Lock()
 	defer l.state.Unlock()
@@ -182,9 +182,9 @@ func (l *lane) settle(items []item) {
 }
 
 // errBehind means that the invalidation log grows faster than this replica can read it.
-var errBehind = errors.New("cannot keep up with the log of invalidations")
+var errBehind = errors.New("cannot keep up with the invalidation log")
 
-// viaRedis appends the clicks of the items and confirms their responses, usually in one call. It
+// viaRedis appends the items' clicks and confirms their responses, usually in one call. It
 // needs more calls only if Redis has lost data or if many invalidations are pending. It returns
 // false if Redis does not answer, and the caller then spools the unsettled items.
 func (l *lane) viaRedis(items []item) bool {
@@ -258,7 +258,7 @@ func (l *lane) call(list []numbered) (reply, error) {
 	return r, err
 }
 
-// compose encodes the clicks of the items that good accepts, and marks the other items to be
+// compose encodes the clicks for the items that good accepts, and marks the other items to be
 // resolved again. payload is nil if there are no clicks.
 func (l *lane) compose(items []item, p *producer, good func(*item) bool) (payload []byte, clicks int64) {
 	s := &l.sums
@@ -282,7 +282,7 @@ func (l *lane) compose(items []item, p *producer, good func(*item) bool) (payloa
 	return s.encode(p.total + s.total), s.total
 }
 
-// count marks the clicks of the unsettled items as durable.
+// count marks the unsettled items' clicks as durable.
 func count(items []item) {
 	for i := range items {
 		if it := &items[i]; !it.settled && it.click != nil {
@@ -304,7 +304,7 @@ func (l *lane) viaSpool(items []item) {
 	}
 }
 
-// spoolClicks writes the clicks of the unsettled items to the spool. If that also fails, the
+// spoolClicks writes the unsettled items' clicks to the spool. If that also fails, the
 // visitors still get their responses, and a metric counts the lost clicks.
 func (l *lane) spoolClicks(items []item) {
 	payload, clicks := l.compose(items, &l.late, func(*item) bool { return true })
@@ -377,7 +377,7 @@ func (l *lane) tellAway(times int64) {
 	}
 }
 
-// tellBack logs the recovery of Redis, if its loss was logged.
+// tellBack logs that Redis has recovered, if its loss was logged.
 func (l *lane) tellBack() {
 	if away, told := l.lines.Worked(l.log.cfg.Now()); told {
 		slog.Warn("Redis answers again; sending clicks to Redis", "partition", l.caller.part, "away", away.Round(time.Millisecond).String())

@@ -17,7 +17,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Config configures the storage of clicks.
+// Config configures click storage.
 type Config struct {
 	Redis redisdb.Config
 	// Bytes limits the size of the click log in Redis, for all partitions together.
@@ -60,7 +60,7 @@ type Log struct {
 	lanes []*lane
 }
 
-// Open returns a log for all partitions of memory. Redis may be down.
+// Open returns a log for all of memory's partitions. Redis may be down.
 func Open(cfg Config, memory *invalidation.Memory) (*Log, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -124,8 +124,8 @@ func (l *Log) Undo(answer Answer, click link.Click) {
 	l.lanes[answer.Partition()].confirm(item{click: &click, undo: true})
 }
 
-// Run maintains the log until ctx ends. It drains the spool, returns to Redis after an outage, and
-// takes over the spools of dead processes. At the end, it tries for a few seconds to write the last
+// Run maintains the log until ctx is done. It drains the spool, returns to Redis after an outage,
+// and takes over dead processes' spools. At the end, it tries for a few seconds to write the last
 // clicks to Redis. Clicks that it cannot write remain in the spool.
 func (l *Log) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
@@ -176,12 +176,12 @@ func (l *Log) adopt(ctx context.Context) (more bool) {
 			batches, err = l.adoptOne(ctx, s)
 		}
 		if batches > 0 {
-			slog.WarnContext(ctx, "took over the clicks of a dead process", "process", s.id, "batches", batches, "error", err)
+			slog.WarnContext(ctx, "took over a dead process's clicks", "process", s.id, "batches", batches, "error", err)
 		}
 		left[s.id] = left[s.id] || !s.empty()
 		more = more || batches > 0 && !s.empty()
 		if err := s.close(); err != nil {
-			slog.ErrorContext(ctx, "cannot close the spool of a dead process", "error", err)
+			slog.ErrorContext(ctx, "cannot close a dead process's spool", "error", err)
 		}
 	}
 	for id, some := range left {

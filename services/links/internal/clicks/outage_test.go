@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// away returns the lane of a process that cannot reach Redis, with a spool of about size bytes.
+// away returns the lane for a process that cannot reach Redis, with a spool of about size bytes.
 func away(t testing.TB, size int64) *lane {
 	t.Helper()
 	l := open(t, "redis://127.0.0.1:1", 1).lanes[0] // nothing listens on this port

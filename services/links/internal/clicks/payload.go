@@ -10,7 +10,7 @@ import (
 // A payload is a batch of clicks. It consists of a version, the producer's running total after this
 // batch, and distinct clicks with their counts. The producer merges equal clicks, so a popular link
 // takes one entry per batch and not one per visit. A negative count undoes clicks. A bit in the
-// device byte indicates that the name of a rule follows, so links without rules need no extra byte.
+// device byte indicates that a rule's name follows, so links without rules need no extra byte.
 const (
 	payloadVersion = 1
 	withRule       = 0x80 // flag in the device byte
@@ -23,7 +23,7 @@ type tuple struct {
 	n     int64
 }
 
-// sums adds up the clicks of one batch. It is reused for the next batch.
+// sums adds up the clicks in one batch. It is reused for the next batch.
 type sums struct {
 	index map[link.Click]int
 	list  []tuple

@@ -20,7 +20,7 @@ type producer struct {
 	total int64 // clicks in all batches so far
 	acked int64 // last batch that Redis is known to have
 	kept  []numbered
-	size  int       // bytes of the kept batches
+	size  int       // bytes in the kept batches
 	at    time.Time // time of the last batch
 }
 
@@ -59,8 +59,8 @@ func (p *producer) missing(dst []numbered, limit int) (_ []numbered, all bool) {
 	return dst, true
 }
 
-// learn records the last batch that a call found in Redis. before is the value of acked at the
-// start of the call. If another call has changed acked in the meantime, that newer result is kept.
+// learn records the last batch that a call found in Redis. before is acked's value at the start of
+// the call. If another call has changed acked in the meantime, that newer result is kept.
 func (p *producer) learn(before, last int64) {
 	if p.acked == before {
 		p.acked = last

@@ -23,7 +23,7 @@ func batchKey(part int, producer string) string {
 	return invalidation.Prefix(part) + "batch:" + producer
 }
 
-// flusherKey returns the key of the flusher's lease.
+// flusherKey returns the key for the flusher's lease.
 func flusherKey(part int) string { return invalidation.Prefix(part) + "flusher" }
 
 // producersKey is the key of a hash that maps the ID of each process that may hold clicks to its
@@ -34,7 +34,7 @@ var producersKey = invalidation.Prefix(0) + "producers"
 // drained later than that, the flusher still recognises batches that it has already counted.
 const producerLife = 7 * 24 * time.Hour
 
-// entryBytes is the size of an entry without its payload, for the limit of the click log.
+// entryBytes is the size of an entry without its payload, for the click log's limit.
 const entryBytes = 100
 
 // appendScript appends batches and reads the invalidation log. It appends even if links have
@@ -77,10 +77,10 @@ const (
 	full          // Redis has no room for the rest
 )
 
-// reply is a result of appendScript.
+// reply is a result from appendScript.
 type reply struct {
 	code code
-	last int64 // last batch of the producer that Redis has now
+	last int64 // the producer's last batch that Redis has now
 	news invalidation.News
 }
 

@@ -54,7 +54,7 @@ type record struct {
 	size    int64 // bytes in the file
 }
 
-// numberedOf returns the batches of records.
+// numberedOf returns the batches in records.
 func numberedOf(run []record) []numbered {
 	out := make([]numbered, len(run))
 	for i, r := range run {
@@ -88,8 +88,8 @@ func (s *spool) begin() error {
 	return nil
 }
 
-// openSpoolFile opens and locks a file. Without the lock, other processes would treat the file as
-// the spool of a dead process.
+// openSpoolFile opens and locks a file. Without the lock, other processes would treat the file as a
+// dead process's spool.
 func openSpoolFile(path string, seq int) (*spoolFile, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
@@ -107,8 +107,8 @@ func openSpoolFile(path string, seq int) (*spoolFile, error) {
 	return &spoolFile{seq: seq, path: path, file: f, size: info.Size()}, nil
 }
 
-// leftSpools opens the spools that dead processes left in dir. It skips the files of running
-// processes, which are locked.
+// leftSpools opens the spools that dead processes left in dir. It skips running processes' files,
+// which are locked.
 func leftSpools(dir, own string) []*spool {
 	paths, err := filepath.Glob(filepath.Join(dir, "*"+spoolSuffix))
 	if err != nil {
@@ -195,8 +195,8 @@ func (s *spool) bytes() (n int64) {
 	return n
 }
 
-// next reads records that have not been drained yet: about limit bytes, but at least one record.
-// All returned records belong to the same sequence.
+// next reads records that have not been drained yet: about limit bytes, and always at least one
+// record. All returned records belong to the same sequence.
 func (s *spool) next(limit int) ([]record, error) {
 	for len(s.files) > 0 {
 		f := s.files[0]

@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// probeFirst and probeMax bound the pause between probes of a Redis that does not answer. If
+	// probeFirst and probeMax bound the pause between probes to a Redis that does not answer. If
 	// Redis is lost repeatedly, it is probed less often, because each loss makes all cached entries
 	// uncertain for a second.
 	probeFirst = 20 * time.Millisecond
 	probeMax   = 2 * time.Second
 	calm       = 5 * time.Second
 	// idle is the interval between checks of a partition without redirects. The partition's server
-	// may be replaced, and the new server may lack the clicks of the last few seconds.
+	// may be replaced, and the new server may lack the clicks from the last few seconds.
 	idle = time.Second
 )
 
@@ -203,7 +203,7 @@ func (l *lane) drained(run []record) {
 }
 
 // check detects whether Redis has lost batches or has no memory left. It skips the live batches
-// while there are redirects, because the calls of redirects already detect this.
+// while there are redirects, because the redirects' calls already detect this.
 func (l *lane) check(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

@@ -104,7 +104,7 @@ type Domain struct {
 	// Visits is the total number of visits that no link served.
 	Visits int64
 
-	// Certificate is the state of the certificate as the domain's owner sees it. Package
+	// Certificate is the certificate's state as the domain's owner sees it. Package
 	// certificate stores the certificate itself, and writes both in one transaction.
 	Certificate Certificate
 }
@@ -112,8 +112,7 @@ type Domain struct {
 // Place returns the domain's position in its account's list.
 func (d *Domain) Place() paging.Place { return paging.Place{At: d.CreatedAt, ID: d.ID} }
 
-// Pages are the URLs of a host for visits to "/", of addresses without a link, and of expired
-// links.
+// Pages are a host's URLs for visits to "/", to addresses without a link, and to expired links.
 type Pages struct{ Home, NotFound, Expired Page }
 
 // Page is a URL. Given is the owner's text, and Location is its form in a Location header. Both are
@@ -127,10 +126,10 @@ type Certificate struct {
 	Error     string    // why the last order failed, or ""
 }
 
-// CertificateStatus is the state of a certificate.
+// CertificateStatus is a certificate's state.
 type CertificateStatus string
 
-// The states of a certificate.
+// Certificate states.
 const (
 	NoCertificate      CertificateStatus = ""        // the name has not been visited over TLS
 	CertificatePending CertificateStatus = "pending" // the first certificate is being ordered
@@ -151,7 +150,7 @@ func (c Certificate) Shown(now time.Time) Certificate {
 }
 
 // ID returns the ID of an account's claim to a host name. If the account claims the name again, the
-// claim gets the same ID, so that slugs of its deleted links stay in quarantine.
+// claim gets the same ID, so that its deleted links' slugs stay in quarantine.
 func ID(account, hostname string) string {
 	return identity.IDFrom("dom", account+"/"+hostname)
 }
@@ -178,7 +177,7 @@ func (d *Domain) Lapsed(now time.Time) bool {
 	return !d.FailingSince.IsZero() && now.Sub(d.FailingSince) >= Lapse
 }
 
-// Outcome is the result of a check of the proof.
+// Outcome is the result of checking the proof.
 type Outcome int
 
 // The outcomes of a check.
@@ -223,7 +222,7 @@ func (d *Domain) Checked(o Outcome, reason string, now time.Time) {
 		return
 	}
 	switch o {
-	// Do not change FailingSince: an outage of name servers must not make a domain lapse.
+	// Do not change FailingSince: a name server outage must not make a domain lapse.
 	case Unknown:
 		d.NextCheckAt = now.Add(backOff(retryUnknown, d.Failures))
 		return

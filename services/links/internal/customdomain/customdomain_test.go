@@ -34,7 +34,7 @@ func FuzzCheckHostname(f *testing.F) {
 			return
 		}
 		if again, problem := CheckHostname(name, own); problem != nil || again != name {
-			t.Fatalf("CheckHostname(%q) = %q, and CheckHostname of the result = %q, %v; want no change", text, name, again, problem)
+			t.Fatalf("CheckHostname(%q) = %q, and CheckHostname for the result = %q, %v; want no change", text, name, again, problem)
 		}
 		if _, ok := dns.IsDomainName(name); !ok {
 			t.Fatalf("CheckHostname(%q) = %q, want a valid DNS name", text, name)
@@ -88,7 +88,7 @@ func TestCheckedAlwaysMovesTheNextCheckOfAVerifiedDomain(t *testing.T) {
 	}
 	d := &Domain{}
 	if d.Checked(Missing, "why", now); !d.NextCheckAt.IsZero() {
-		t.Errorf("next check of a pending domain = %v, want none", d.NextCheckAt)
+		t.Errorf("next check for a pending domain = %v, want none", d.NextCheckAt)
 	}
 }
 

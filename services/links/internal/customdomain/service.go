@@ -15,9 +15,9 @@ import (
 
 // Store keeps claims and the owners of host names.
 type Store interface {
-	// Domain returns a claim of the account, or the error NotFound.
+	// Domain returns one of the account's claims, or the error NotFound.
 	Domain(ctx context.Context, accountID, id string) (*Domain, error)
-	// Domains lists all readable claims of an account, newest first.
+	// Domains lists all of an account's readable claims, newest first.
 	Domains(ctx context.Context, accountID string) ([]*Domain, error)
 	// Page lists a page of claims, newest first, and reports whether there are more.
 	Page(ctx context.Context, accountID string, p paging.Page) (page []*Domain, more bool, err error)
@@ -35,7 +35,7 @@ type Store interface {
 
 // Tx is one atomic change.
 type Tx interface {
-	// Domain returns a claim of any account, or nil.
+	// Domain returns any account's claim, or nil.
 	Domain(id string) (*Domain, error)
 	// Owner returns the ID of the domain that owns a host name, or "".
 	Owner(hostname string) (domainID string, err error)
@@ -48,7 +48,7 @@ type Tx interface {
 	Add(d *Domain, what events.Type) error
 	Put(before, after *Domain, what events.Type) error
 	Remove(d *Domain, what events.Type) error
-	// ClearStats removes the statistics of d.
+	// ClearStats removes d's statistics.
 	ClearStats(d *Domain) error
 	// SetOwner makes d the owner of its host name, and sets d.Certificate to the name's
 	// certificate. Call Owner before SetOwner or ClearOwner. When the change returns, every replica
@@ -56,7 +56,7 @@ type Tx interface {
 	SetOwner(d *Domain)
 	// ClearOwner removes the owner of d's host name.
 	ClearOwner(d *Domain)
-	// SetPages stores the pages of d for its host name. d must own the name. When the change
+	// SetPages stores d's pages for its host name. d must own the name. When the change
 	// returns, every replica uses the new pages.
 	SetPages(d *Domain)
 }
@@ -66,7 +66,7 @@ type Options struct {
 	Store Store
 	// Texts looks up TXT records. An error means that no server answered.
 	Texts func(ctx context.Context, name string) ([]string, error)
-	// Own lists the host names of this installation, which cannot be claimed.
+	// Own lists this installation's host names, which cannot be claimed.
 	Own []string
 	Now func() time.Time
 }
@@ -77,10 +77,10 @@ type Service struct{ opt Options }
 // NewService returns a service.
 func NewService(opt Options) *Service { return &Service{opt} }
 
-// Own returns the host names of this installation.
+// Own returns this installation's host names.
 func (s *Service) Own() []string { return s.opt.Own }
 
-// Get returns a domain of the account.
+// Get returns a domain in the account.
 func (s *Service) Get(ctx context.Context, accountID, id string) (*Domain, error) {
 	return s.opt.Store.Domain(ctx, accountID, id)
 }
@@ -94,7 +94,7 @@ func (s *Service) Usable(ctx context.Context, accountID, id string) error {
 	return err
 }
 
-// List lists all domains of the account, newest first.
+// List lists all the account's domains, newest first.
 func (s *Service) List(ctx context.Context, accountID string) ([]*Domain, error) {
 	return s.opt.Store.Domains(ctx, accountID)
 }
@@ -104,7 +104,7 @@ func (s *Service) Page(ctx context.Context, accountID string, p paging.Page) (pa
 	return s.opt.Store.Page(ctx, accountID, p)
 }
 
-// Leave removes the domains of an account that is being erased, and releases their host names. It
+// Leave removes the domains in an account that is being erased, and releases their host names. It
 // skips unreadable domains. Their host names can still be claimed by other accounts, because a host
 // name is free once its domain no longer exists.
 func (s *Service) Leave(ctx context.Context, accountID string) error {
@@ -180,7 +180,7 @@ func (s *Service) owned(tx Tx, d *Domain) (mine, taken bool, err error) {
 	return false, owner != nil && !owner.Lapsed(s.opt.Now()), nil
 }
 
-// Verify checks the proof of a domain at its owner's request.
+// Verify checks a domain's proof at its owner's request.
 func (s *Service) Verify(ctx context.Context, accountID, id string) (*Domain, error) {
 	d, err := s.Get(ctx, accountID, id)
 	if err != nil {
@@ -197,11 +197,11 @@ func (s *Service) check(ctx context.Context, d *Domain) (*Domain, error) {
 	// name servers.
 	texts, lookup := s.opt.Texts(ctx, name)
 	if lookup != nil {
-		slog.InfoContext(ctx, "cannot look up the proof of a domain", "hostname", d.Hostname, "error", lookup)
+		slog.InfoContext(ctx, "cannot look up a domain's proof", "hostname", d.Hostname, "error", lookup)
 	}
 	var after *Domain
 	var lost bool
-	err := s.opt.Store.Atomically(ctx, "record check of domain", func(tx Tx) error {
+	err := s.opt.Store.Atomically(ctx, "record domain check", func(tx Tx) error {
 		var err error
 		if after, err = tx.Domain(d.ID); err != nil {
 			return err
@@ -251,10 +251,10 @@ func moved(before, after *Domain) events.Type {
 	return events.Quiet
 }
 
-// ChangePages changes the pages of a domain of the account. change may run several times.
+// ChangePages changes the pages of one of the account's domains. change may run several times.
 func (s *Service) ChangePages(ctx context.Context, accountID, id string, change func(d *Domain) (Pages, error)) (*Domain, error) {
 	var after *Domain
-	err := s.opt.Store.Atomically(ctx, "change pages of domain", func(tx Tx) error {
+	err := s.opt.Store.Atomically(ctx, "change domain's pages", func(tx Tx) error {
 		d, err := tx.Domain(id)
 		if err != nil {
 			return err
@@ -282,8 +282,8 @@ func (s *Service) ChangePages(ctx context.Context, accountID, id string, change 
 	return after, err
 }
 
-// Delete removes a domain of the account that has no links and that check accepts. check may run
-// several times.
+// Delete removes one of the account's domains that has no links and that check accepts. check may
+// run several times.
 func (s *Service) Delete(ctx context.Context, accountID, id string, check func(*Domain) error) error {
 	return s.opt.Store.Atomically(ctx, "delete domain", func(tx Tx) error {
 		d, err := tx.Domain(id)
@@ -296,7 +296,7 @@ func (s *Service) Delete(ctx context.Context, accountID, id string, check func(*
 		if err := check(d); err != nil {
 			return err
 		}
-		// A concurrent create of a link reads the domain, so one of the two transactions will be
+		// A concurrent create for a link reads the domain, so one of the two transactions will be
 		// retried.
 		used, err := tx.HasLinks(d)
 		if err != nil {

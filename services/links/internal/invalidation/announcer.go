@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// announceBudget is how long the caller of a change waits for Redis.
+	// announceBudget is how long a change's caller waits for Redis.
 	announceBudget = 500 * time.Millisecond
 	// callTimeout limits one call. It is longer than announceBudget, because aborting a slow call
 	// to start another would not be faster.
@@ -42,7 +42,7 @@ var pendingKeys = promauto.NewGauge(prometheus.GaugeOpts{Name: "linkreel_invalid
 // announceScript appends entries. It may run even when Redis is full, because the log is bounded
 // and stale responses would be worse than using a little more memory.
 //
-// KEYS: head, log. ARGV: announcer, limit in bytes, keys of each entry.
+// KEYS: head, log. ARGV: announcer, limit in bytes, each entry's keys.
 var announceScript = redis.NewScript(`#!lua flags=allow-oom
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
@@ -73,7 +73,7 @@ type Announcer struct {
 	parts  []*announcements
 }
 
-// announcements contains the unannounced changes of one partition. While one call is in flight, the
+// announcements contains the unannounced changes in one partition. While one call is in flight, the
 // next batch is collected, so that many changes per second share a few calls.
 type announcements struct {
 	part      int
@@ -99,7 +99,7 @@ func NewAnnouncer(client redis.UniversalClient, memory *Memory, id string) *Anno
 	return a
 }
 
-// Announce notifies every replica that the records of keys have changed. When it returns, no
+// Announce notifies every replica that the records for keys have changed. When it returns, no
 // replica that can reach Redis serves the old state. The package comment describes what happens if
 // this process cannot reach Redis.
 func (a *Announcer) Announce(ctx context.Context, keys ...string) {
@@ -181,7 +181,8 @@ func (p *announcements) putBack(b batch) {
 	pendingKeys.Set(float64(len(p.waiting.keys)))
 }
 
-// Run announces changes until ctx ends. Then it tries once more to announce the remaining changes.
+// Run announces changes until ctx is done. Then it tries once more to announce the remaining
+// changes.
 func (a *Announcer) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, p := range a.parts {
@@ -237,7 +238,7 @@ func (a *Announcer) run(ctx context.Context, p *announcements) {
 	}
 }
 
-// announce appends all keys of b to the log. A repeated call announces keys twice, which only
+// announce appends all keys in b to the log. A repeated call announces keys twice, which only
 // causes another reload.
 func (a *Announcer) announce(ctx context.Context, p *announcements, b batch) error {
 	ctx = context.WithoutCancel(ctx)

@@ -3,8 +3,8 @@
 //
 // # The log
 //
-// After the commit of a change and before the response, an [Announcer] writes the change to a log
-// in Redis. An entry contains the keys that changed: slugs, host names, accounts. A redirect of a
+// After a change is committed and before the response, an [Announcer] writes the change to a log
+// in Redis. An entry contains the keys that changed: slugs, host names, accounts. A redirect to a
 // cached link waits for a call to a Redis script, which returns all entries since this replica's
 // last call. Package clicks makes this call, which also appends the click. Responses that depend on
 // a changed key are resolved again; all others are sent. A change therefore costs each replica one
@@ -15,8 +15,8 @@
 // confirms it. Hosts and accounts are announced to every partition.
 //
 // Entry numbers increase and are never lower than the server's clock in microseconds, so a server
-// that has lost its last entries never reuses their numbers. Each entry contains the number of the
-// previous entry, so a reader detects trimmed entries. The log is bounded in bytes.
+// that has lost its last entries never reuses their numbers. Each entry contains the previous
+// entry's number, so a reader detects trimmed entries. The log is bounded in bytes.
 //
 // # States of a replica
 //
@@ -61,7 +61,7 @@
 // repeats the announcement in the background. It does not reject the change, because then losing
 // one connection would block all changes. Replicas that can reach Redis may serve the old state
 // until their entries expire, for at most 30 s. Replicas that cannot reach Redis may serve it for
-// at most 5 s. The same limit of 30 s applies if a replica is killed between its commit and its
+// at most 5 s. The same 30 s limit applies if a replica is killed between its commit and its
 // announcement. Repeating the create, edit, takedown or delete announces the change again, which
 // ends this period early.
 //

@@ -19,7 +19,7 @@ type Position struct {
 
 // CheckLua is the start of a script that reads the log. It sets news to the entries that the reader
 // does not know yet, in the format that [ParseNews] parses. The reader's position is ARGV[1]
-// (epoch) and ARGV[2] (number). It sets size to the size of the click log in bytes.
+// (epoch) and ARGV[2] (number). It sets size to the click log's size in bytes.
 //
 // KEYS: 1 head, 2 log. ARGV: 1 epoch, 2 number, 3 the reader's ID.
 const CheckLua = `
@@ -82,7 +82,7 @@ func Watch(ctx context.Context, client redis.Scripter, part int, id string) erro
 
 // News is the result of a call that read the log.
 type News struct {
-	at      Position // position of the reader at the time of the call
+	at      Position // the reader's position when it called
 	another string   // the new epoch, if one has started; head is its last number
 	head    int64
 	read    int64 // number of the last entry, or at.Number if there are no entries
@@ -130,7 +130,7 @@ func ParseNews(raw any, at Position) (News, error) {
 	return n, nil
 }
 
-// parseEntry parses ["17-0", ["k", "a\nb\n<12"]], where 12 is the number of the previous entry.
+// parseEntry parses ["17-0", ["k", "a\nb\n<12"]], where 12 is the previous entry's number.
 func parseEntry(e any) (number, before int64, keys []string, ok bool) {
 	pair, _ := e.([]any)
 	if len(pair) != 2 {
