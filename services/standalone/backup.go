@@ -33,7 +33,7 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// backupPath is the path of backups on the port of object storage. No bucket can have this name.
+// backupPath is the path for backups on the object storage port. No bucket can have this name.
 const backupPath = "/-/backup"
 
 // These settings contain the keys that seal values in records.
@@ -63,10 +63,10 @@ func (s *Stack) operatorHandler(stop context.Context) (*http.ServeMux, error) {
 
 // BackupOptions contains the options of `linkreel backup`.
 type BackupOptions struct {
-	Dir       string // the folder of backups
+	Dir       string // the backup folder
 	Recipient string // of age, as in age1…; "" means no encryption
 	From      string // backup address of a localcloud (its --backup-addr); "" means LINKREEL_DATA_DIR
-	TokenFile string // file with the token of From
+	TokenFile string // file with the token for From
 
 	Env map[string]string // adds or replaces settings, as in Config
 }
@@ -178,10 +178,10 @@ func stopped(ctx context.Context, dir *dataDir) (s *Stack, done func() error, er
 
 // RestoreOptions contains the options of `linkreel restore`.
 type RestoreOptions struct {
-	Dir         string // the folder of backups
+	Dir         string // the backup folder
 	Name        string // name of the backup; "" means the newest
 	Identity    string // file with age identities; "" means none
-	Secrets     string // a copy of the secrets.json of the backup's data directory; "" means none
+	Secrets     string // a copy of the secrets.json from the backup's data directory; "" means none
 	Audit       string // folder with the revocation trail; "" means LINKREEL_AUDIT_DIR
 	Localcloud  string // data directory of a localcloud to restore into; "" means LINKREEL_DATA_DIR
 	ObjectsDir  string // --objects-dir of that localcloud; "" means inside its data directory
@@ -234,16 +234,16 @@ Webhooks are paused, and so is the janitor, which removes files without a record
 // restoring is a running restore into an empty data directory.
 type restoring struct {
 	cfg        Config
-	from       string // the folder of backups
+	from       string // the backup folder
 	m          *backup.Manifest
 	seen       int64 // the highest order of any backup when the restore started
 	identities []age.Identity
 	kept       *secrets
 	lost       map[string]bool // ids of keys that are lost
 	skip       bool            // leave damaged objects out
-	audit      string          // folder of the trail; "" means none
+	audit      string          // the trail's folder; "" means none
 	trail      *trail.Found
-	applied    int    // number of records that notes of the trail refer to
+	applied    int    // number of records that notes in the trail refer to
 	project    string // project in the documents' names
 	// installation is set if Linkreel has used the database.
 	installation bool
@@ -268,7 +268,7 @@ func (r *restoring) read(o RestoreOptions) (err error) {
 		return err
 	}
 	r.seen = r.m.Order
-	if newest, err := backup.Read(o.Dir, ""); err == nil { // ignore damage of another backup, so that a named backup can still be restored
+	if newest, err := backup.Read(o.Dir, ""); err == nil { // ignore damage in another backup, so that a named backup can still be restored
 		r.seen = max(r.seen, newest.Order)
 	}
 	if r.identities, err = readIdentities(o.Identity); err != nil {
@@ -281,7 +281,7 @@ func (r *restoring) read(o RestoreOptions) (err error) {
 		}
 	}
 	settings := environment(o.Env, nil)
-	where := "give a copy of the secrets.json of that time with --secrets"
+	where := "give a copy of the secrets.json from that time with --secrets"
 	if o.Localcloud != "" {
 		r.kept.WebhookKey = cmp.Or(r.kept.WebhookKey, settings[webhookKey])
 		where = "set it to the key that was used at that time"
@@ -332,7 +332,7 @@ func readIdentities(path string) ([]age.Identity, error) {
 	defer func() { _ = f.Close() }() // opened only for reading
 	ids, err := age.ParseIdentities(f)
 	if err != nil {
-		return nil, fmt.Errorf("read identities of %s: %w", path, err)
+		return nil, fmt.Errorf("read identities from %s: %w", path, err)
 	}
 	return ids, nil
 }

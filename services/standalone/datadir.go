@@ -12,13 +12,13 @@ import (
 	"syscall"
 )
 
-// dataDir is the folder with all data of a stack. Only one process at a time can lock it.
+// dataDir is the folder with all of a stack's data. Only one process at a time can lock it.
 type dataDir struct {
 	path string
 	lock *os.File
 }
 
-// lockFile and secretsFile are files of a data directory.
+// lockFile and secretsFile are files in a data directory.
 const (
 	lockFile    = "lock"
 	secretsFile = "secrets.json"

@@ -487,7 +487,7 @@ func TestNotificationsThatCannotBeReadStopNoOther(t *testing.T) {
 	})
 	e = e.again(t, o)
 	e.put(t, "a", "x")
-	eventually(t, "the notification of a arrives", func() bool { return len(r.seen()) == 1 })
+	eventually(t, "the notification for a arrives", func() bool { return len(r.seen()) == 1 })
 }
 
 func TestASessionThatCannotBeReadStopsNoOther(t *testing.T) {
@@ -516,7 +516,7 @@ func TestWithoutAReceiverNothingIsRecorded(t *testing.T) {
 	r := receive(t)
 	e = e.again(t, storage.Options{Notify: &storage.Notify{URL: r.URL}})
 	e.put(t, "b", "x")
-	eventually(t, "the notification of b arrives", func() bool { return len(r.seen()) == 1 })
+	eventually(t, "the notification for b arrives", func() bool { return len(r.seen()) == 1 })
 	for k := range r.seen() {
 		if !strings.Contains(k, " b ") {
 			t.Errorf("the receiver got %s, want only b", k)

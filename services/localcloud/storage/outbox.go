@@ -24,9 +24,9 @@ const (
 	eventMetadata = "OBJECT_METADATA_UPDATE"
 )
 
-// Notify sends changes of objects in the same way as a Pub/Sub push subscription: at least once and
+// Notify sends changes to objects in the same way as a Pub/Sub push subscription: at least once and
 // in no guaranteed order. It retries with increasing pauses, for at most a week, until the receiver
-// responds with 102, 200, 201, 202 or 204. An event is recorded in the transaction of the change,
+// responds with 102, 200, 201, 202 or 204. An event is recorded in the change's own transaction,
 // so a crash cannot lose it.
 type Notify struct {
 	// URL receives the POST requests.
