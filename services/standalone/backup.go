@@ -53,7 +53,7 @@ var sealed = []backup.Sealed{
 func (s *Stack) operatorHandler(stop context.Context) (*http.ServeMux, error) {
 	tokens, err := guard.Parse(s.BackupToken)
 	if err != nil {
-		return nil, fmt.Errorf("token of backups: %w", err)
+		return nil, fmt.Errorf("backup token: %w", err)
 	}
 	m := http.NewServeMux()
 	m.Handle(backupPath, (&backup.Source{Records: s.Firestore, Objects: s.Storage, Tokens: tokens, Stop: stop}).Handler())

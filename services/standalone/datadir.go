@@ -103,7 +103,7 @@ func readSecrets(path string) (*secrets, error) {
 	}
 	s := &secrets{}
 	if err := json.Unmarshal(text, s); err != nil {
-		return nil, fmt.Errorf("read secrets of %s: %w", path, err)
+		return nil, fmt.Errorf("read secrets from %s: %w", path, err)
 	}
 	return s, nil
 }

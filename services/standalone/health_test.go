@@ -21,7 +21,7 @@ import (
 )
 
 // TestEachPortAnswersBalancers is in this module because this module imports all services. Load
-// balancers request GET / of each port, by address or with a name of their own. The response to
+// balancers request GET / on each port, by address or with a name of their own. The response to
 // people's browsers does not change.
 func TestEachPortAnswersBalancers(t *testing.T) {
 	t.Parallel()

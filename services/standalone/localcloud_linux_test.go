@@ -153,7 +153,7 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 		again := o
 		again.Name = newest
 		if err := Restore(t.Context(), io.Discard, again); err == nil || !strings.Contains(err.Error(), newest) || !strings.Contains(err.Error(), first) {
-			t.Errorf("a restore of the newest backup into the volume of an earlier restore returned %v, want an error with both names", err)
+			t.Errorf("a restore of the newest backup into the volume from an earlier restore returned %v, want an error with both names", err)
 		}
 		again.Name = first
 		said.Reset()
@@ -266,7 +266,7 @@ func restoreAndExit(at []string) {
 	os.Exit(0)
 }
 
-// The test kills restores after an increasing number of files, as a crash of a node would. No
+// The test kills restores after an increasing number of files, as a node crash would. No
 // server may open an incomplete restore, and the last restore must be complete.
 func TestAKilledRestoreBeginsAgain(t *testing.T) {
 	t.Parallel()
@@ -315,7 +315,7 @@ func TestAKilledRestoreBeginsAgain(t *testing.T) {
 	for files := 0; files < objects; files += 50 {
 		cmd := exec.CommandContext(t.Context(), os.Args[0])
 		cmd.Env = append(os.Environ(), restoreEnv+"="+dir+" "+to.data+" "+to.objects)
-		if err := os.RemoveAll(filepath.Join(to.objects, "data")); err != nil { // count only the files of this attempt
+		if err := os.RemoveAll(filepath.Join(to.objects, "data")); err != nil { // count only the files from this attempt
 			t.Fatal(err)
 		}
 		if err := cmd.Start(); err != nil {

@@ -21,14 +21,14 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// readOnlyPath is the path of the switch on the port of object storage. No bucket can have this
+// readOnlyPath is the path for the switch on the object storage port. No bucket can have this
 // name.
 const readOnlyPath = "/-/read-only"
 
 // readOnlyFile marks a data directory as read-only.
 const readOnlyFile = "read-only"
 
-// readOnly is the switch that a move uses. While it is on, the stores refuse every change of
+// readOnly is the switch that a move uses. While it is on, the stores refuse every change to
 // records and objects. Requests that would change something are refused before they reach a
 // service, because the service would retry for several seconds. All other requests are served.
 type readOnly struct {

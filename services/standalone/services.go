@@ -184,8 +184,8 @@ func environment(extra, wiring map[string]string) map[string]string {
 	return out
 }
 
-// runLoops runs the background loops of the services. When the stack stops, the loops end after the
-// listeners, because the last requests may need them, and before the stores, because the loops
+// runLoops runs the background loops of the services. When the stack stops, the loops stop after
+// the listeners, because the last requests may need them, and before the stores, because the loops
 // flush to the stores.
 func (s *Stack) runLoops(ctx context.Context) error {
 	loops, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -261,7 +261,7 @@ func (s *Stack) serveHTTP(h http.Handler, listeners ...net.Listener) {
 	})
 }
 
-// ownCallers rejects requests that a web page in a local browser may have caused, either a page of
+// ownCallers rejects requests that a web page in a local browser may have caused, either a page on
 // another site or a page whose host name resolves to this machine (DNS rebinding). Otherwise, such
 // a page could read metrics.
 func ownCallers(h fasthttp.RequestHandler) fasthttp.RequestHandler {

@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/libs/trail"
 )
 
-// only returns the rights of a single round of [Stack.give].
+// only returns the rights from a single round of [Stack.give].
 func (r rights) only(i int) rights {
 	own := r.secrets[len(r.secrets)-1]
 	return rights{

@@ -95,7 +95,7 @@ func Up(ctx context.Context, out io.Writer) error {
 	s, err := Start(ctx, cfg)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil // the user pressed Ctrl-C during the start
+			return nil // the user pressed Ctrl-C during startup
 		}
 		return err
 	}

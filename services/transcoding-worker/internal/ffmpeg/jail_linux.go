@@ -17,7 +17,7 @@ import (
 // and blocks all system calls that the tool does not need (seccomp). These steps need no
 // privileges, so enterJail works in a restricted pod.
 //
-// enterJail does not set RLIMIT_NPROC, because it counts all processes of a user, and the pods of
+// enterJail does not set RLIMIT_NPROC, because it counts all of a user's processes, and the pods on
 // a node may run as the same user. The seccomp filter forbids child processes instead.
 func enterJail(spec jailSpec) error {
 	runtime.LockOSThread() // seccomp and no_new_privs apply to the thread that calls exec
@@ -62,7 +62,7 @@ func enterJail(spec jailSpec) error {
 		return selfTest(spec.Test)
 	}
 	// Limit the memory last, because the Go runtime may reserve more than the tool's limit.
-	// The limit of the address space is higher, because it also counts libraries and address
+	// The address space limit is higher, because it also counts libraries and address
 	// space that malloc only reserves.
 	if err := setrlimit(unix.RLIMIT_AS, spec.Memory+addressRoom); err != nil {
 		return err
