@@ -1,5 +1,5 @@
 // Package fmp4 reads the fragmented MP4 files that the worker produces, checks that each has
-// one continuous timeline, and describes them as renditions of an outcome.
+// one continuous timeline, and describes them as renditions in an outcome.
 package fmp4
 
 import (

@@ -89,7 +89,7 @@ const maxOffers = 3
 // errPartGone means that objects of a part recorded as done are missing.
 var errPartGone = errors.New("objects of a finished part are missing")
 
-// offer creates the parts' records. It keeps the records of an earlier attempt, including
+// offer creates the parts' records. It keeps the records from an earlier attempt, including
 // finished parts, unless their objects are missing. It offers all parts before this worker
 // starts with one, so helpers can share the work.
 func (a *attempt) offer(ctx context.Context, p ladder.Plan, parts []ladder.Part) error {
@@ -218,7 +218,7 @@ func (a *attempt) collect(ctx context.Context, p ladder.Plan, id, dir string) ([
 	}
 	if record.Outcome == nil || len(record.Outcome.Renditions) != len(p.Rungs) {
 		// The helpers failed to encode this part, and this worker may fail too, so count this as
-		// a failed attempt of the whole job. The next attempt offers the part again.
+		// a failed attempt at the whole job. The next attempt offers the part again.
 		return nil, errors.Join(fmt.Errorf("helpers did not finish part %s: its state is %s", id, record.State), a.w.o.Jobs.Delete(ctx, id))
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -288,7 +288,7 @@ func (a *attempt) help(ctx context.Context) error {
 	return err
 }
 
-// dropParts removes the records and objects of the parts of a job that has ended.
+// dropParts removes the part records and objects for a job that has ended.
 func (a *attempt) dropParts(ctx context.Context) {
 	if a.parts == 0 {
 		return

@@ -27,8 +27,8 @@ type Scratch struct {
 	freed    chan struct{}    // closed when space may have become free
 }
 
-// OpenScratch removes leftovers in root and creates this process's folder. All its jobs together
-// may use at most limit bytes. 0 means the size of the disk.
+// OpenScratch removes leftovers in root and creates this process's folder. Its jobs may use at most
+// limit bytes in total. 0 means the size of the disk.
 func OpenScratch(root string, limit int64) (*Scratch, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -137,7 +137,7 @@ var (
 	// errNoSpace means that the disk is too full for a job. Another worker's disk may have
 	// space.
 	errNoSpace = errors.New("not enough space on the scratch disk")
-	// errReserved means that a job will fit when other jobs of this worker have ended.
+	// errReserved means that a job will fit when this worker's other jobs have ended.
 	errReserved = errors.New("the scratch space is reserved for other jobs")
 	// errTooLarge means that a job does not fit on the disk even without other jobs.
 	errTooLarge = errors.New("the scratch space is too small for the job")

@@ -107,7 +107,7 @@ func (a *attempt) work(ctx context.Context) error {
 const longWait = time.Minute
 
 // reserve reserves scratch space for the job before it writes. If there is too little space,
-// reserve drops the retained source of any other job.
+// reserve drops any other job's retained source.
 func (a *attempt) reserve(ctx context.Context, bytes int64) error {
 	err := a.w.o.Scratch.reserve(a.dir, bytes)
 	if (errors.Is(err, errReserved) || errors.Is(err, errNoSpace)) && a.w.o.Scratch.idle() > 0 {
@@ -243,7 +243,7 @@ func remove(files ...ladder.File) {
 	}
 }
 
-// begin sets the fields of the outcome that are known before any rendition exists.
+// begin sets the outcome fields that are known before any rendition exists.
 func (a *attempt) begin(p ladder.Plan) {
 	v := p.Source.Video
 	a.outcome = transcode.Outcome{

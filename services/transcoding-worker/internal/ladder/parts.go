@@ -35,7 +35,7 @@ const (
 
 func (p *Plan) whole() Part { return Part{Frames: p.Frames} }
 
-// time returns the time of a frame of the full-rate grid, in seconds.
+// time returns the time of a frame on the full-rate grid, in seconds.
 func (p *Plan) time(frame int) float64 { return float64(frame) / p.Rate.Float() }
 
 // Parts divides a long plan at segment boundaries into parts of about a minute. A plan that
@@ -75,8 +75,7 @@ func (m *Maker) Sound(ctx context.Context, dir string, p Plan) error {
 	return nil
 }
 
-// Part encodes one part of every rung into dir and returns the files in the order of
-// the rungs.
+// Part encodes one part of every rung into dir and returns the files in rung order.
 func (m *Maker) Part(ctx context.Context, dir string, p Plan, part Part, progress func(float64)) ([]string, error) {
 	args := append(m.base(), "-progress", "pipe:1", "-stats_period", "0.5", "-threads", strconv.Itoa(m.threads(p.Source.Video)))
 	if part.From > 0 {
