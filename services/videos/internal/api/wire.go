@@ -80,8 +80,7 @@ func (p presenter) record(v *video.Video) wire.Video {
 }
 
 // Shown returns a function that converts videos to their wire format for events, without the
-// URLs that give access. restoredAt returns the time of the installation's last restore, or
-// zero.
+// URLs that give access. restoredAt returns when the installation was last restored, or zero.
 func Shown(addresses video.Addresses, restoredAt func() time.Time) func(*video.Video) any {
 	p := presenter{addresses: addresses, restoredAt: restoredAt}
 	return func(v *video.Video) any { return p.record(v) }

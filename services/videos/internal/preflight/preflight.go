@@ -1,4 +1,4 @@
-// Package preflight checks, with the credentials and settings of the pods, that Google Cloud and
+// Package preflight checks, with the pods' credentials and settings, that Google Cloud and
 // Redis are set up for an installation. The chart runs it as a Job before it rolls out anything,
 // with the image and the service account of the videos service, which needs the most permissions.
 // For each problem it prints a sentence that says what is wrong and what to do. It writes only

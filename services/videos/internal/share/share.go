@@ -40,7 +40,7 @@ type Videos interface {
 	Refresh(ctx context.Context, v *video.Video) *video.Video
 }
 
-// Views stores the view counts of videos.
+// Views stores videos' view counts.
 type Views interface {
 	AddViews(ctx context.Context, id video.ID, n int64) error
 }
@@ -90,7 +90,7 @@ type Options struct {
 	UnlockTTL time.Duration // how long a browser remains unlocked after entering the password
 }
 
-// Share contains the handlers of the public pages.
+// Share contains the handlers for the public pages.
 type Share struct {
 	o       Options
 	assets  assets
