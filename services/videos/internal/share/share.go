@@ -175,7 +175,7 @@ func locked() error { return apierr.New(apierr.Forbidden, "This video needs its 
 // viewers on a scanner's network can keep watching.
 const foundFor = 10 * time.Minute
 
-// find looks up the video of a page. A network that requests many missing videos must wait,
+// find looks up the video for a page. A network that requests many missing videos must wait,
 // because an unlisted video is protected only by its slug, and each look-up is a paid read.
 func (s *Share) find(c *fiber.Ctx, slug video.Slug) (*video.Video, error) {
 	now, ip := s.o.Now(), s.o.ClientIP(c)

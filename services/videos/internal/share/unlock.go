@@ -25,7 +25,7 @@ const (
 	returnLife   = 90 * 24 * time.Hour
 )
 
-// Limits on password guesses in addition to those of [unlock.Guess]. Together, they allow 720
+// Limits on password guesses in addition to those in [unlock.Guess]. Together, they allow 720
 // wrong guesses per hour and video, no matter how many networks are used. That is too few to find
 // a reasonable password.
 const (
@@ -107,7 +107,7 @@ func (s *Share) returning(c *fiber.Ctx, v *video.Video) string {
 	if err != nil || g.Kind != video.Returning || g.Video != v.ID || !s.o.Now().Before(g.Expires) {
 		return ""
 	}
-	// The creation time of the cookie is enough to distinguish browsers.
+	// The cookie's creation time is enough to distinguish browsers.
 	return strconv.FormatInt(g.Expires.UnixMilli(), 36)
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// newViewers is how many new viewers of one network a replica counts in a burst. After that, it
+// newViewers is how many new viewers from one network a replica counts in a burst. After that, it
 // counts one more every 12 seconds, or 300 per hour. That is enough for a large office with one
 // IP address. A client can change its User-Agent to look like another viewer, so without a limit
 // one client could add any number of views.

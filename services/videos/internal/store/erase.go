@@ -25,7 +25,7 @@ func (s *Store) eraseVideos(ctx context.Context, account string, limit int) (int
 	return len(mine), nil
 }
 
-// Erase removes a video of an account that is being erased, even if its record is unreadable. It
+// Erase removes a video from an account that is being erased, even if its record is unreadable. It
 // writes no event, since the account has no receivers left, and keeps the slug reserved for a
 // while without naming the account.
 func (s *Store) Erase(ctx context.Context, id video.ID) error {

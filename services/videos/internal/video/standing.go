@@ -14,7 +14,7 @@ import (
 // measured by the machine's monotonic clock.
 const lease = time.Second
 
-// leaseMargin is added when waiting for all leases to end, because the clocks of machines run
+// leaseMargin is added when waiting for all leases to end, because machines' clocks run
 // at slightly different speeds.
 const leaseMargin = 100 * time.Millisecond
 
