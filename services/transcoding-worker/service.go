@@ -131,7 +131,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		Now: cfg.Now, Log: slog.With("service", "transcoding-worker"),
 	})
 	// The worker is ready immediately: no service calls it, and it keeps working during any outage.
-	svc.Loops = []boot.Loop{{Name: "format of the database", Run: db.AwaitFormat}, {Name: "jobs", Run: w.Run}}
+	svc.Loops = []boot.Loop{{Name: "database format", Run: db.AwaitFormat}, {Name: "jobs", Run: w.Run}}
 	return svc, nil
 }
 

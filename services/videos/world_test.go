@@ -55,7 +55,7 @@ type world struct {
 	clock   *clock
 	keys    map[string]string // account → key
 	apikeys *authtest.Auth
-	disk    string // the directory of storage
+	disk    string // storage's directory
 	redis   string
 	db      *firestoredb.DB
 	auth    *wire.Client // the client that auth uses to call the service
@@ -313,7 +313,7 @@ func (w *world) put(v made, content string) {
 	w.send(http.MethodPut, v.upload, content, header("Content-Type", "video/mp4")).want(200)
 }
 
-// job waits for the job of a video. A loop creates the job after it has stored the status
+// job waits for a video's job. A loop creates the job after it has stored the status
 // "processing".
 func (w *world) job(id string) (r transcode.Record) {
 	w.t.Helper()
@@ -425,7 +425,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// quota changes an account's quotas. Call it before the first request of the account.
+// quota changes an account's quotas. Call it before the first request from the account.
 func (w *world) quota(account string, edit func(*identity.Quotas)) {
 	w.apikeys.Change(account, func(r *apikey.Record) { edit(&r.Quotas) })
 }

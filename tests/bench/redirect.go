@@ -45,7 +45,7 @@ type contender struct {
 	p99      []time.Duration
 }
 
-// round has the figures of one contender in one round.
+// round has the figures for one contender in one round.
 type round struct {
 	answers int64
 	loaded  time.Duration // duration of the requests to this contender
@@ -182,7 +182,7 @@ func benchRedirect(ctx context.Context) error {
 // ratio returns the median over all rounds of a's cost divided by b's cost in the same round.
 func ratio(a, b []float64) float64 { return median(ratios(a, b)) }
 
-// ratios returns the ratio of each round, sorted from the smallest to the largest.
+// ratios returns the ratio for each round, sorted from the smallest to the largest.
 func ratios(a, b []float64) []float64 {
 	r := make([]float64, len(a))
 	for i := range a {
