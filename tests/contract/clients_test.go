@@ -27,7 +27,7 @@ func needNode(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "node", "--version").Output()
 	var major int
 	if _, serr := fmt.Sscanf(string(out), "v%d.", &major); err != nil || serr != nil || major < 20 {
-		t.Skipf("the version of Node is %q, but the TypeScript client needs 20 or later (%v); the tests of the Go and Python clients make the same calls", strings.TrimSpace(string(out)), err)
+		t.Skipf("the version of Node is %q, but the TypeScript client needs 20 or later (%v); the Go and Python client tests make the same calls", strings.TrimSpace(string(out)), err)
 	}
 }
 
@@ -256,12 +256,12 @@ func TestGoClientTypesHoldEveryFieldOfTheDocument(t *testing.T) {
 		dec := json.NewDecoder(bytes.NewReader(b))
 		dec.DisallowUnknownFields()
 		if err := dec.Decode(v); err != nil {
-			t.Errorf("the client's type lacks a field of %s: %v", schema, err)
+			t.Errorf("the client's type lacks a field in %s: %v", schema, err)
 		}
 	}
 }
 
-// Users run the example of the TypeScript client on several runtimes. The test runs it on each of
+// Users run the TypeScript client's example on several runtimes. The test runs it on each of
 // them, over a network with every kind of failure. Nothing may be created twice or lost.
 func TestTypeScriptTour(t *testing.T) {
 	t.Parallel()
