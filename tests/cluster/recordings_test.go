@@ -27,7 +27,7 @@ import (
 //   - Source, Published, Changed: the source, its author and date, and the changes made to it.
 //   - Recipe: the first cell of the row in operations.md for this edge.
 //   - Peer: the address that called the application. If the source does not give it, a plausible
-//     address of the edge.
+//     address for the edge.
 //   - Client, Scheme: the values that the application must determine.
 //   - Replaces: "yes" if the edge replaces X-Forwarded-For instead of appending to it.
 //   - Believed: "no" if the edge does not have the recipe's settings, so the application must

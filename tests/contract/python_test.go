@@ -27,7 +27,7 @@ func TestPythonClient(t *testing.T) {
 	)
 }
 
-// Over a bad network, the examples of the Python client create nothing twice and lose nothing.
+// Over a bad network, the Python client's examples create nothing twice and lose nothing.
 func TestExamplesOfThePythonClientBehindAHostileProxy(t *testing.T) {
 	t.Parallel()
 	film := filepath.Join(t.TempDir(), "clip.mp4")
