@@ -21,7 +21,7 @@ import (
 )
 
 // issuer is an identity provider that signs in everybody as subject. The auth service's own tests
-// cover the errors of both sides.
+// cover the errors on both sides.
 type issuer struct {
 	*httptest.Server
 	key *rsa.PrivateKey
@@ -153,7 +153,7 @@ func TestFromNothingToARecording(t *testing.T) {
 	press(v, "Create invitation")
 	invitation := page.MustElement(".short a").MustText()
 	if !strings.HasPrefix(invitation, s.BaseURL+"/app/sign-in?link=") {
-		t.Fatalf("the invitation is %s, want an address of the sign-in page", invitation)
+		t.Fatalf("the invitation is %s, want an address for the sign-in page", invitation)
 	}
 	began = time.Now()
 	provider.as("ada")

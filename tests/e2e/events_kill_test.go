@@ -178,7 +178,7 @@ func TestEventsAreTheChangesOverKills(t *testing.T) {
 		list := seen[object]
 		for n := 0; n < len(h.types); {
 			// Consecutive changes of one kind cannot be distinguished. Each occurs at least once,
-			// and together they occur at most as often as their requests were sent.
+			// and in total they occur at most as often as their requests were sent.
 			kind, least, most := h.types[n], 0, 0
 			for ; n < len(h.types) && h.types[n] == kind; n++ {
 				least, most = least+h.least[n], most+h.most[n]
@@ -237,7 +237,7 @@ func before(all []told, hook string) (ids []string) {
 }
 
 // upload creates a video with a file that the worker rejects. If a kill loses the file's
-// notification, the sweep of the videos service finds the file.
+// notification, the videos service's sweep finds the file.
 func (a *tenantOf) upload(l *ledger, once string) {
 	made, _ := a.hardy(a.caller, "POST", "/api/v1/videos", map[string]any{"title": once}, "Idempotency-Key", once)
 	id := made.str("videoId")

@@ -93,7 +93,7 @@ func startStack(ctx context.Context, dir string, f failure) (s *stack, err error
 	return started, started.startPrometheus(ctx)
 }
 
-// programs is the folder of the built programs. Later runs use existing programs.
+// programs is the folder for the built programs. Later runs use existing programs.
 var programs = filepath.Join(os.TempDir(), "linkreel-failures-programs")
 
 func build(ctx context.Context) error {
@@ -349,7 +349,7 @@ func (s *stack) stop() {
 	}
 }
 
-// flap repeatedly cuts a dependency off and restores it until ctx ends.
+// flap repeatedly cuts a dependency off and restores it until ctx is done.
 func (s *stack) flap(ctx context.Context, name string, half time.Duration) error {
 	if err := s.proxies[name].cut(); err != nil {
 		return err
@@ -366,9 +366,9 @@ func (s *stack) flap(ctx context.Context, name string, half time.Duration) error
 	return nil
 }
 
-// killEvery kills a process repeatedly until ctx ends. Like Kubernetes, it restarts the process at
-// once after the first time, and then after a backoff that starts at ten seconds and doubles up to
-// five minutes.
+// killEvery kills a process repeatedly until ctx is done. Like Kubernetes, it restarts the process
+// at once after the first time, and then after a backoff that starts at ten seconds and doubles up
+// to five minutes.
 func (s *stack) killEvery(ctx context.Context, name string, life time.Duration) error {
 	p := s.processes[name]
 	go func() {

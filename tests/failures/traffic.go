@@ -19,7 +19,8 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// counts counts the responses by kind of request, and keeps the longest response time of each kind.
+// counts counts the responses by kind of request, and keeps the longest response time for each
+// kind.
 type counts struct {
 	addrs map[string]string // addresses of the processes' ports
 
@@ -87,10 +88,10 @@ func (c *counts) take() (string, calls) {
 // that it visits once on each pod.
 const slugs, colds = 8, 1000
 
-// makeTraffic creates an account, links, a webhook and a custom domain. Until ctx ends, it then makes
-// five redirects and one API call per second, a redirect of a link that is not in memory every two
-// seconds, a visit to each custom domain over HTTPS every five seconds, and an upload every 40
-// seconds.
+// makeTraffic creates an account, links, a webhook and a custom domain. Until ctx is done, it then
+// makes five redirects and one API call per second, a redirect of a link that is not in memory
+// every two seconds, a visit to each custom domain over HTTPS every five seconds, and an upload
+// every 40 seconds.
 func (s *stack) makeTraffic(ctx context.Context) error {
 	at := func(name string) string { return "http://" + s.counts.addrs[name] }
 	var err error
@@ -161,7 +162,7 @@ func (s *stack) every(ctx context.Context, interval time.Duration, do func(conte
 	}
 }
 
-// pod sends a request to one of the two pods of links. If this pod does not accept connections, it
+// pod sends a request to one of the two pods for links. If this pod does not accept connections, it
 // sends the request to the other one, as a Service does after it has detected the failure.
 func (s *stack) pod(ctx context.Context, turn int, method, port, path string, in, out any) (status int, err error) {
 	for _, pod := range s.pods(turn) {

@@ -269,7 +269,7 @@ func TestAuthNoReplicaAcceptsAKeyWhoseRevocationWasAnswered(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d revocations at %d replicas: %d requests with a revoked key were accepted", trials, len(replicas), accepted)
+	t.Logf("%d revocations on %d replicas: %d requests with a revoked key were accepted", trials, len(replicas), accepted)
 }
 
 func TestAuthKilledBetweenTheWriteAndTheAnswerMakesEachKeyOnce(t *testing.T) {
