@@ -122,7 +122,7 @@ func mine(i int) bool {
 // maxMemory is the maximum memory of a worker, including all programs that it starts.
 const maxMemory = 1 << 30
 
-// timeLimit is the maximum time for any file of the corpus on a busy machine.
+// timeLimit is the maximum time for any file in the corpus on a busy machine.
 const timeLimit = 2 * time.Minute
 
 func (r *world) try(m *maker, videoID string, x item, memory *gauge) (row string, ok bool) {

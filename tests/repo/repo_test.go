@@ -136,7 +136,7 @@ func TestNoScriptOfAWorkflowHoldsAnExpression(t *testing.T) {
 	}
 }
 
-// Jobs of other branches can write to a cache, and a later step could use the credentials that a
+// Jobs on other branches can write to a cache, and a later step could use the credentials that a
 // checkout stored.
 func TestAReleaseTrustsNoCacheAndKeepsNoCredentials(t *testing.T) {
 	t.Parallel()

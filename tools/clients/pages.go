@@ -24,7 +24,7 @@ const (
 //	<!-- operations createLink … -->     these operations, in this order
 //	<!-- end -->
 //
-// Everything else on a page is written by people. A reader can paste all blocks of a language, from
+// Everything else on a page is written by people. A reader can paste all blocks in a language, from
 // the top of the page to its end, as tests/contract does.
 func writePages(dir string, c *contract.Contract) error {
 	all, err := readExamples(dir, c)
@@ -93,7 +93,7 @@ func (e *examples) page(text string, shown map[string]bool) (string, error) {
 	return out, nil
 }
 
-// code generates the calls of a page's examples in all languages.
+// code generates the calls in a page's examples in all languages.
 func (e *examples) code(names []string) (map[string]map[string]string, error) {
 	out := map[string]map[string]string{}
 	for i, name := range names {
@@ -185,7 +185,7 @@ func (e *examples) setup(b *bytes.Buffer, names []string, code map[string]map[st
 	}
 }
 
-// goFrame returns the program that contains the lines of a page.
+// goFrame returns the program that contains a page's lines.
 func goFrame(lines string, operator bool) string {
 	var b strings.Builder
 	b.WriteString("package main\n\nimport (\n")
@@ -226,7 +226,7 @@ func (e *examples) title(name string) string {
 
 var notInAnchors = regexp.MustCompile(`[^\p{L}\p{N}\-_ ]+`)
 
-// anchor returns the fragment of a heading on GitHub and in a deployment.
+// anchor returns the fragment for a heading on GitHub and in a deployment.
 func anchor(title string) string {
 	return strings.ReplaceAll(strings.ToLower(notInAnchors.ReplaceAllString(title, "")), " ", "-")
 }

@@ -48,15 +48,15 @@ type pythonClass struct {
 	out           bytes.Buffer
 }
 
-// pythonArgument is an argument of a method.
+// pythonArgument is a method argument.
 type pythonArgument struct {
 	name, kind, value string // value is the default, or "" if the argument is required
-	send              string // expression of the value in the request
+	send              string // expression for the value in the request
 	wire              string // name in the request
 	doc               string
 }
 
-// pythonCall contains the arguments of a method and how the method sends them.
+// pythonCall contains a method's arguments and how the method sends them.
 type pythonCall struct {
 	path, needed, free []pythonArgument // path parameters, required arguments, and keyword-only arguments
 	query, body        []pythonArgument

@@ -31,7 +31,7 @@ func named(image string) layout.Option {
 	return layout.WithAnnotations(map[string]string{nameOf: image})
 }
 
-// repository returns the repository of an image in the registry.
+// repository returns an image's repository in the registry.
 func (r *release) repository(image string) (name.Repository, error) {
 	var opts []name.Option
 	if r.insecure {
@@ -44,7 +44,7 @@ func (r *release) remote(ctx context.Context) []remote.Option {
 	return []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
 }
 
-// entry is an image or the chart of the layout, with its repository.
+// entry is an image or the chart in the layout, with its repository.
 type entry struct {
 	repository name.Repository
 	v1.Descriptor
