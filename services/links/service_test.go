@@ -364,7 +364,7 @@ func TestBulkItemsTakeEveryFieldOfACreate(t *testing.T) {
 	data := a.json["results"].([]any)[0].(map[string]any)["data"].(map[string]any)
 	l := r.api(key, "GET", "/api/v1/links/"+data["id"].(string), nil)
 	if l.str("shortUrl") != "http://go.example.com/one" || l.str("status") != "expired" || l.str("ogTitle") != "o" || l.str("domainId") != domain {
-		t.Errorf("first link = %v, want all fields of its item", l)
+		t.Errorf("first link = %v, want all fields from its item", l)
 	}
 	if v := r.visit("/one", "Host", "go.example.com"); v.status != 410 {
 		t.Errorf("visit to the first link: %v, want 410", v)

@@ -163,7 +163,7 @@ func (a answer) code() string {
 	return code
 }
 
-// fields maps the fields of a validation error to their codes.
+// fields maps the fields in a validation error to their codes.
 func (a answer) fields() map[string]string {
 	out := map[string]string{}
 	e, _ := a.json["error"].(map[string]any)

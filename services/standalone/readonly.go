@@ -119,7 +119,7 @@ func (r *readOnly) handler(tokens guard.Tokens) http.Handler {
 const retryMoved = 30 * time.Second
 
 // fence refuses requests that would change something while the switch is on. It lets through the
-// POST requests of video viewers, which need no store.
+// POST requests from video viewers, which need no store.
 func (r *readOnly) fence(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 	return func(ctx *fasthttp.RequestCtx) {
 		if !r.on.Load() || ctx.IsGet() || ctx.IsHead() || ctx.IsOptions() || strings.HasPrefix(string(ctx.Path()), "/v/") {

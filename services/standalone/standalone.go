@@ -28,7 +28,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// Config says where a stack stores its data and on which ports it listens. All other settings of
+// Config says where a stack stores its data and on which ports it listens. All other settings for
 // the services are read from the environment under their usual names.
 type Config struct {
 	// PortBase is the first of four consecutive ports for the base URL, short links, the operator

@@ -50,7 +50,7 @@ import (
 var indexes []byte
 
 // Indexes returns the composite indexes and exemptions that the service's queries need,
-// in the format of the Firebase tools.
+// in the Firebase tools' format.
 func Indexes() []byte {
 	return store.New(record.Open(nil, record.Options{}), nil).Records.Indexes(indexes)
 }

@@ -322,7 +322,7 @@ func TestRender(t *testing.T) {
 	}
 }
 
-// A program in a pod cannot read the size limit of an emptyDir, so the chart must set it in the
+// A program in a pod cannot read an emptyDir's size limit, so the chart must set it in the
 // worker's environment.
 func TestTheWorkerKnowsTheLimitOfItsScratch(t *testing.T) {
 	t.Parallel()

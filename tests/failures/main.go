@@ -51,7 +51,7 @@ type failure struct {
 // failures lists the failures in the order of docs/failures.md.
 var failures = slices.Concat(redisFailures, firestoreFailures, serviceFailures, videoFailures, webhookFailures)
 
-// options are the settings of all plays. Zero durations use the failure's own.
+// options are the settings for all plays. Zero durations use the failure's own.
 type options struct {
 	dir           string
 	broken, after time.Duration

@@ -35,7 +35,7 @@ type counts struct {
 // calls are the numbers of calls during a failure.
 type calls struct{ all, failed, redirects, redirectsFailed int }
 
-// clicks are the numbers of clicks of a play.
+// clicks are the numbers of clicks in a play.
 type clicks struct{ answered, unknown, counted int64 }
 
 func (c *counts) add(what string, status int, err error, took time.Duration) {

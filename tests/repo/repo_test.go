@@ -90,7 +90,7 @@ func TestWhatSignsWaitsForReviewers(t *testing.T) {
 	}
 }
 
-// workflow holds the fields of a workflow file that the tests read.
+// workflow holds the fields in a workflow file that the tests read.
 type workflow struct {
 	Permissions map[string]string `yaml:"permissions"`
 	Jobs        map[string]struct {

@@ -321,7 +321,7 @@ func (e *examples) fields(op *contract.Operation) []string {
 	return append(required, others...)
 }
 
-// rows calls row for each field of an object and of the objects in it.
+// rows calls row for each field in an object and in the objects in it.
 func (e *examples) rows(before string, s *contract.Schema, needed bool, row func(name, kind, text string, needed bool)) {
 	for _, f := range e.doc.Properties(s) {
 		if f.Schema.ReadOnly {

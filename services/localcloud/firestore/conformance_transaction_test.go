@@ -324,7 +324,7 @@ var listenBehaviours = []behaviour{
 	}},
 }
 
-// wantNext checks the documents and changes of the next snapshot.
+// wantNext checks the documents and changes in the next snapshot.
 func wantNext(t *testing.T, it *gc.QuerySnapshotIterator, want, changes string) {
 	t.Helper()
 	snap, err := it.Next()

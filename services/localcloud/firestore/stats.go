@@ -51,7 +51,7 @@ type stats struct {
 	swept  int64
 }
 
-// recentWrites counts the writes of one document by second, oldest first.
+// recentWrites counts the writes to one document by second, oldest first.
 type recentWrites struct{ seconds []secondCount }
 
 type secondCount struct {

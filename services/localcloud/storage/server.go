@@ -280,7 +280,7 @@ func writeJSONError(w http.ResponseWriter, e *apiError) {
 		"errors": []map[string]string{{"domain": "global", "reason": reasons[status], "message": e.msg}}}})
 }
 
-// CORS is one rule of a bucket, in the format of `gcloud storage buckets update --cors-file`.
+// CORS is one of a bucket's rules, in the format of `gcloud storage buckets update --cors-file`.
 type CORS struct {
 	Origin         []string `json:"origin,omitempty"`
 	Method         []string `json:"method,omitempty"`

@@ -270,7 +270,7 @@ func (b *batch) decide(tx Tx, open []*item, links []*Link, slugs []*SlugRecord) 
 	claimed := map[string]bool{}
 	for i, it := range open {
 		if links[i] != nil && links[i].Nonce == it.link.Nonce {
-			it.link, it.done = links[i], true // created by an earlier attempt of this request
+			it.link, it.done = links[i], true // created by an earlier attempt at this request
 			claimed[it.link.Key()] = true
 			tx.Announce(it.link.Key()) // the earlier attempt may have died before announcing the link
 			continue

@@ -49,7 +49,7 @@ type Site struct {
 // Surroundings contains the inputs to a decision other than the link and the visit.
 type Surroundings struct {
 	Suspended bool   // the account of the link, or of the host's pages, is out of service
-	Exhausted bool   // all clicks of a link with MaxClicks are used up
+	Exhausted bool   // all clicks on a link with MaxClicks are used up
 	Unlocked  bool   // the visitor has entered the link's password
 	Own       Hosts  // hosts of the default short host
 	Pages     *Pages // pages of the visited host

@@ -139,7 +139,7 @@ const (
 	Active    Status = "active"
 	Scheduled Status = "scheduled" // the link has not started yet
 	Expired   Status = "expired"
-	UsedUp    Status = "exhausted"  // all clicks of the link are used up
+	UsedUp    Status = "exhausted"  // all clicks on the link are used up
 	Taken     Status = "taken_down" // the operator took the link down; only the operator can change that
 )
 

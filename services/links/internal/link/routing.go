@@ -68,7 +68,7 @@ type When struct {
 	Devices     []Device // Desktop, Mobile or Tablet
 	Systems     []System
 	Languages   []string          // BCP 47
-	Query       map[string]string // parameters of the visit; "*" means any value
+	Query       map[string]string // parameters in the visit; "*" means any value
 	From, Until Moment            // From is inclusive, Until is exclusive
 	Percent     int               // share of the visitors; 0 means all
 }

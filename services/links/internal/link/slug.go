@@ -21,7 +21,7 @@ var reserved = map[string]bool{
 }
 
 // Quarantine is how long a deleted link's slug stays unavailable to other accounts, so that nobody
-// can take over the visitors of a printed address.
+// can take over the visitors to a printed address.
 const Quarantine = 30 * 24 * time.Hour
 
 // SlugRecord contains the account and link that have a slug on a domain, or had it last. It does

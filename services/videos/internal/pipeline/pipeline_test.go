@@ -793,7 +793,7 @@ func TestVideosThatFailKeepNothingFromTheOthers(t *testing.T) {
 	}
 }
 
-// lines is a store that counts the updates of a busy account's videos and rejects them.
+// lines is a store that counts the updates to a busy account's videos and rejects them.
 type lines struct {
 	*shelf
 	waited atomic.Int64
@@ -822,7 +822,7 @@ func TestABusyAccountsUploadsHoldNoPlaceOfOthers(t *testing.T) {
 	s.now = s.now.Add(time.Minute)
 	_ = p.Sweep(t.Context())
 	if n := l.waited.Load(); n == 0 || n > 16 {
-		t.Errorf("got %d updates of the busy account's videos, want 1 to 16: only those that started together", n)
+		t.Errorf("got %d updates to the busy account's videos, want 1 to 16: only those that started together", n)
 	}
 	if status := s.videos["good"].Status; status != video.Processing {
 		t.Errorf("the other account's video is %s, want %s", status, video.Processing)

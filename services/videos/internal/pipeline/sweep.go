@@ -100,7 +100,7 @@ func (p *Pipeline) report(ctx context.Context, what string, err error) {
 // others.
 func (p *Pipeline) Sweep(ctx context.Context) error {
 	due, err := p.o.Store.Due(ctx)
-	// While an account's ledger of stored bytes is contended, each update of its videos takes
+	// While an account's ledger of stored bytes is contended, each update to its videos takes
 	// seconds, and all accounts share these few goroutines. The account's other videos are
 	// therefore postponed without an attempt.
 	var busy sync.Map

@@ -128,7 +128,7 @@ type bounded struct {
 
 func (b *bounded) Write(p []byte) (int, error) {
 	if b.n += len(p); b.n > maxSmall {
-		return 0, errors.New("object exceeds the size limit of pictures and captions")
+		return 0, errors.New("object exceeds the size limit for pictures and captions")
 	}
 	return b.w.Write(p)
 }

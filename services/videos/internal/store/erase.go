@@ -130,7 +130,7 @@ func salvagedPurge(snap firestoredb.Snap, account string, now time.Time) *video.
 	}
 }
 
-// field reads one field of a document that cannot be decoded. It returns the zero value if
+// field reads one field in a document that cannot be decoded. It returns the zero value if
 // the field has another type.
 func field[T any](snap firestoredb.Snap, path string) T {
 	v, _ := snap.DataAt(path)

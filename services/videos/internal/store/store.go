@@ -49,7 +49,7 @@ type Store struct {
 	Records *record.Set
 }
 
-// New returns a store. shown returns the wire format of a video without the URLs that give
+// New returns a store. shown returns a video's wire format without the URLs that give
 // access.
 func New(db *record.DB, shown func(*video.Video) any) *Store {
 	s := &Store{db: db, tags: tags.New(db.DB, tags.Videos, db.Now)}
