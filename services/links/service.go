@@ -247,7 +247,7 @@ func (b *building) openClicks(context.Context) (err error) {
 	return nil
 }
 
-// shortPages returns the pages of the default short host.
+// shortPages returns the pages for the default short host.
 func (b *building) shortPages() (*link.Pages, error) {
 	var p link.Pages
 	for name, page := range map[string]struct {

@@ -245,7 +245,7 @@ func TestGetAndPatch(t *testing.T) {
 		t.Errorf("updatedAt %v, ETag %s → %s; want a later time and a new ETag", got.json["updatedAt"], tag, got.header.Get("ETag"))
 	}
 	if a := r.visit("/full"); a.header.Get("Location") != "https://example.org/n" {
-		t.Errorf("headers of a visit after the PATCH = %v, want the new destination", a.header)
+		t.Errorf("visit after the PATCH: headers = %v, want the new destination", a.header)
 	}
 	stale := r.api(key, "PATCH", path, `{"title":"x"}`, "If-Match", tag)
 	want(t, "PATCH with a stale ETag", stale, 412, "PRECONDITION_FAILED")

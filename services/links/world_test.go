@@ -156,7 +156,7 @@ type answer struct {
 
 func (a answer) String() string { return fmt.Sprintf("%d %s", a.status, a.text) }
 
-// code returns the code of an error response.
+// code returns the code in an error response.
 func (a answer) code() string {
 	e, _ := a.json["error"].(map[string]any)
 	code, _ := e["code"].(string)

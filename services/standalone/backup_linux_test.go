@@ -290,7 +290,7 @@ func TestABackupFindsTheRightStack(t *testing.T) {
 	}
 }
 
-// ask calls an API and returns the status and the body of the response.
+// ask calls an API and returns the response's status and body.
 func ask(t *testing.T, method, address, token, body string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))

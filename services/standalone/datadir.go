@@ -24,7 +24,7 @@ const (
 	secretsFile = "secrets.json"
 )
 
-// auditDir returns the folder of the revocation trail.
+// auditDir returns the revocation trail's folder.
 func (c Config) auditDir(d *dataDir) string { return cmp.Or(c.AuditDir, d.join(auditDir)) }
 
 // errRunning means that another process has locked the data directory.

@@ -242,7 +242,7 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// interfaces returns the addresses of this machine that webhooks may call if private networks are
+// interfaces returns the addresses on this machine that webhooks may call if private networks are
 // allowed.
 func interfaces(t *testing.T) (hosts []string) {
 	t.Helper()

@@ -14,8 +14,8 @@ import (
 	"github.com/linkreel/linkreel/libs/metrics"
 )
 
-// TestSeriesExistFromTheStart reads /metrics of a process that has not done anything yet. It is in
-// this module because this module imports all services.
+// TestSeriesExistFromTheStart reads /metrics from a process that has not done anything yet. It is
+// in this module because this module imports all services.
 func TestSeriesExistFromTheStart(t *testing.T) {
 	t.Parallel()
 	const fresh = "LINKREEL_TEST_FRESH"

@@ -184,7 +184,7 @@ func environment(extra, wiring map[string]string) map[string]string {
 	return out
 }
 
-// runLoops runs the background loops of the services. When the stack stops, the loops stop after
+// runLoops runs the services' background loops. When the stack stops, the loops stop after
 // the listeners, because the last requests may need them, and before the stores, because the loops
 // flush to the stores.
 func (s *Stack) runLoops(ctx context.Context) error {
@@ -224,7 +224,7 @@ func (s *Stack) serve(context.Context) error {
 		"auth": s.services["auth"].Handler("api"), "links": s.services["links"].Handler("api"), "videos": s.services["videos"].Handler("api"),
 		"events": s.services["events"].Handler("api"), "console": s.services["console"].Handler("api"),
 	})), s.public.base.listeners...)
-	s.onClose(func(context.Context) error { // runs first, because long-polling requests would delay the shutdown of the listeners
+	s.onClose(func(context.Context) error { // runs first, because long-polling requests would delay the listeners' shutdown
 		for _, svc := range s.services {
 			for _, stop := range svc.Stopping {
 				stop()

@@ -44,7 +44,7 @@ type Config struct {
 	Log io.Writer `env:"-"`
 	// LogLevel is debug, info, warn or error.
 	LogLevel slog.Level `env:"LINKREEL_LOG_LEVEL" envDefault:"info"`
-	// AuditDir is the folder of the revocation trail. If it is empty, the trail is in DataDir.
+	// AuditDir is the revocation trail's folder. If it is empty, the trail is in DataDir.
 	AuditDir string `env:"LINKREEL_AUDIT_DIR"`
 	// BackupDays is how many days `linkreel backup` keeps a backup. 0 keeps all backups.
 	BackupDays int `env:"LINKREEL_BACKUP_DAYS" envDefault:"35"`

@@ -72,10 +72,10 @@ type Config struct {
 	// PushAudience is the audience of the identity tokens in storage's notifications. If it
 	// is empty, notifications are rejected, and the sweep finds finished uploads.
 	PushAudience string `env:"LINKREEL_PUSH_AUDIENCE"`
-	// PushAccount is the service account of the push subscription. It must be set if Google
+	// PushAccount is the service account for the push subscription. It must be set if Google
 	// issues the tokens, because anyone can get a token from Google.
 	PushAccount string `env:"LINKREEL_PUSH_ACCOUNT"`
-	// PushCertsURL is where the issuer of the tokens publishes its keys.
+	// PushCertsURL is where the tokens' issuer publishes its keys.
 	PushCertsURL string `env:"LINKREEL_PUSH_JWKS_URL" envDefault:"https://www.googleapis.com/oauth2/v3/certs"`
 
 	// UploadTTL is how long an upload URL works.

@@ -24,7 +24,7 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// everywhere returns the public paths of a video.
+// everywhere returns a video's public paths.
 func (v made) everywhere() []string {
 	return []string{v.path, "/embed/" + v.slug, v.path + "/session", v.path + "/status", v.path + "/thumbnail.jpg", v.path + "/video.mp4"}
 }

@@ -177,7 +177,7 @@ func meet(t testing.TB, svc *boot.Service) {
 	}
 }
 
-// replica starts a second replica of the service on the same servers.
+// replica starts a second service replica on the same servers.
 func (w *world) replica() *world {
 	w.t.Helper()
 	svc, err := videos.New(w.t.Context(), w.cfg)

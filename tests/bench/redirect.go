@@ -49,7 +49,7 @@ type contender struct {
 type round struct {
 	answers int64
 	loaded  time.Duration // duration of the requests to this contender
-	took    time.Duration // including the turns of the other contenders
+	took    time.Duration // including the other contenders' turns
 	cpu     time.Duration
 }
 
@@ -351,7 +351,7 @@ type server struct {
 	pids []int
 	cmd  *exec.Cmd
 	ready
-	firestore *server // the database of a system
+	firestore *server // a system's database
 
 	record string // ID of the record that the API calls use
 	calls  int    // number of calls so far; it makes the bodies distinct

@@ -166,7 +166,7 @@ func TestTheFirstBackupIsMadeAtOnce(t *testing.T) {
 	}
 }
 
-// TestARestoreEndsBackups compares the first step of a restore with the labels of the chart's
+// TestARestoreEndsBackups compares the first step in a restore with the labels on the chart's
 // CronJob and of every Job that makes a backup. A backup that is still running would copy
 // localcloud during the restore.
 func TestARestoreEndsBackups(t *testing.T) {
@@ -200,7 +200,7 @@ func TestARestoreEndsBackups(t *testing.T) {
 		}
 	}
 	if slices.Sort(selected); !slices.Equal(selected, []string{"CronJob", "Job"}) {
-		t.Errorf("the command deletes these objects of the chart: %v; want its CronJob and the Job for the first backup", selected)
+		t.Errorf("the command deletes these objects in the chart: %v; want its CronJob and the Job for the first backup", selected)
 	}
 	script := command.FindString(strings.ReplaceAll(string(read(t, "test.sh")), "$release", "linkreel"))
 	if script != shown[0] {

@@ -138,7 +138,7 @@ func inSchema(root, at map[string]any, path []string) bool {
 	return ok && inSchema(root, next, path[1:])
 }
 
-// matchBetween compares the text between two marks of a file with want. With -update it replaces
+// matchBetween compares the text between two marks in a file with want. With -update it replaces
 // the text with want.
 func matchBetween(t *testing.T, path, from, to, want string) {
 	t.Helper()
@@ -931,7 +931,7 @@ func egress(t *testing.T, objects []object, service string) []string {
 	return all
 }
 
-// The chart does not know the pod labels of an external localcloud.service.
+// The chart does not know the pod labels for an external localcloud.service.
 func TestLocalcloudOfAnotherRelease(t *testing.T) {
 	t.Parallel()
 	other := []string{"--set", "localcloud.service=devstack-localcloud,localcloud.keySecret=devstack-storage-key"}

@@ -540,7 +540,7 @@ func calls(t *testing.T, p pod, text string) (all []call) {
 				continue
 			}
 			for part := range strings.SplitSeq(value, ",") {
-				if _, rest, ok := strings.Cut(part, "=http"); ok { // an entry of the form PATH=ADDRESS
+				if _, rest, ok := strings.Cut(part, "=http"); ok { // an entry in the form PATH=ADDRESS
 					part = "http" + rest
 				}
 				all = append(all, addressed(t, name, part))

@@ -25,7 +25,7 @@ import (
 // testdata/edges has comments with one key each, then the head of the request. The keys are:
 //
 //   - Source, Published, Changed: the source, its author and date, and the changes made to it.
-//   - Recipe: the first cell of the row in operations.md for this edge.
+//   - Recipe: the first cell in the row in operations.md for this edge.
 //   - Peer: the address that called the application. If the source does not give it, a plausible
 //     address for the edge.
 //   - Client, Scheme: the values that the application must determine.

@@ -295,7 +295,7 @@ case "$1 $2" in
 	[[ " $* " = *" --cert-identity $(cat "$dir/signed/attested-${digest#sha256:}") "* ]] ;;
 esac`
 
-// A stand-in signature is a file with the identity of the job that signed.
+// A stand-in signature is a file with the signing job's identity.
 const standInCosign = `
 digest() {
 	local path=${1#*/}
@@ -594,7 +594,7 @@ func (r *rehearsal) wantProvenance() {
 	_, anchor, _ := strings.Cut(id, "docs/releasing.md#")
 	if heading := "\n## " + strings.ReplaceAll(anchor, "-", " ") + "\n"; run != "" ||
 		!strings.Contains(strings.ToLower(string(read(r.t, "../../docs/releasing.md"))), heading) {
-		r.t.Errorf("the provenance of a manual release has the builder %q and the run %q, want a section of docs/releasing.md and no run", id, run)
+		r.t.Errorf("the provenance of a manual release has the builder %q and the run %q, want a section in docs/releasing.md and no run", id, run)
 	}
 }
 

@@ -31,7 +31,7 @@ func needNode(t *testing.T) {
 	}
 }
 
-// stackFile writes the stack.json of the running stack for the clients' scripts.
+// stackFile writes the running stack's stack.json for the clients' scripts.
 func stackFile(t *testing.T) string {
 	t.Helper()
 	b, err := json.MarshalIndent(running, "", "  ")
@@ -125,7 +125,7 @@ func TestGoClient(t *testing.T) {
 	free, err := c.CheckSlug(ctx, client.CheckSlugQuery{Slug: made.Slug})
 	must(err)
 	if free.Available || free.Reason == nil || *free.Reason != "taken" {
-		t.Errorf("checking the slug of an existing link returned %+v, want taken", free)
+		t.Errorf("checking an existing link's slug returned %+v, want taken", free)
 	}
 	const many = client.BulkMax + 20 // two requests
 	items := make([]client.LinkCreate, many)
@@ -321,7 +321,7 @@ func TestTypeScriptTour(t *testing.T) {
 	}
 }
 
-// allScopes are the scopes of the accounts on which a tour runs.
+// allScopes are the scopes for the accounts on which a tour runs.
 var allScopes = []string{"links:read", "links:write", "videos:read", "videos:write", "events:read", "webhooks:read", "webhooks:write"}
 
 // checkTour compares the example's report with the account.

@@ -33,7 +33,7 @@ type FuzzConfig struct {
 	Client *http.Client
 }
 
-// FuzzReport holds the results of a run.
+// FuzzReport holds the results from a run.
 type FuzzReport struct {
 	Requests    int
 	Wrong       int // requests that the document does not allow
@@ -693,7 +693,7 @@ func (s *source) object(doc, m map[string]any, depth int) any {
 		name := pick(s, slices.Sorted(maps.Keys(props)))
 		out[name] = s.value(doc, props[name], name, depth+1)
 	}
-	// Follow the rules between fields. Otherwise no create of a video or link would succeed.
+	// Follow the rules between fields. Otherwise creating a video or link would never succeed.
 	if to, ok := out["redirectType"]; ok && to != nil && s.IntN(4) > 0 {
 		delete(out, "password")
 		delete(out, "maxClicks")

@@ -109,7 +109,7 @@ func TestPythonClientIsInstalledFromTheWheelAndFromTheSource(t *testing.T) {
 	}
 	path, first := wheel("first")
 	if _, second := wheel("second"); !bytes.Equal(first, second) {
-		t.Error("two builds of the same sources returned different wheels")
+		t.Error("two builds from the same sources returned different wheels")
 	}
 	source := filepath.Join(dir, "source") // pip writes into the folder that it installs from
 	if err := os.CopyFS(source, os.DirFS(pythonClient)); err != nil {

@@ -23,7 +23,7 @@ type wrong struct {
 	header string
 	status int
 	code   apierr.Code
-	// words has the expected parts of the response in order, separated by " … ". They tell the
+	// words has the expected response parts in order, separated by " … ". They tell the
 	// caller what to do.
 	words string
 }

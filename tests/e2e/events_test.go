@@ -27,7 +27,7 @@ type told struct {
 	Data             json.RawMessage
 }
 
-// feed reads all events of the account, oldest first.
+// feed reads all of the account's events, oldest first.
 func (a *tenantOf) feed() (out []told) {
 	a.t.Helper()
 	for cursor := ""; ; {

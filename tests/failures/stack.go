@@ -315,7 +315,7 @@ func (s *stack) startPrometheus(ctx context.Context) error {
 	return s.ready(ctx, "prometheus", "http://"+s.prometheus+"/-/ready")
 }
 
-// probe serves the metrics of a blackbox exporter that probes the addresses of the chart's Probe.
+// probe serves the metrics of a blackbox exporter that probes the addresses in the chart's Probe.
 func (s *stack) probe(w http.ResponseWriter, r *http.Request) {
 	start, err := call(r.Context(), http.MethodGet, "http://"+s.counts.addrs["auth.api"]+"/", "", nil, nil)
 	fmt.Fprintf(w, "probe_success{site=\"base\"} %d\n", success(start, err))
@@ -442,7 +442,7 @@ func (p *proxy) heal() error {
 	return p.forward(p.server)
 }
 
-// freeAddr returns a free address that no other installation of this program has.
+// freeAddr returns a free address that no other installation from this program has.
 func freeAddr() (string, error) {
 	for {
 		addr, err := redisproc.FreeAddr()

@@ -213,7 +213,7 @@ func (p *linksProcess) kill() {
 	<-p.done
 }
 
-// metric returns a metric of the process, summed over its labels, or -1 if the process does not
+// metric returns a metric from the process, summed over its labels, or -1 if the process does not
 // respond.
 func (p *linksProcess) metric(name string) float64 {
 	res, err := (&http.Client{Timeout: 2 * time.Second}).Get("http://" + p.admin + "/metrics")
@@ -299,7 +299,7 @@ func (p *linksProcess) clicks() (map[string]int64, error) {
 // each request at most once.
 type linksConn struct {
 	addr string
-	host string // the host of the visits; "" for the default short host
+	host string // the visits' host; "" for the default short host
 	c    net.Conn
 	r    *bufio.Reader
 }

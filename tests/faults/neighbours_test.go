@@ -567,8 +567,8 @@ func (l *accessLog) reset() {
 	l.lines = nil
 }
 
-// queued returns the sorted queueing times of these accounts' requests and of the requests without
-// an account.
+// queued returns the sorted queueing times of these accounts' requests and of requests without an
+// account.
 func (l *accessLog) queued(accounts map[string]bool) []float64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -226,7 +226,7 @@ func ends(r transcode.Rendition) []float64 {
 	return out
 }
 
-// described compares a rendition's table with the boxes of its object. Every segment must consist
+// described compares a rendition's table with the boxes in its object. Every segment must consist
 // of whole fragments, the segments must cover all fragments, and the declared bandwidth must be
 // that of the densest segment.
 func described(r transcode.Rendition, s *stream) (faults []string) {

@@ -119,7 +119,7 @@ func mine(i int) bool {
 	return err != nil || err2 != nil || n < 1 || i%n == k%n
 }
 
-// maxMemory is the maximum memory of a worker, including all programs that it starts.
+// maxMemory is the maximum memory for a worker, including all programs that it starts.
 const maxMemory = 1 << 30
 
 // timeLimit is the maximum time for any file in the corpus on a busy machine.

@@ -35,7 +35,7 @@ type example struct {
 	// Varies means that two responses differ in more than IDs and times. The test then compares
 	// only their fields.
 	Varies bool
-	Title  string            // title of the section; by default the operation's summary
+	Title  string            // section title; by default the operation's summary
 	Note   string            // text before the calls
 	Then   map[string]string // additional lines, by language
 	Only   bool              // only the lines of Then, without the call
@@ -90,7 +90,7 @@ func readExamples(dir string, c *contract.Contract) (*examples, error) {
 	return e, json.Unmarshal(text, &e.answers)
 }
 
-// operation returns the operation of an example.
+// operation returns the operation in an example.
 func (e *examples) operation(name string) *contract.Operation {
 	id, _, _ := strings.Cut(name, ".")
 	for _, op := range e.doc.Operations {

@@ -18,7 +18,7 @@ const (
 	answersFile = "docs/api/answers.json"
 )
 
-// writePages generates the parts of the pages in docs/api that are between marks:
+// writePages generates the parts between marks on the pages in docs/api:
 //
 //	<!-- setup -->                       what the examples of the page need
 //	<!-- operations createLink … -->     these operations, in this order
@@ -212,7 +212,7 @@ func goFrame(lines string, operator bool) string {
 	return b.String()
 }
 
-// title returns the heading of an example.
+// title returns the heading for an example.
 func (e *examples) title(name string) string {
 	summary := e.operation(name).Summary
 	switch x := e.byName[name]; {
@@ -299,7 +299,7 @@ func needs(op *contract.Operation) string {
 	return " · " + strings.Join(out, " · ")
 }
 
-// fields generates the table rows of the parameters and the body fields, required ones first.
+// fields generates the table rows for the parameters and the body fields, required ones first.
 func (e *examples) fields(op *contract.Operation) []string {
 	var required, others []string
 	row := func(name, kind, text string, needed bool) {

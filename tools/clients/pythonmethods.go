@@ -60,7 +60,7 @@ type pythonArgument struct {
 type pythonCall struct {
 	path, needed, free []pythonArgument // path parameters, required arguments, and keyword-only arguments
 	query, body        []pythonArgument
-	content            string // argument of a body that is not JSON
+	content            string // argument for a body that is not JSON
 }
 
 func (m *pythonClass) read(o *contract.Operation, leave ...string) *pythonCall {
@@ -215,7 +215,7 @@ func pythonAccept(answers []contract.Answer) (out []string) {
 	return out
 }
 
-// iterator generates the method that iterates over all pages of a list.
+// iterator generates the method that iterates over all pages in a list.
 func (m *pythonClass) iterator(o *contract.Operation) {
 	k := m.read(o, "limit", "cursor", "after", "wait")
 	answer := o.Answer().Schema

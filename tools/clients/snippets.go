@@ -17,7 +17,7 @@ import (
 // language generates the calls in the examples in one language.
 type language struct {
 	name  string // name in headings
-	fence string // info string of the code block
+	fence string // the code block's info string
 	key   string // key in [example.Then] and value of {lang}
 	call  func(*snippet) (string, error)
 }
@@ -501,7 +501,7 @@ func (g *goValues) value(kind string, schema *contract.Schema, n *yaml.Node, at 
 	case kind == "Time":
 		return "client.Text(" + strconv.Quote(n.Value) + ")", nil
 	case n.Kind == yaml.MappingNode:
-		if g.w.own[at.path] != "" { // such as an item of a bulk request, which is the body of a create
+		if g.w.own[at.path] != "" { // such as an item of a bulk request, which is a create's body
 			schema = g.all.doc.Schemas.Get(kind)
 			at.path = kind
 		}

@@ -23,7 +23,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// nameOf is the annotation of a layout entry with its name below the registry's folder,
+// nameOf is the annotation on a layout entry with its name below the registry's folder,
 // such as auth or charts/linkreel.
 const nameOf = "org.opencontainers.image.ref.name"
 

@@ -788,7 +788,7 @@ func TestABackupEndsWithASilentSource(t *testing.T) {
 	}
 }
 
-// The disk of the receiver takes longer than the source may be silent.
+// The receiver's disk takes longer than the source may be silent.
 func TestASlowDiskIsNoSilentSource(t *testing.T) {
 	t.Parallel()
 	c := start(t, t.TempDir())

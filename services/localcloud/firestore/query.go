@@ -38,7 +38,7 @@ type order struct {
 	desc bool
 }
 
-// filter is a node of the where clause. It is either a comparison on one field, or a list of
+// filter is a node in the where clause. It is either a comparison on one field, or a list of
 // children joined by AND or OR. A nil filter matches everything.
 type filter struct {
 	children []*filter

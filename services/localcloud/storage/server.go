@@ -65,7 +65,7 @@ type Options struct {
 	// Key is the server's service account key file. If it is empty, Open uses the key in Dir, and
 	// generates one if there is none. The servers in a test can share one key.
 	Key []byte
-	// PublicURL is the base of the session URIs that a signed POST returns. If it is empty, the
+	// PublicURL is the base for the session URIs that a signed POST returns. If it is empty, the
 	// base consists of http and the request's Host.
 	PublicURL string
 	// APIURL is the base URL of the JSON API. A generated key file contains a token_uri below it,
@@ -97,7 +97,7 @@ type Server struct {
 	wg   sync.WaitGroup
 }
 
-// Open starts a server on dir. It accepts the directory of a previous server, even if that server
+// Open starts a server on dir. It accepts a previous server's directory, even if that server
 // crashed.
 func Open(o Options) (*Server, error) {
 	if o.Clock == nil {
@@ -288,7 +288,7 @@ type CORS struct {
 	MaxAgeSeconds  int      `json:"maxAgeSeconds,omitempty"`
 }
 
-// cors sets the headers of the bucket's first matching rule. If no rule matches, it sets none.
+// cors sets the headers from the bucket's first matching rule. If no rule matches, it sets none.
 func (s *Server) cors(w http.ResponseWriter, r *http.Request, bucketName string) {
 	origin := r.Header.Get("Origin")
 	if origin == "" {

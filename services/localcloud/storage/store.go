@@ -309,7 +309,7 @@ func (s *store) close() error {
 	return s.db.Close()
 }
 
-// write is the only writer of the index. All changes that are queued while one commit is being
+// write is the only writer to the index. All changes that are queued while one commit is being
 // synced share the next commit and its sync.
 func (s *store) write() {
 	defer close(s.gone)
@@ -844,7 +844,7 @@ type listing struct {
 }
 
 // A page token consists of a letter that distinguishes an object's name from a prefix, followed by
-// the last entry of the previous page. A prefix means that all its members have been listed.
+// the last entry on the previous page. A prefix means that all its members have been listed.
 const (
 	tokenName   = "n"
 	tokenPrefix = "p"

@@ -49,7 +49,7 @@ type Operation struct {
 // Paging says how a client finds the next page of a list.
 type Paging string
 
-// The forms of paging. In each, the field data of the response contains the records.
+// The forms of paging. In each, the field data in the response contains the records.
 const (
 	NoList      Paging = ""       // the response is not a list
 	Whole       Paging = "whole"  // there is only one page
@@ -65,7 +65,7 @@ type Parameter struct {
 	Schema                *Schema
 }
 
-// Body is the body of a request.
+// Body is a request body.
 type Body struct {
 	Required bool
 	Type     string // application/json or another media type
@@ -245,7 +245,7 @@ func (d *document) operation(op *operation, method, at string) (*Operation, erro
 	return out, nil
 }
 
-// list sets the fields of an operation that lists records.
+// list sets the fields for an operation that lists records.
 func (c *Contract) list(o *Operation) {
 	before, after, found := strings.Cut(o.ID, "list")
 	if !found {

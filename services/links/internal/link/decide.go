@@ -32,7 +32,7 @@ type Visit struct {
 // that the host has no such page.
 type Pages struct{ Home, NotFound, Expired string }
 
-// PagesOf returns the pages of a domain, or nil.
+// PagesOf returns a domain's pages, or nil.
 func PagesOf(p customdomain.Pages) *Pages {
 	if p == (customdomain.Pages{}) {
 		return nil

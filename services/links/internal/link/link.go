@@ -243,7 +243,7 @@ type Target struct {
 // MetaTags contains a link's Open Graph tags, ready to be inserted into a page.
 type MetaTags struct{ Title, Description, Image string }
 
-// Target returns the data of the link that a redirect needs.
+// Target returns the link data that a redirect needs.
 func (l *Link) Target() *Target {
 	t := &Target{
 		LinkID: l.ID, AccountID: l.AccountID, TakenDown: l.Takedown != nil, Slug: l.Slug, Location: l.Destination.Location,

@@ -157,7 +157,7 @@ func (l *Link) Conflicts() (all []Conflict) {
 	return all
 }
 
-// CheckRules checks and normalizes all rules of a link. It trims names, and converts countries to
+// CheckRules checks and normalizes all of a link's rules. It trims names, and converts countries to
 // upper case and languages to the case that BCP 47 recommends. countryKnown reports whether this
 // installation can determine a visitor's country. The details name fields such as
 // rules.0.when.country.

@@ -55,7 +55,7 @@ func (s *Service) TakeDown(ctx context.Context, slugKey string, t Takedown) (*Li
 	return after, nil
 }
 
-// Lift ends a takedown of a slug, even if the link was deleted or replaced by another link with the
+// Lift ends a takedown on a slug, even if the link was deleted or replaced by another link with the
 // slug. It also succeeds if the takedown is no longer in effect.
 func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
 	return s.opt.Store.Atomically(ctx, "lift takedown", func(tx Tx) error {
@@ -87,7 +87,7 @@ func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
 	})
 }
 
-// behind returns the record of a slug and its link. Either is nil if it does not exist.
+// behind returns a slug's record and its link. Either is nil if it does not exist.
 func behind(tx Tx, slugKey string) (*SlugRecord, *Link, error) {
 	_, slugs, err := tx.Find(nil, []string{slugKey})
 	if err != nil {

@@ -158,7 +158,7 @@ func (g *Gate) Back(accountID, linkID, slugKey string) {
 	}
 }
 
-// line returns the line of a link, or nil if there are too many lines.
+// line returns the line for a link, or nil if there are too many lines.
 func (g *Gate) line(accountID, linkID, slugKey string) *line {
 	if l := g.lines[linkID]; l != nil {
 		return l

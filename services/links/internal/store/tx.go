@@ -155,7 +155,7 @@ func (t *tx) Tags(accountID string, got, lost []string) error {
 	return t.Label(t.s.labels, accountID, got, lost)
 }
 
-// tell writes the event of a change.
+// tell writes the event for a change.
 func (t *tx) tell(l *link.Link, what events.Type) {
 	if what == events.Quiet {
 		return

@@ -372,7 +372,7 @@ func (p *pass) record(d *pb.Document) error {
 	return p.write(&pb.Write{Operation: &pb.Write_Update{Update: d}})
 }
 
-// rename changes the document's name and its references to those of the target.
+// rename changes the document's name and its references to the target's.
 func (p *pass) rename(d *pb.Document, path string) {
 	d.Name = p.Records.Name(path)
 	for _, v := range d.GetFields() {

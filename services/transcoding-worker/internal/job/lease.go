@@ -12,7 +12,7 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode/jobs"
 )
 
-// leaseKeeper keeps the lease of a claimed job: it sends heartbeats for the lease and for the
+// leaseKeeper keeps the lease on a claimed job: it sends heartbeats for the lease and for the
 // message, and cancels its context when the job is lost. Only the lease in Firestore matters.
 // If the message is lost, Redis was emptied or delivered the message to another worker, and
 // that worker cannot claim the job.

@@ -116,7 +116,7 @@ func (a *attempt) offer(ctx context.Context, p ladder.Plan, parts []ladder.Part)
 	return nil
 }
 
-// dropIncomplete removes the record of a part that is done but has missing objects.
+// dropIncomplete removes the record for a part that is done but has missing objects.
 func (a *attempt) dropIncomplete(ctx context.Context, id string, there map[string]bool) error {
 	record, err := a.w.o.Jobs.Get(ctx, id)
 	if errors.Is(err, jobs.ErrNotFound) || err == nil && record.State != transcode.Done {

@@ -198,7 +198,7 @@ func (a *attempt) prepare(ctx context.Context, p ladder.Plan) error {
 		return err
 	}
 	if tracks != nil && !a.retain {
-		remove(tracks.Video...) // only the audio of the copy is still needed
+		remove(tracks.Video...) // only the copy's audio is still needed
 	}
 	if tracks == nil || len(p.Rungs) > 0 {
 		made, err := a.encode(ctx, p, tracks == nil)

@@ -195,7 +195,7 @@ func (p *Plan) videoGraph(part Part) string {
 		chain = append(chain, fmt.Sprintf("framestep=%d", p.Step))
 	}
 	if top.Half {
-		// All rungs of this plan have half the rate. Taller full-rate rungs are in another plan.
+		// All rungs in this plan have half the rate. Taller full-rate rungs are in another plan.
 		chain = append(chain, "framestep=2")
 	}
 	if part.From > 0 {

@@ -1,4 +1,4 @@
-// Package ladder produces the renditions of a probed source. It plans the renditions, runs
+// Package ladder produces the renditions for a probed source. It plans the renditions, runs
 // ffmpeg to encode them, checks that they are complete and have the same cuts, and describes
 // them.
 //
@@ -28,7 +28,7 @@ type Rung struct {
 	Half          bool // uses every second frame
 }
 
-// Plan describes the renditions of a source.
+// Plan describes the renditions for a source.
 type Plan struct {
 	Source *ffmpeg.Source
 

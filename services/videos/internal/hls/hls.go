@@ -57,7 +57,7 @@ func MasterPlaylist(o *transcode.Outcome, uri func(transcode.Rendition) string, 
 	return b.String()
 }
 
-// channels returns the CHANNELS attribute of an audio rendition. The attribute is optional. It is
+// channels returns the CHANNELS attribute for an audio rendition. The attribute is optional. It is
 // omitted for outcomes stored before the channel count was recorded, because their audio may be
 // mono or stereo.
 func channels(r transcode.Rendition) string {

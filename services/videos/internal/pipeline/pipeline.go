@@ -106,7 +106,7 @@ type Options struct {
 
 	// JanitorOff reports whether the janitor is off. A restore turns it off until the operator
 	// turns it on again. While it is off, nothing removes objects that no record refers to. The
-	// objects of deleted videos are still removed, because a record of the deletion refers to
+	// objects of deleted videos are still removed, because a deletion record refers to
 	// them. If JanitorOff is nil, the janitor is on.
 	JanitorOff func() bool
 

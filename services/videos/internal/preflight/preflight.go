@@ -105,7 +105,7 @@ func (p *preflight) run(ctx context.Context) error {
 	return nil
 }
 
-// complain prints a failure of the current check: what is wrong and what to do about it.
+// complain prints a failure in the current check: what is wrong and what to do about it.
 func (p *preflight) complain(format string, args ...any) {
 	p.complaints++
 	fmt.Fprintf(p.out, "FAILED  %s: %s\n", p.check, fmt.Sprintf(format, args...))

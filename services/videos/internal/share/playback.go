@@ -142,7 +142,7 @@ func (s *Share) media(c *fiber.Ctx, v *video.Video, g video.Grant, file string) 
 // chooses the name, and each accepted name costs a signature and a cache entry. wasMade therefore
 // accepts only a few names: the video's renditions of every attempt up to the current one. A
 // player may still use the playlist from an earlier attempt. A later version of an outcome has
-// every rendition of the earlier versions. The download file is not accepted, because visitors
+// every rendition in the earlier versions. The download file is not accepted, because visitors
 // may not be allowed to download it.
 func wasMade(v *video.Video, object string) (bool, error) {
 	made, ok := transcode.ParseRendition(string(v.ID), object)

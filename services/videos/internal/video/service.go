@@ -702,7 +702,7 @@ func (s *Service) drop(ctx context.Context, object string) {
 	}
 }
 
-// SetThumbnail sets the poster of a video to its frame at seconds. If seconds is nil,
+// SetThumbnail sets a video's poster to its frame at seconds. If seconds is nil,
 // SetThumbnail restores the automatic poster.
 func (s *Service) SetThumbnail(ctx context.Context, account string, id ID, c Condition, seconds *float64) (*Video, error) {
 	if seconds == nil {

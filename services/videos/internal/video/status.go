@@ -124,7 +124,7 @@ func (v *Video) Forgotten(now time.Time) bool {
 	return true
 }
 
-// noRoom is the failure of a video that exceeds its account's storage limit, whether with its
+// noRoom is the failure for a video that exceeds its account's storage limit, whether with its
 // whole file or with the part received so far.
 var noRoom = Failure{FileTooLarge, "The account's storage has no room for the uploaded file. Delete other videos, then upload it again."}
 
@@ -205,7 +205,7 @@ func (s Source) isForm() bool {
 	return slices.Contains([]string{"multipart/form-data", "application/x-www-form-urlencoded"}, strings.TrimSpace(media))
 }
 
-// UploadToReady returns the time from the arrival of the file in storage until the video
+// UploadToReady returns the time from the file's arrival in storage until the video
 // could be played. It returns zero if either time is unknown.
 func (v *Video) UploadToReady() time.Duration {
 	if v.Source.StoredAt.IsZero() || v.ReadyAt.IsZero() {
