@@ -31,7 +31,7 @@ func (c Config) auditDir(d *dataDir) string { return cmp.Or(c.AuditDir, d.join(a
 var errRunning = errors.New("another Linkreel is running")
 
 // openDataDir creates the folder if it does not exist, and locks it. The kernel releases the lock
-// when the process ends, so a killed stack leaves no lock behind.
+// when the process exits, so a killed stack leaves no lock behind.
 func openDataDir(path string) (*dataDir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {

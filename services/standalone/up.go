@@ -23,7 +23,7 @@ const usualStackFile = ".local/stack.json"
 // claimStackFile chooses the file in which a stack describes itself to scripts. It is
 // .local/stack.json, unless another running stack from this folder has claimed that file. In that
 // case, it is a file in the stack's own data directory. The kernel releases the claim when the
-// process ends.
+// process exits.
 func claimStackFile(dataDir string) (path string, release func(), err error) {
 	dir := filepath.Dir(usualStackFile)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -77,7 +77,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// clock is the system clock plus the time by which a test has advanced it.
+// clock is the system clock plus the amount that a test has advanced it.
 type clock struct {
 	mu    sync.Mutex
 	ahead time.Duration

@@ -29,7 +29,7 @@ type alertCase struct {
 	Series   []series      `yaml:"input_series"`
 	Expects  []expectation `yaml:"alert_rule_test,omitempty"`
 	Queries  []query       `yaml:"promql_expr_test,omitempty"`
-	Silent   []string      `yaml:"silent,omitempty"` // times at which no alert may fire
+	Silent   []string      `yaml:"silent,omitempty"` // times when no alert may fire
 }
 
 type series struct {

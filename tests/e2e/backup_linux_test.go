@@ -315,7 +315,7 @@ func backups(t testing.TB, dir string) (names []string) {
 	return names
 }
 
-// killBackup kills a backup after it has copied this number of objects, or at its start if objects
+// killBackup kills a backup after it has copied this number of objects, or as it starts if objects
 // is 0. It reports whether the backup was still running.
 func (s *load) killBackup(dir string, objects int) bool {
 	s.t.Helper()

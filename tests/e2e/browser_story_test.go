@@ -108,7 +108,7 @@ func TestFromNothingToARecording(t *testing.T) {
 	step("from starting the program to a printed sign-in link")
 
 	v := visitor(t, look{})
-	page := v.Timeout(4 * patience) // for all steps together
+	page := v.Timeout(4 * patience) // for all steps in total
 	press := func(v *viewer, name string) { v.Timeout(patience).MustElementR("button", name).MustClick() }
 	heading := func(v *viewer, text string) { v.t.Helper(); v.Timeout(patience).MustElementR("h1", text) }
 	v.open(link)

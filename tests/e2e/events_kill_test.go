@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// hardy retries a request until it gets a response, even while the process is killed and restarted.
-// It also returns the number of attempts.
+// hardy retries a request until it gets a response, even while the process is being killed and
+// restarted. It also returns the number of attempts.
 func (a *tenantOf) hardy(c *caller, method, path string, body any, headers ...string) (got hardAnswer, tries int) {
 	var text string
 	if body != nil {

@@ -63,12 +63,12 @@ type decideLink struct {
 	starts  int64
 	ends    int64
 	expired string          // the destination of expired visits; "" for the built-in page
-	borders []*decideBorder // all times at which the link's decisions change
+	borders []*decideBorder // all times when the link's decisions change
 
 	answered, broken map[string]*atomic.Int64 // by rule, "" for the destination
 }
 
-// decideBorder is a time at which a link's decisions change, in milliseconds since 1970, and the
+// decideBorder is a time when a link's decisions change, in milliseconds since 1970, and the
 // number of visits that were definitely answered before and after it.
 type decideBorder struct {
 	at            int64

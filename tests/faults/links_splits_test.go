@@ -139,7 +139,7 @@ func splitChance(n, got int, p float64) float64 {
 // kill during the visits and edits to the shares. An edit that moves one boundary may move only the
 // visitors between the old and the new boundary. Any other visitor who moved would contradict the
 // place that the test has recorded. The shares must be within the bounds of the binomial
-// distribution. All 28 comparisons together fail by chance in fewer than one in a million runs.
+// distribution. In total, the 28 comparisons fail by chance in fewer than one in a million runs.
 // With LINKREEL_FULL=1 there are 100,000 visitors.
 func TestSplitsKeepTheirVisitors(t *testing.T) {
 	t.Parallel()

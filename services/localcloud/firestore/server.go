@@ -65,8 +65,8 @@ type Options struct {
 	// or is the first field in a composite index. Production limits such an index to about 500
 	// writes per second.
 	HotIndex func(collection, field string)
-	// TTLInterval is the interval at which expired documents are deleted. 0 means every minute, and
-	// a negative value means never. Server.DeleteExpired deletes them immediately.
+	// TTLInterval is how often expired documents are deleted. 0 means every minute, and a negative
+	// value means never. Server.DeleteExpired deletes them immediately.
 	TTLInterval time.Duration
 	// ReadOnly starts the server in the state that [Server.SetReadOnly] sets.
 	ReadOnly bool

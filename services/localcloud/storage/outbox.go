@@ -225,8 +225,8 @@ func (b *outbox) due(limit int) (notes []waiting, wait time.Duration, err error)
 }
 
 // tried ends an attempt. If the note is not finished, it pauses the note. The pause grows with the
-// number of unfinished notes, so up to 6,000 of them together are sent at most a hundred times per
-// second.
+// number of unfinished notes, so up to 6,000 of them are sent at most a hundred times per second in
+// total.
 func (b *outbox) tried(id uint64, finished bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

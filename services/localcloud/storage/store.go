@@ -244,8 +244,8 @@ func (s *store) prepare() error {
 }
 
 // sweep removes files without an object. Such files exist if a process was stopped between moving a
-// file and writing the index. sweep may run while requests are served, because names was listed
-// before the first request and a name is never reused.
+// file and writing the index. sweep may run while requests are being served, because names was
+// listed before the first request and a name is never reused.
 func (s *store) sweep(names []string) (removed int, err error) {
 	if len(names) == 0 {
 		return 0, nil

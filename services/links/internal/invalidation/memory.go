@@ -201,7 +201,7 @@ func (a *Answer) Suspended() bool { return a.account.Entry != nil && a.account.V
 // Key returns the key of the slug; see [link.SlugKey]. It is "" if the host is unknown.
 func (a *Answer) Key() string { return a.key }
 
-// At returns the time at which the response was resolved.
+// At returns when the response was resolved.
 func (a *Answer) At() time.Time { return a.at }
 
 // Partition returns the partition whose log confirms the response.

@@ -55,7 +55,7 @@ func (w *Worker) fastLane(ctx context.Context, name string) {
 	}
 }
 
-// inspect does the quick parts in a job.
+// inspect does the quick parts of a job.
 func (a *attempt) inspect(ctx context.Context) error {
 	dir, remove, err := a.w.o.Scratch.Job()
 	if err != nil {

@@ -340,8 +340,7 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 	return "retried"
 }
 
-// roomEvery is the approximate interval at which a job that waits for scratch space is
-// claimed again.
+// roomEvery is approximately how often a job that waits for scratch space is claimed again.
 const roomEvery = 5 * time.Second
 
 // backOff returns how long a job waits after its n-th failed attempt.

@@ -27,8 +27,8 @@ type writtenLink struct{ id, slug, word string }
 const bulkMost = 100
 
 // writes creates many links in bulk and then, until ctx is done, one by one through any replica.
-// Every call must succeed, even while replicas are replaced. At the end, search must find every
-// link, and each link must have exactly one event.
+// Every call must succeed, even while replicas are being replaced. At the end, search must find
+// every link, and each link must have exactly one event.
 func writes(ctx context.Context, t *target, before int) error {
 	account, key, err := makeAccount(ctx, t, "enterprise")
 	if err != nil {
