@@ -99,7 +99,7 @@ func signedIn(t testing.TB) (*plainBrowser, page) {
 		t.Fatalf("after the sign-in, the status is %d at %s, want 200 at /app\n%s", home.status, home.url, home.html)
 	}
 	if again := newPlainBrowser(t).get(link); again.status != 404 || !strings.Contains(again.html, "no longer works") {
-		t.Errorf("a second use of the link returned %d, want 404 and a message that the link no longer works", again.status)
+		t.Errorf("using the link a second time returned %d, want 404 and a message that the link no longer works", again.status)
 	}
 	return b, home
 }

@@ -225,7 +225,7 @@ func TestEventsAreTheChangesOverKills(t *testing.T) {
 		killed, sure, l.changes-sure, len(got), twice, again)
 }
 
-// before returns the events that precede the creation of the webhook.
+// before returns the events from before the webhook was created.
 func before(all []told, hook string) (ids []string) {
 	for _, e := range all {
 		if e.Object == hook {

@@ -163,7 +163,7 @@ var transactionBehaviours = []behaviour{
 		}
 		wantFields(t, c, "k/slug", fields{"by": <-won})
 	}},
-	{name: "transaction/a concurrent write waits for the end of the transaction", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/a concurrent write waits until the transaction ends", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"n": 1})
 		read, written := make(chan struct{}), make(chan error, 1)
 		must(t, c.RunTransaction(ctxOf(t), func(_ context.Context, tx *gc.Transaction) error {

@@ -609,7 +609,7 @@ func TestQuotasHoldUnderRacesAndReplay(t *testing.T) {
 	}
 	for _, o := range made {
 		if results, err := b.links.CreateAll(t.Context(), limited, o, []link.Draft{draft("")}); err != nil || results[0].Err != nil {
-			t.Errorf("retry of a successful create: %v, %v; want the same link", results, err)
+			t.Errorf("retrying a successful create: %v, %v; want the same link", results, err)
 		}
 	}
 	b.create(t, "free", 1)

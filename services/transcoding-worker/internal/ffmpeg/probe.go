@@ -659,10 +659,10 @@ func fitRate(times []float64, step float64) (Rate, bool) {
 	return best, false
 }
 
-// slack is the maximum distance of a frame from its position on the grid, in frame intervals.
+// slack is the maximum distance between a frame and its position on the grid, in frame intervals.
 const slack = 0.35
 
-// offGrid returns the largest distance of a frame from its position on a grid, in frame
+// offGrid returns the largest distance between a frame and its position on a grid, in frame
 // intervals.
 func offGrid(times []float64, rate float64) float64 {
 	off := 0.0

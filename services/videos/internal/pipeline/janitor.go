@@ -12,7 +12,7 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// janitorTick is how often a replica tries to claim the next search of the bucket.
+// janitorTick is how often a replica tries to claim the next bucket search.
 const janitorTick = 10 * time.Minute
 
 // RunJanitor searches the whole bucket for orphans every JanitorEvery until ctx is done. It finds

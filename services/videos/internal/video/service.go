@@ -68,7 +68,7 @@ type Pipeline interface {
 	// TakeStill makes a worker take the poster that v requests, and waits briefly for it. If
 	// the worker takes longer, the poster appears later.
 	TakeStill(ctx context.Context, v *Video) (*Video, error)
-	// Purge starts the removal of objects after a deletion was committed.
+	// Purge starts removing objects after a deletion was committed.
 	Purge()
 }
 
