@@ -192,7 +192,7 @@ func TestAStackIsBackedUpAndRestored(t *testing.T) {
 }
 
 // keysOfRedisAreInTheRecipe checks that the recipe for a recovery with Google's services deletes
-// all Redis keys of a stack that has been used.
+// all Redis keys from a stack that has been used.
 func (s *Stack) keysOfRedisAreInTheRecipe(t *testing.T) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/recovery.md")

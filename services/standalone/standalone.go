@@ -237,7 +237,7 @@ func removeStackFile(path string) error {
 // because its context is done.
 func (s *Stack) Done() <-chan struct{} { return s.ctx.Done() }
 
-// Close stops the stack in the reverse order of opening and returns all errors, including earlier
+// Close stops the stack in reverse opening order and returns all errors, including earlier
 // ones.
 func (s *Stack) Close() error {
 	s.once.Do(func() {

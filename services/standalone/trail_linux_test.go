@@ -24,7 +24,7 @@ func (r rights) only(i int) rights {
 	}
 }
 
-// notesOf returns the files of a trail and the ID of the installation that wrote them.
+// notesOf returns the files in a trail and the ID of the installation that wrote them.
 func notesOf(t *testing.T, dir string) (files []string, of string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*", "*.jsonl"))

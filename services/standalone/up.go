@@ -49,7 +49,7 @@ func claimStackFile(dataDir string) (path string, release func(), err error) {
 // name of the variable.
 func readSettings(cfg *Config, extra map[string]string) error {
 	err := env.ParseWithOptions(cfg, env.Options{Environment: environment(extra, nil)})
-	var wrong env.ParseError // contains the name of the field
+	var wrong env.ParseError // contains the field name
 	if errors.As(err, &wrong) {
 		if field, ok := reflect.TypeFor[Config]().FieldByName(wrong.Name); ok {
 			return fmt.Errorf("configuration: %s: %w", field.Tag.Get("env"), plain(wrong.Err))

@@ -24,7 +24,7 @@ func newPlainBrowser(t testing.TB) *plainBrowser {
 	return &plainBrowser{t, &http.Client{Jar: jar}}
 }
 
-// session returns the session key of the signed-in person, or "".
+// session returns the signed-in person's session key, or "".
 func (b *plainBrowser) session() string {
 	b.t.Helper()
 	base, err := url.Parse(stack.BaseURL)

@@ -173,7 +173,8 @@ func (s *stack) pod(ctx context.Context, turn int, method, port, path string, in
 	return status, err
 }
 
-// pods returns the pods of links in the order in which to try them, without a pod that is not ready.
+// pods returns the pods for links in the order in which to try them, without a pod that is not
+// ready.
 func (s *stack) pods(turn int) []string {
 	pods := []string{fmt.Sprint("links-", 1+turn%2), fmt.Sprint("links-", 1+(turn+1)%2)}
 	for i, pod := range pods {

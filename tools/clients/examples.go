@@ -46,7 +46,7 @@ type example struct {
 type examples struct {
 	doc     *contract.Contract
 	byName  map[string]*example
-	saved   map[string]savedValue // by the name of the response
+	saved   map[string]savedValue // by response name
 	answers map[string]answer
 }
 

@@ -76,7 +76,7 @@ type Decision struct {
 	Outcome Outcome
 	// Location is the URL to which the visitor is redirected. It is ASCII and safe in a header. If
 	// it is empty, the visitor gets one of our own pages. For the outcomes Missing and Over,
-	// Location may be a page of the host or of the link.
+	// Location may be one of the host's or the link's pages.
 	Location string
 	Status   int // the HTTP status
 	// MaxAge is how many seconds a browser may reuse the response. It is negative for a response

@@ -99,7 +99,7 @@ func (s Slug) Folded() string { return strings.ToLower(string(s)) }
 // key, and the ID of the slug's document is derived from it.
 func SlugKey(domainID, folded string) string { return domainID + "|" + folded }
 
-// ShortURL returns the short URL of the link. A custom host gets the scheme of the default host and
+// ShortURL returns the link's short URL. A custom host gets the scheme of the default host and
 // no port.
 func (l *Link) ShortURL(shortBaseURL string) string {
 	if l.Host == "" {

@@ -132,7 +132,7 @@ func HostOf(baseURL string) string {
 	return strings.ToLower(host)
 }
 
-// OwnHosts returns the names of the default short host. If that host is this machine, they include
+// OwnHosts returns the default short host's names. If that host is this machine, they include
 // the machine's loopback names and addresses.
 func OwnHosts(shortBaseURL string) link.Hosts {
 	host := link.ParseHost(HostOf(shortBaseURL))

@@ -1,4 +1,4 @@
-// Package move copies the records and objects of an embedded cloud into another database and
+// Package move copies the records and objects from an embedded cloud into another database and
 // bucket, such as Google's. It uses the Firestore and Cloud Storage protocols.
 //
 // # What it promises
@@ -284,7 +284,7 @@ func (m *Move) Pass(ctx context.Context) (did Changes, err error) {
 		if !errors.As(err, &cut{}) || n == attempts || !outage.Pause(ctx, time.Second) {
 			return did, err
 		}
-		// The content of the target is no longer known, so read it again.
+		// The target's content is no longer known, so read it again.
 		if err := patiently(ctx, func() error { return m.Begin(ctx) }); err != nil {
 			return did, err
 		}

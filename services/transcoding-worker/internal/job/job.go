@@ -55,7 +55,7 @@ type Options struct {
 	Bucket   Bucket
 	Maker    func(change func(*ffmpeg.Tools)) Maker // returns a Maker with the tools adjusted for one job
 	Scratch  *Scratch
-	Name     string // the name of this worker, unique among all workers
+	Name     string // this worker's name, unique among all workers
 	Slots    int    // number of concurrent jobs
 
 	Lease     time.Duration // how long a job remains reserved for a worker that sends no heartbeats

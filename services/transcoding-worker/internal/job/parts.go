@@ -157,7 +157,7 @@ func (a *attempt) offerPart(ctx context.Context, p ladder.Plan, part ladder.Part
 	return nil
 }
 
-// part provides the files of one part: it encodes the part, or downloads it if it is already
+// part provides the files for one part: it encodes the part, or downloads it if it is already
 // done. ErrHeld means that another worker is encoding the part.
 func (a *attempt) part(ctx context.Context, p ladder.Plan, part ladder.Part, index, done, total int) ([]string, error) {
 	id := transcode.PartID(a.record.ID, index)

@@ -89,7 +89,7 @@ func newLock(root string) (*os.File, error) {
 	}
 }
 
-// sweepScratch removes the files of killed processes. Several processes may do this at the
+// sweepScratch removes the files from killed processes. Several processes may do this at the
 // same time.
 func sweepScratch(root string) error {
 	locks, err := filepath.Glob(filepath.Join(root, "worker-*.lock"))

@@ -1,5 +1,5 @@
 // Package pipeline detects finished uploads and applies the results that workers publish. It
-// changes the status of videos and removes the objects of deleted videos.
+// changes videos' statuses and removes deleted videos' objects.
 //
 // The pipeline does not depend on messages. It detects an upload through storage's notification,
 // and a worker's outcome through the worker's hint. It also detects both in a sweep, or when

@@ -313,7 +313,7 @@ func (s *Service) Create(ctx context.Context, n NewVideo) (*Video, error) {
 	return nil, apierr.Down(ErrSlugTaken)
 }
 
-// settleUpload ends the session of fresh if the record does not have this session, because the
+// settleUpload ends fresh's session if the record does not have this session, because the
 // request was repeated, was rejected or lost a race. If it is unknown whether the record was
 // stored, settleUpload keeps the session: no caller has its URL, so the session receives no
 // bytes.
@@ -333,7 +333,7 @@ func maybeStored(err error) bool {
 	return code == apierr.Unavailable || code == apierr.Internal
 }
 
-// reserve keeps the session of v only if the account has enough storage for it. It checks after
+// reserve keeps v's session only if the account has enough storage for it. It checks after
 // the record was committed and before any caller gets the session's URL. Even if several sessions
 // start at the same time, each check therefore sees every session with a URL that was already
 // returned. As a result, no two sessions count on the same storage, although there is no document
@@ -530,7 +530,7 @@ func (s *Service) renewUpload(ctx context.Context, v *Video) (*Video, error) {
 	return s.reserve(ctx, stored), nil
 }
 
-// sessionRoom returns how many bytes a new session of v may store, for [Service.newUpload]. It
+// sessionRoom returns how many bytes a new session for v may store, for [Service.newUpload]. It
 // ends the previous sessions first, because they use storage until they have ended.
 func (s *Service) sessionRoom(ctx context.Context, v *Video) (int64, error) {
 	for _, session := range v.Upload.Ended {

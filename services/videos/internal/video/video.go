@@ -41,7 +41,7 @@ const (
 // Privacies lists every privacy.
 func Privacies() []Privacy { return []Privacy{Public, Unlisted, Password, Expiring} }
 
-// Video is one video of one account.
+// Video is one video in one account.
 type Video struct {
 	ID        ID
 	AccountID string
