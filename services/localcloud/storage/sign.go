@@ -22,7 +22,7 @@ const (
 	longest   = 7 * 24 * 60 * 60 // seconds
 )
 
-// verify checks the method, path, host, query, headers and time in a request with a V4 signature.
+// verify checks the method, path, host, query, headers and time of a request with a V4 signature.
 // It returns nil only if exactly this request was signed with a key that the server knows.
 func verify(r *http.Request, now time.Time, keys map[string]*rsa.PublicKey) error {
 	q := r.URL.Query()
