@@ -156,8 +156,8 @@ func (ix *Indexes) missingFor(q *query, need *indexNeed) string {
 	return ""
 }
 
-// indexNeed describes the first fields that an index must have: the fields in equal in any order,
-// and then the fields in sorted, in their directions or with all directions reversed.
+// indexNeed describes the first fields that an index must have: the fields of equal in any order,
+// and then the fields of sorted, in their directions or with all directions reversed.
 type indexNeed struct{ equal, sorted []IndexField }
 
 func (n *indexNeed) all() []IndexField { return append(slices.Clone(n.equal), n.sorted...) }

@@ -156,7 +156,7 @@ func (q *query) compileWhere(f *pb.StructuredQuery_Filter) error {
 	return nil
 }
 
-// compileOrders appends the implicit orders: the inequality fields in name order, the aggregated
+// compileOrders appends the implicit orders: the inequality fields, sorted by name, the aggregated
 // fields, and then the document's name, in the direction of the last explicit order.
 func (q *query) compileOrders(explicit []*pb.StructuredQuery_Order, aggregated []string) error {
 	seen := map[string]bool{}
