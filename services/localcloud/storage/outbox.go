@@ -36,7 +36,7 @@ type Notify struct {
 	Events []string
 	// Subscription is the subscription name that each message contains.
 	Subscription string
-	// Audience, Issuer and Email are claims in the token in the Authorization header. The receiver
+	// Audience, Issuer and Email are claims in the Authorization header's token. The receiver
 	// checks the token against /oauth2/v3/certs of the APIHandler. The default Audience is URL, and
 	// the default Issuer is https://accounts.google.com.
 	Audience, Issuer, Email string

@@ -89,8 +89,8 @@ func newLock(root string) (*os.File, error) {
 	}
 }
 
-// sweepScratch removes the files from killed processes. Several processes may do this at the
-// same time.
+// sweepScratch removes the files that killed processes left behind. Several processes may do this
+// at the same time.
 func sweepScratch(root string) error {
 	locks, err := filepath.Glob(filepath.Join(root, "worker-*.lock"))
 	if err != nil {

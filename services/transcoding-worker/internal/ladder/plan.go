@@ -209,7 +209,7 @@ func (p *Plan) PartSpace(part Part) int64 {
 
 // bytes returns an upper bound on the size of a rung: its maximum bit rate, 5% more for the
 // container and for the encoder's buffer, which each part may fill again, and two seconds for
-// the buffer in a short video.
+// a short video's buffer.
 func (r Rung) bytes(seconds float64) int64 {
 	return int64(float64(r.Kbps) * 125 * (seconds*1.05 + 2))
 }

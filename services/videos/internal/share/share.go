@@ -159,7 +159,7 @@ func (s *Share) Register(api *httpapi.API) {
 	get("/oembed", s.oembed)
 }
 
-// StoreViews stores the counted views on the videos for which this replica gets a turn.
+// StoreViews stores the counted views for the videos for which this replica gets a turn.
 func (s *Share) StoreViews(ctx context.Context) error { return s.views.flush(ctx, s.o.Guard.First) }
 
 // Close stores the remaining views. It does not wait for turns, because the process is
