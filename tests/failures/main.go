@@ -44,7 +44,7 @@ type failure struct {
 	disks []string
 	// losesClicks is set if clicks during the failure are not counted.
 	losesClicks bool
-	// failsRedirects is set if redirects of links in memory fail.
+	// failsRedirects is set if redirects for links in memory fail.
 	failsRedirects bool
 }
 

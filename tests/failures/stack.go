@@ -442,7 +442,7 @@ func (p *proxy) heal() error {
 	return p.forward(p.server)
 }
 
-// freeAddr returns a free address that no other installation from this program has.
+// freeAddr returns a free address that no other installation in this program has.
 func freeAddr() (string, error) {
 	for {
 		addr, err := redisproc.FreeAddr()

@@ -314,7 +314,7 @@ func (c *linksConn) ask(method, path string) (status int, location string, err e
 	return c.askAs(method, path, "User-Agent: Mozilla/5.0 (X11; Linux)")
 }
 
-// askAs sends a request with the headers from a particular visitor.
+// askAs sends a request with a particular visitor's headers.
 func (c *linksConn) askAs(method, path string, headers ...string) (status int, location string, err error) {
 	if c.c == nil {
 		conn, err := net.DialTimeout("tcp", c.addr, 2*time.Second)
