@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// TestWebhooksDoNotReachTheStack runs a stack in the same way as `linkreel up`, with webhooks that
+// TestWebhooksDoNotReachTheStack runs a stack the way `linkreel up` does, with webhooks that
 // may reach this machine, and calls each of its listeners through a webhook. No call may reach a
 // listener or write anything, and the results must not distinguish the stack's ports from unused
 // ones. The test does not run in parallel, so that every new listener belongs to the stack.

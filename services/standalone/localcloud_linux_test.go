@@ -59,7 +59,7 @@ func (o opened) object(t *testing.T, name string) int {
 	return code
 }
 
-// The test does the same as the chart's CronJob and init container. It makes a backup over the
+// The test does what the chart's CronJob and init container do. It makes a backup over the
 // network with a token and restores it into a localcloud's volumes. It also repeats a restore,
 // interrupts a restore, and tries to restore into a volume that is not empty.
 func TestAPodRestoresItsVolume(t *testing.T) {
@@ -281,7 +281,7 @@ func TestAKilledRestoreBeginsAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The restore opens the records in the same way as the services, so the records need a format
+	// The restore opens the records the way the services do, so the records need a format
 	// number.
 	if _, err := db.Doc("installation/database").Create(t.Context(), map[string]any{"id": "db_test", "format": firestoredb.Format}); err != nil {
 		t.Fatal(err)

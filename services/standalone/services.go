@@ -160,8 +160,7 @@ func (s *Stack) ownPorts() (ports []uint16, err error) {
 	return ports, nil
 }
 
-// build creates a service from settings, in the same way as the service's own main does from the
-// environment.
+// build creates a service from settings, the way the service's own main does from the environment.
 func build[C any](
 	ctx context.Context, settings map[string]string, make func(context.Context, C) (*boot.Service, error),
 ) (*boot.Service, error) {

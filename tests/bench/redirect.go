@@ -208,7 +208,7 @@ func rest(ctx context.Context, group []*contender) error {
 	return err
 }
 
-// cpu returns the processor time of each contender so far.
+// cpu returns the processor time for each contender so far.
 func cpu(of []*contender) ([]time.Duration, error) {
 	used := make([]time.Duration, len(of))
 	for i, c := range of {

@@ -177,7 +177,7 @@ const (
 	othersTurn  = time.Minute
 )
 
-// await does the same as reserve, but for a job that is already old. It waits until this
+// await is like reserve, but for a job that is already old. It waits until this
 // worker's running jobs leave enough space, and does not give that space to jobs that start
 // in the meantime. Only one job waits at a time, because two jobs could wait for each other's
 // sources. A second job gets errReserved, as does a job that has waited for [longestWait].

@@ -232,14 +232,14 @@ func (a *attempt) prepare(ctx context.Context, p ladder.Plan) error {
 // dropSource removes the upload from the disk when it is no longer needed. A later attempt
 // downloads it again.
 func (a *attempt) dropSource(p ladder.Plan) {
-	_ = os.Remove(p.Source.Path) // the job's folder is removed in any case
+	_ = os.Remove(p.Source.Path) // the job's folder is removed anyway
 	a.w.sources.forget(sourceKey{a.record.Object, a.record.Generation})
 }
 
 // remove removes files from the disk when they have been uploaded and are no longer needed.
 func remove(files ...ladder.File) {
 	for _, f := range files {
-		_ = os.Remove(f.Path) // the job's folder is removed in any case
+		_ = os.Remove(f.Path) // the job's folder is removed anyway
 	}
 }
 

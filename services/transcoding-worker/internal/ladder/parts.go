@@ -121,7 +121,7 @@ func (m *Maker) Join(dir string, p Plan, parts [][]string, sound bool) (Tracks, 
 			return Tracks{}, fmt.Errorf("join %s: %w", r.Name, err)
 		}
 		for _, file := range files {
-			_ = os.Remove(file) // the job's folder is removed in any case
+			_ = os.Remove(file) // the job's folder is removed anyway
 		}
 		f, err := p.check(dir, r)
 		if err != nil {

@@ -26,7 +26,7 @@ const (
 )
 
 // Limits on password guesses in addition to those in [unlock.Guess]. Together, they allow 720
-// wrong guesses per hour and video, no matter how many networks are used. That is too few to find
+// wrong guesses per video per hour, no matter how many networks are used. That is too few to find
 // a reasonable password.
 const (
 	// returningGuesses is an hourly budget for browsers that have unlocked this video before.

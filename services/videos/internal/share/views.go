@@ -18,8 +18,8 @@ import (
 const newViewers = 300
 
 // view counts a play, which the page's player reports after a minimum playback time. A viewer
-// counts once per day and video. A keyed hash that changes daily distinguishes viewers, so
-// neither IP address nor browser is stored. Redis has one sketch per video and day instead of one
+// counts once per video per day. A keyed hash that changes daily distinguishes viewers, so
+// neither IP address nor browser is stored. Redis has one sketch per video per day instead of one
 // key per viewer, because many viewers of one video must not evict other clients' rate limits.
 func (s *Share) view(c *fiber.Ctx) error {
 	v, g, err := s.redeem(c)

@@ -18,7 +18,7 @@ type Rights func(ctx context.Context, accountID, id string) (identity.ScopeSet, 
 const rightsStale = 30 * time.Second
 
 // rights checks whether the key or member for whom an owner's URL was created may still read
-// the account's videos. It asks auth once per principal and lease, so a revocation takes
+// the account's videos. It asks auth once per principal per lease, so a revocation takes
 // effect within about a second.
 type rights struct {
 	ask Rights
