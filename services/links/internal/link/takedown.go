@@ -133,7 +133,7 @@ func (s *Service) Purge(ctx context.Context, accountID string, before int64, lim
 	return last, err
 }
 
-// erase removes as many of the links as fit into one commit, starting with the first.
+// erase removes as many leading links as fit into one commit.
 func (s *Service) erase(ctx context.Context, accountID string, ids []string) (n int, err error) {
 	err = s.opt.Store.Atomically(ctx, "purge links", func(tx Tx) error {
 		found, err := tx.FindBroken(ids)
