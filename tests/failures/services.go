@@ -15,7 +15,7 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// serviceFailures are the failures in the section "Services" in docs/failures.md.
+// serviceFailures are the failures in the "Services" section of docs/failures.md.
 var serviceFailures = []failure{
 	{
 		name: "account-floods", what: "one account sends a hundred calls a second, and its plan allows one",
@@ -79,7 +79,7 @@ var serviceFailures = []failure{
 	},
 }
 
-// videoFailures are the failures in the section "Videos" in docs/failures.md.
+// videoFailures are the failures in the "Videos" section of docs/failures.md.
 var videoFailures = []failure{
 	{
 		name: "storage-away", what: "storage refuses connections",
@@ -119,7 +119,7 @@ var videoFailures = []failure{
 	},
 }
 
-// webhookFailures are the failures in the section "Webhooks and certificates" in docs/failures.md.
+// webhookFailures are the failures in the "Webhooks and certificates" section of docs/failures.md.
 var webhookFailures = []failure{
 	{
 		name: "webhook-key-wrong", what: "events has the wrong key for webhooks' secrets",

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redisFailures are the failures in the section "Redis" in docs/failures.md.
+// redisFailures are the failures in the "Redis" section of docs/failures.md.
 var redisFailures = []failure{
 	{
 		name: "redis-dead", what: "Redis is dead",
@@ -87,7 +87,7 @@ var redisFailures = []failure{
 	},
 }
 
-// firestoreFailures are the failures in the section "Firestore and localcloud" in docs/failures.md.
+// firestoreFailures are the failures in the "Firestore and localcloud" section of docs/failures.md.
 var firestoreFailures = []failure{
 	{
 		name: "firestore-away", what: "Firestore does not answer",
