@@ -241,7 +241,7 @@ type restoring struct {
 	kept       *secrets
 	lost       map[string]bool // ids of keys that are lost
 	skip       bool            // leave damaged objects out
-	audit      string          // the trail's folder; "" means none
+	audit      string          // folder of the trail; "" means none
 	trail      *trail.Found
 	applied    int    // number of records that notes in the trail refer to
 	project    string // project in the documents' names
@@ -268,7 +268,7 @@ func (r *restoring) read(o RestoreOptions) (err error) {
 		return err
 	}
 	r.seen = r.m.Order
-	if newest, err := backup.Read(o.Dir, ""); err == nil { // ignore damage in another backup, so that a named backup can still be restored
+	if newest, err := backup.Read(o.Dir, ""); err == nil { // ignore damage of another backup, so that a named backup can still be restored
 		r.seen = max(r.seen, newest.Order)
 	}
 	if r.identities, err = readIdentities(o.Identity); err != nil {

@@ -243,7 +243,7 @@ func TestARestoreThatFailsLeavesAnEmptyFolder(t *testing.T) {
 	}
 }
 
-// The test makes one file in the trail unreadable.
+// The test makes one file of the trail unreadable.
 func TestATrailThatCannotBeReadStopsARestore(t *testing.T) {
 	t.Parallel()
 	data, dir, again := t.TempDir(), t.TempDir(), t.TempDir()
@@ -290,7 +290,7 @@ func TestABackupFindsTheRightStack(t *testing.T) {
 	}
 }
 
-// ask calls an API and returns the response's status and body.
+// ask calls an API and returns the status and the body of the response.
 func ask(t *testing.T, method, address, token, body string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))

@@ -88,10 +88,10 @@ func (c *counts) take() (string, calls) {
 // that it visits once on each pod.
 const slugs, colds = 8, 1000
 
-// makeTraffic creates an account, links, a webhook and a custom domain. Until ctx is done, it then
-// makes five redirects and one API call per second, a redirect for a link that is not in memory
-// every two seconds, a visit to each custom domain over HTTPS every five seconds, and an upload
-// every 40 seconds.
+// makeTraffic creates an account, links, a webhook and a custom domain. Until ctx ends, it then makes
+// five redirects and one API call per second, a redirect of a link that is not in memory every two
+// seconds, a visit to each custom domain over HTTPS every five seconds, and an upload every 40
+// seconds.
 func (s *stack) makeTraffic(ctx context.Context) error {
 	at := func(name string) string { return "http://" + s.counts.addrs[name] }
 	var err error

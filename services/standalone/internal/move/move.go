@@ -201,7 +201,7 @@ func (m *Move) markBucket(ctx context.Context) error {
 	return nil
 }
 
-// look reads the target's content.
+// look reads the content of the target.
 func (m *Move) look(ctx context.Context) error {
 	m.records, m.objects = map[string]record{}, map[string]object{}
 	err := m.eachRecord(ctx, func(path string, s sum) error { m.records[path] = record{sum: s}; return nil })
@@ -648,7 +648,7 @@ func (m *Move) Finish(ctx context.Context) error {
 	}
 	m.step("finished")
 	if err := m.Objects.Delete(ctx, markObject, 0); err != nil {
-		return fmt.Errorf("remove the bucket's mark: %w", err)
+		return fmt.Errorf("remove the mark of the bucket: %w", err)
 	}
 	return nil
 }
