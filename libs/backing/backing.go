@@ -89,7 +89,7 @@ func Open(ctx context.Context, svc *boot.Service, cfg *Config) (*Stores, error) 
 		return nil, err
 	}
 	svc.CloseWith(db.Close)
-	svc.Loops = append(svc.Loops, boot.Loop{Name: "format of the database", Run: db.AwaitFormat})
+	svc.Loops = append(svc.Loops, boot.Loop{Name: "database format", Run: db.AwaitFormat})
 	rdb, err := redisdb.Open(cfg.Redis)
 	if err != nil {
 		return nil, err

@@ -298,7 +298,7 @@ func (o *oracle) find(words []string, tag, archived string) (slugs []string) {
 	return slugs
 }
 
-// TestSearchAgreesWithAnOracle runs random queries while links are created. LINKREEL_FULL=1
+// TestSearchAgreesWithAnOracle runs random queries while links are being created. LINKREEL_FULL=1
 // increases the number of links to 100,000.
 func TestSearchAgreesWithAnOracle(t *testing.T) {
 	t.Parallel()

@@ -54,7 +54,7 @@ func TestLinksLiveOnTheAccountsDefaultDomain(t *testing.T) {
 		hosts = append(hosts, short[:strings.LastIndex(short, "/")])
 	}
 	if got := strings.Join(hosts, " "); got != "http://go.example.com "+shortBase {
-		t.Errorf("hosts of the bulk links = %s, want http://go.example.com %s", got, shortBase)
+		t.Errorf("bulk links' hosts = %s, want http://go.example.com %s", got, shortBase)
 	}
 	// A link to the default domain would redirect to its own host.
 	want(t, "link that loops", r.api(key, "POST", "/api/v1/links", map[string]any{"url": "https://go.example.com/x"}), 400, "VALIDATION_ERROR")

@@ -63,7 +63,7 @@ type Config struct {
 	// ClicksRedisPassword is used if ClicksRedisURL contains no password.
 	ClicksRedisPassword string `env:"LINKREEL_CLICKS_REDIS_PASSWORD"`
 	// ClickPartitions is the number of partitions, from 1 to 64, of the click log and of the log
-	// of changes. With several partitions, the servers of a Redis Cluster share the work.
+	// of changes. With several partitions, the servers in a Redis Cluster share the work.
 	ClickPartitions int `env:"LINKREEL_CLICK_PARTITIONS" envDefault:"1"`
 	// ClickLogBytes limits the size of the pending clicks in Redis. Any further clicks are written
 	// to each replica's spool.
@@ -247,7 +247,7 @@ func (b *building) openClicks(context.Context) (err error) {
 	return nil
 }
 
-// shortPages returns the pages of the default short host.
+// shortPages returns the pages for the default short host.
 func (b *building) shortPages() (*link.Pages, error) {
 	var p link.Pages
 	for name, page := range map[string]struct {

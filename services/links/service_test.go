@@ -245,7 +245,7 @@ func TestGetAndPatch(t *testing.T) {
 		t.Errorf("updatedAt %v, ETag %s → %s; want a later time and a new ETag", got.json["updatedAt"], tag, got.header.Get("ETag"))
 	}
 	if a := r.visit("/full"); a.header.Get("Location") != "https://example.org/n" {
-		t.Errorf("headers of a visit after the PATCH = %v, want the new destination", a.header)
+		t.Errorf("visit after the PATCH: headers = %v, want the new destination", a.header)
 	}
 	stale := r.api(key, "PATCH", path, `{"title":"x"}`, "If-Match", tag)
 	want(t, "PATCH with a stale ETag", stale, 412, "PRECONDITION_FAILED")
@@ -364,7 +364,7 @@ func TestBulkItemsTakeEveryFieldOfACreate(t *testing.T) {
 	data := a.json["results"].([]any)[0].(map[string]any)["data"].(map[string]any)
 	l := r.api(key, "GET", "/api/v1/links/"+data["id"].(string), nil)
 	if l.str("shortUrl") != "http://go.example.com/one" || l.str("status") != "expired" || l.str("ogTitle") != "o" || l.str("domainId") != domain {
-		t.Errorf("first link = %v, want all fields of its item", l)
+		t.Errorf("first link = %v, want all fields from its item", l)
 	}
 	if v := r.visit("/one", "Host", "go.example.com"); v.status != 410 {
 		t.Errorf("visit to the first link: %v, want 410", v)

@@ -156,14 +156,14 @@ type answer struct {
 
 func (a answer) String() string { return fmt.Sprintf("%d %s", a.status, a.text) }
 
-// code returns the code of an error response.
+// code returns the code in an error response.
 func (a answer) code() string {
 	e, _ := a.json["error"].(map[string]any)
 	code, _ := e["code"].(string)
 	return code
 }
 
-// fields maps the fields of a validation error to their codes.
+// fields maps the fields in a validation error to their codes.
 func (a answer) fields() map[string]string {
 	out := map[string]string{}
 	e, _ := a.json["error"].(map[string]any)

@@ -33,7 +33,7 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// backupPath is the path of backups on the port of object storage. No bucket can have this name.
+// backupPath is the path for backups on the object storage port. No bucket can have this name.
 const backupPath = "/-/backup"
 
 // These settings contain the keys that seal values in records.
@@ -53,7 +53,7 @@ var sealed = []backup.Sealed{
 func (s *Stack) operatorHandler(stop context.Context) (*http.ServeMux, error) {
 	tokens, err := guard.Parse(s.BackupToken)
 	if err != nil {
-		return nil, fmt.Errorf("token of backups: %w", err)
+		return nil, fmt.Errorf("backup token: %w", err)
 	}
 	m := http.NewServeMux()
 	m.Handle(backupPath, (&backup.Source{Records: s.Firestore, Objects: s.Storage, Tokens: tokens, Stop: stop}).Handler())
@@ -63,10 +63,10 @@ func (s *Stack) operatorHandler(stop context.Context) (*http.ServeMux, error) {
 
 // BackupOptions contains the options of `linkreel backup`.
 type BackupOptions struct {
-	Dir       string // the folder of backups
+	Dir       string // the backup folder
 	Recipient string // of age, as in age1…; "" means no encryption
 	From      string // backup address of a localcloud (its --backup-addr); "" means LINKREEL_DATA_DIR
-	TokenFile string // file with the token of From
+	TokenFile string // file with the token for From
 
 	Env map[string]string // adds or replaces settings, as in Config
 }
@@ -178,10 +178,10 @@ func stopped(ctx context.Context, dir *dataDir) (_ *Stack, done func() error, er
 
 // RestoreOptions contains the options of `linkreel restore`.
 type RestoreOptions struct {
-	Dir         string // the folder of backups
+	Dir         string // the backup folder
 	Name        string // name of the backup; "" means the newest
 	Identity    string // file with age identities; "" means none
-	Secrets     string // a copy of the secrets.json of the backup's data directory; "" means none
+	Secrets     string // a copy of the secrets.json from the backup's data directory; "" means none
 	Audit       string // folder with the revocation trail; "" means LINKREEL_AUDIT_DIR
 	Localcloud  string // data directory of a localcloud to restore into; "" means LINKREEL_DATA_DIR
 	ObjectsDir  string // --objects-dir of that localcloud; "" means inside its data directory
@@ -236,7 +236,7 @@ Webhooks are paused, and so is the janitor, which removes files without a record
 // restoring is a running restore into an empty data directory.
 type restoring struct {
 	cfg        Config
-	from       string // the folder of backups
+	from       string // the backup folder
 	m          *backup.Manifest
 	seen       int64 // the highest order of any backup when the restore started
 	identities []age.Identity
@@ -245,7 +245,7 @@ type restoring struct {
 	skip       bool            // leave damaged objects out
 	audit      string          // folder of the trail; "" means none
 	trail      *trail.Found
-	applied    int    // number of records that notes of the trail refer to
+	applied    int    // number of records that notes in the trail refer to
 	project    string // project in the documents' names
 	// installation is set if Linkreel has used the database.
 	installation bool
@@ -284,7 +284,7 @@ func (r *restoring) read(o RestoreOptions) (err error) {
 		}
 	}
 	settings := environment(o.Env, nil)
-	where := "give a copy of the secrets.json of that time with --secrets"
+	where := "give a copy of the secrets.json from that time with --secrets"
 	if o.Localcloud != "" {
 		r.kept.WebhookKey = cmp.Or(r.kept.WebhookKey, settings[webhookKey])
 		where = "set it to the key that was used at that time"
@@ -335,7 +335,7 @@ func readIdentities(path string) ([]age.Identity, error) {
 	defer func() { _ = f.Close() }() // opened only for reading
 	ids, err := age.ParseIdentities(f)
 	if err != nil {
-		return nil, fmt.Errorf("read identities of %s: %w", path, err)
+		return nil, fmt.Errorf("read identities from %s: %w", path, err)
 	}
 	return ids, nil
 }

@@ -130,7 +130,7 @@ func TestAStackIsBackedUpAndRestored(t *testing.T) {
 			again := t.TempDir()
 			o := RestoreOptions{Dir: dir, Name: name, Env: on(again)}
 			if err := Restore(t.Context(), io.Discard, o); err == nil || !strings.Contains(err.Error(), "LINKREEL_WEBHOOK_SECRET_KEY") {
-				t.Fatalf("a restore without the key of the webhook secrets returned %v, want an error about the key", err)
+				t.Fatalf("a restore without the key for the webhook secrets returned %v, want an error about the key", err)
 			}
 			o.Secrets, o.Verify = secrets, true
 			if err := Restore(t.Context(), io.Discard, o); err != nil {
@@ -192,7 +192,7 @@ func TestAStackIsBackedUpAndRestored(t *testing.T) {
 }
 
 // keysOfRedisAreInTheRecipe checks that the recipe for a recovery with Google's services deletes
-// all Redis keys of a stack that has been used.
+// all Redis keys from a stack that has been used.
 func (s *Stack) keysOfRedisAreInTheRecipe(t *testing.T) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/recovery.md")
@@ -311,7 +311,7 @@ func TestABackupFindsTheRightStack(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := running(t.Context(), Config{DataDir: data}); err == nil || errors.Is(err, errRunning) || !strings.Contains(err.Error(), "stack.json") {
-		t.Errorf("with the stack file of another folder, running returned %v, want an error about stack.json", err)
+		t.Errorf("with the stack file from another folder, running returned %v, want an error about stack.json", err)
 	}
 }
 
@@ -354,7 +354,8 @@ func ask(t *testing.T, method, address, token, body string) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// must is like ask, but it fails the test unless the call succeeds. It returns a field of the body.
+// must is like ask, but it fails the test unless the call succeeds. It returns a field from the
+// body.
 func must(t *testing.T, field, method, address, token, body string) string {
 	t.Helper()
 	code, text := ask(t, method, address, token, body)
@@ -417,7 +418,7 @@ func (s *Stack) take(t *testing.T, r rights) {
 	}
 }
 
-// holds returns those of the rights that a running stack still grants.
+// holds returns the rights that a running stack still grants.
 func (s *Stack) holds(t *testing.T, r rights) (held []string) {
 	t.Helper()
 	own := r.secrets[len(r.secrets)-1]
@@ -534,6 +535,6 @@ func TestATrailIsNotCopiedOntoItself(t *testing.T) {
 		}
 	}
 	if one, err := sameFile(filepath.Join(dir, "missing"), dir); err != nil || one {
-		t.Errorf("sameFile of a missing folder = %v, %v, want false", one, err)
+		t.Errorf("sameFile for a missing folder = %v, %v, want false", one, err)
 	}
 }

@@ -141,7 +141,7 @@ func renderedEnv(t *testing.T, values string) map[string][]string {
 }
 
 // TestServicesTakeThePasswordOfRedisApart is in this module because this module imports all
-// services. The password of Redis is in a separate variable, and each service must send it to
+// services. The Redis password is in a separate variable, and each service must send it to
 // Redis.
 func TestServicesTakeThePasswordOfRedisApart(t *testing.T) {
 	t.Parallel()

@@ -99,7 +99,7 @@ func (s *Stack) startFirestore(context.Context) error {
 	return nil
 }
 
-// The upload limit is a little above the maximum file size of the videos service, so that a
+// The upload limit is a little above the videos service's maximum file size, so that a
 // slightly larger file still fails with that service's own error. Uploads also leave disk space
 // free for records.
 const (

@@ -12,26 +12,26 @@ import (
 	"syscall"
 )
 
-// dataDir is the folder with all data of a stack. Only one process at a time can lock it.
+// dataDir is the folder with all of a stack's data. Only one process at a time can lock it.
 type dataDir struct {
 	path string
 	lock *os.File
 }
 
-// lockFile and secretsFile are files of a data directory.
+// lockFile and secretsFile are files in a data directory.
 const (
 	lockFile    = "lock"
 	secretsFile = "secrets.json"
 )
 
-// auditDir returns the folder of the revocation trail.
+// auditDir returns the revocation trail's folder.
 func (c Config) auditDir(d *dataDir) string { return cmp.Or(c.AuditDir, d.join(auditDir)) }
 
 // errRunning means that another process has locked the data directory.
 var errRunning = errors.New("another Linkreel is running")
 
 // openDataDir creates the folder if it does not exist, and locks it. The kernel releases the lock
-// when the process ends, so a killed stack leaves no lock behind.
+// when the process exits, so a killed stack leaves no lock behind.
 func openDataDir(path string) (*dataDir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -103,7 +103,7 @@ func readSecrets(path string) (*secrets, error) {
 	}
 	s := &secrets{}
 	if err := json.Unmarshal(text, s); err != nil {
-		return nil, fmt.Errorf("read secrets of %s: %w", path, err)
+		return nil, fmt.Errorf("read secrets from %s: %w", path, err)
 	}
 	return s, nil
 }

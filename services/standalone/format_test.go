@@ -19,7 +19,7 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// A build that does not know the format of a database must stop with a clear error. It must not
+// A build that does not know a database's format must stop with a clear error. It must not
 // change or delete anything.
 func TestEveryServiceRefusesADatabaseOfAnotherFormat(t *testing.T) {
 	t.Parallel()
@@ -42,7 +42,7 @@ func TestEveryServiceRefusesADatabaseOfAnotherFormat(t *testing.T) {
 			group, ctx := errgroup.WithContext(context.WithoutCancel(t.Context()))
 			boot.StartLoops(ctx, group, svc)
 			if err := group.Wait(); !errors.Is(err, firestoredb.ErrFormat) || !strings.Contains(err.Error(), "docs/operations.md") {
-				t.Errorf("the service ended with %v, want %v and a reference to docs/operations.md", err, firestoredb.ErrFormat)
+				t.Errorf("the service stopped with %v, want %v and a reference to docs/operations.md", err, firestoredb.ErrFormat)
 			}
 			if n := cloud.Firestore.Stats().Writes - before; n != 0 {
 				t.Errorf("the service made %d writes, want 0", n)

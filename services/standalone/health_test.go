@@ -21,7 +21,7 @@ import (
 )
 
 // TestEachPortAnswersBalancers is in this module because this module imports all services. Load
-// balancers request GET / of each port, by address or with a name of their own. The response to
+// balancers request GET / on each port, by address or with a name of their own. The response to
 // people's browsers does not change.
 func TestEachPortAnswersBalancers(t *testing.T) {
 	t.Parallel()
@@ -74,7 +74,7 @@ func TestEachPortAnswersBalancers(t *testing.T) {
 	}
 }
 
-// serveOn serves a port in memory, in the same way as boot, and returns a function that sends
+// serveOn serves a port in memory, the way boot does, and returns a function that sends
 // requests to it.
 func serveOn(t *testing.T, server boot.Server) func(method, path, host string) (*http.Response, string) {
 	t.Helper()

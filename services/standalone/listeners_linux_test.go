@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// TestWebhooksDoNotReachTheStack runs a stack in the same way as `linkreel up`, with webhooks that
+// TestWebhooksDoNotReachTheStack runs a stack the way `linkreel up` does, with webhooks that
 // may reach this machine, and calls each of its listeners through a webhook. No call may reach a
 // listener or write anything, and the results must not distinguish the stack's ports from unused
 // ones. The test does not run in parallel, so that every new listener belongs to the stack.
@@ -65,7 +65,7 @@ func TestWebhooksDoNotReachTheStack(t *testing.T) {
 	if put.StatusCode != 200 {
 		t.Fatalf("store an object with the token: %s", put.Status)
 	}
-	t.Run("no listener of the stack is called", func(t *testing.T) {
+	t.Run("no listener in the stack is called", func(t *testing.T) {
 		closed := s.viaWebhook(t, fmt.Sprintf("http://127.0.0.1:%d/", freePort(t)))
 		if closed.Status != nil || closed.Error == nil {
 			t.Fatalf("the attempt on a closed port is %+v, want an error", closed)
@@ -111,10 +111,10 @@ func TestWebhooksDoNotReachTheStack(t *testing.T) {
 		}{
 			"metrics":                                  {path: "/metrics", want: 200},
 			"health":                                   {path: "/readyz", want: 200},
-			"metrics for a page of the same host":      {path: "/metrics", site: "same-origin", want: 200},
+			"metrics for a page on the same host":      {path: "/metrics", site: "same-origin", want: 200},
 			"metrics under a foreign host":             {path: "/metrics", host: "evil.example", want: 421},
 			"metrics under a foreign host with a port": {path: "/metrics", host: "evil.example:8082", want: 421},
-			"metrics for a page of another site":       {path: "/metrics", site: "cross-site", want: 403},
+			"metrics for a page on another site":       {path: "/metrics", site: "cross-site", want: 403},
 			"the API under a foreign host":             {path: "/admin/v1/accounts", host: "evil.example", token: s.AdminToken, want: 421},
 			"the API":                                  {path: "/admin/v1/accounts", token: s.AdminToken, want: 200},
 			"profiles without the token":               {path: "/debug/pprof/goroutine?debug=1", want: 401},
@@ -242,7 +242,7 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// interfaces returns the addresses of this machine that webhooks may call if private networks are
+// interfaces returns the addresses on this machine that webhooks may call if private networks are
 // allowed.
 func interfaces(t *testing.T) (hosts []string) {
 	t.Helper()

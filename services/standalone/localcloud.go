@@ -29,11 +29,11 @@ func (o BackupOptions) localcloud(context.Context, Config) (s *Stack, done func(
 	}
 	text, err := os.ReadFile(o.TokenFile)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the token of backups: %w", err)
+		return nil, nil, fmt.Errorf("read the backup token: %w", err)
 	}
 	tokens, err := guard.Parse(strings.TrimSpace(string(text)))
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the token of backups in %s: %w", o.TokenFile, err)
+		return nil, nil, fmt.Errorf("read the backup token in %s: %w", o.TokenFile, err)
 	}
 	return &Stack{BackupURL: o.From, BackupToken: tokens.First()}, func() error { return nil }, nil
 }

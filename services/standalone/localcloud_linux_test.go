@@ -59,8 +59,8 @@ func (o opened) object(t *testing.T, name string) int {
 	return code
 }
 
-// The test does the same as the chart's CronJob and init container. It makes a backup over the
-// network with a token and restores it into the volumes of a localcloud. It also repeats a restore,
+// The test does what the chart's CronJob and init container do. It makes a backup over the
+// network with a token and restores it into a localcloud's volumes. It also repeats a restore,
 // interrupts a restore, and tries to restore into a volume that is not empty.
 func TestAPodRestoresItsVolume(t *testing.T) {
 	t.Parallel()
@@ -127,7 +127,7 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 	other := o
 	other.Name = "2020-01-01T00-00-00.000Z"
 	if err := Restore(t.Context(), io.Discard, other); err == nil || !strings.Contains(err.Error(), "empty volume") {
-		t.Errorf("a restore of another backup returned %v, want an error about an empty volume", err)
+		t.Errorf("restoring another backup returned %v, want an error about an empty volume", err)
 	}
 	first, err := backup.Newest(dir)
 	if err != nil {
@@ -153,7 +153,7 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 		again := o
 		again.Name = newest
 		if err := Restore(t.Context(), io.Discard, again); err == nil || !strings.Contains(err.Error(), newest) || !strings.Contains(err.Error(), first) {
-			t.Errorf("a restore of the newest backup into the volume of an earlier restore returned %v, want an error with both names", err)
+			t.Errorf("restoring the newest backup into the volume from an earlier restore returned %v, want an error with both names", err)
 		}
 		again.Name = first
 		said.Reset()
@@ -167,7 +167,7 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 		passed.Name = ""
 		said.Reset()
 		if err := Restore(t.Context(), &said, passed); err != nil || !strings.Contains(said.String(), newest+", existed already") {
-			t.Errorf("after a restore of a named older backup, Restore returned %v and printed %s, want a notice about the newest backup", err, said.String())
+			t.Errorf("after restoring a named older backup, Restore returned %v and printed %s, want a notice about the newest backup", err, said.String())
 		}
 		again.Name, again.Dir = "", filepath.Join(dir, "away") // the pod starts although its backups are missing
 		if err := Restore(t.Context(), io.Discard, again); err != nil {
@@ -184,7 +184,7 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 	}
 	if used := (localcloudDir{data: t.TempDir()}); open(t, used).Server != nil {
 		if err := Restore(t.Context(), io.Discard, RestoreOptions{Dir: dir, Localcloud: used.data, Env: o.Env}); err == nil {
-			t.Error("a restore into the volume of a used localcloud succeeded, want an error")
+			t.Error("a restore into a used localcloud's volume succeeded, want an error")
 		}
 	}
 
@@ -254,7 +254,7 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 	})
 }
 
-// restoreEnv, if set, makes this test binary restore a backup into the volumes of a localcloud. Its
+// restoreEnv, if set, makes this test binary restore a backup into a localcloud's volumes. Its
 // value is FOLDER DATA OBJECTS. TestAKilledRestoreBeginsAgain kills that process.
 const restoreEnv = "LINKREEL_TEST_RESTORE"
 
@@ -266,7 +266,7 @@ func restoreAndExit(at []string) {
 	os.Exit(0)
 }
 
-// The test kills restores after an increasing number of files, as a crash of a node would. No
+// The test kills restores after an increasing number of files, as a node crash would. No
 // server may open an incomplete restore, and the last restore must be complete.
 func TestAKilledRestoreBeginsAgain(t *testing.T) {
 	t.Parallel()
@@ -281,7 +281,7 @@ func TestAKilledRestoreBeginsAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The restore opens the records in the same way as the services, so the records need a format
+	// The restore opens the records the way the services do, so the records need a format
 	// number.
 	if _, err := db.Doc("installation/database").Create(t.Context(), map[string]any{"id": "db_test", "format": firestoredb.Format}); err != nil {
 		t.Fatal(err)
@@ -315,7 +315,7 @@ func TestAKilledRestoreBeginsAgain(t *testing.T) {
 	for files := 0; files < objects; files += 50 {
 		cmd := exec.CommandContext(t.Context(), os.Args[0])
 		cmd.Env = append(os.Environ(), restoreEnv+"="+dir+" "+to.data+" "+to.objects)
-		if err := os.RemoveAll(filepath.Join(to.objects, "data")); err != nil { // count only the files of this attempt
+		if err := os.RemoveAll(filepath.Join(to.objects, "data")); err != nil { // count only the files from this attempt
 			t.Fatal(err)
 		}
 		if err := cmd.Start(); err != nil {

@@ -13,7 +13,7 @@ import (
 // unsealed lists the documents with values that only a lost key can open.
 type unsealed struct {
 	webhooks     []string // ids
-	certificates []string // names of hosts and of ACME accounts
+	certificates []string // names of hosts and ACME accounts
 }
 
 // opens reports whether a document is still useful without the lost keys. A webhook is useful,

@@ -14,8 +14,8 @@ import (
 	"github.com/linkreel/linkreel/libs/metrics"
 )
 
-// TestSeriesExistFromTheStart reads /metrics of a process that has not done anything yet. It is in
-// this module because this module imports all services.
+// TestSeriesExistFromTheStart reads /metrics from a process that has not done anything yet. It is
+// in this module because this module imports all services.
 func TestSeriesExistFromTheStart(t *testing.T) {
 	t.Parallel()
 	const fresh = "LINKREEL_TEST_FRESH"
@@ -55,13 +55,13 @@ func TestSeriesExistFromTheStart(t *testing.T) {
 		slices.Sort(want)
 		slices.Sort(got)
 		if !slices.Equal(want, got) {
-			t.Errorf("%s of a fresh process has the series\n%s\nwant these, all 0:\n%s", name, strings.Join(got, "\n"), strings.Join(want, "\n"))
+			t.Errorf("%s in a fresh process has the series\n%s\nwant these, all 0:\n%s", name, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 		row := regexp.MustCompile("(?m)^\\| `" + name + "` [^|]*").FindString(string(manual))
 		for _, s := range d.Series {
 			for _, value := range s {
 				if value == strings.ToUpper(value) && !regexp.MustCompile(`^\d+$`).MatchString(value) {
-					continue // an error code of the API, or an empty value
+					continue // an API error code, or an empty value
 				}
 				if !regexp.MustCompile(`\b` + value + `\b`).MatchString(row) {
 					t.Errorf("docs/operations.md does not mention the value %s of %s", value, name)

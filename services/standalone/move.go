@@ -23,7 +23,7 @@ import (
 	"github.com/linkreel/linkreel/services/standalone/internal/move"
 )
 
-// moveFile is the file of a data directory that describes its move.
+// moveFile is the file in a data directory that describes its move.
 const moveFile = "move.json"
 
 // moving is the content of [moveFile].
@@ -37,7 +37,7 @@ type moving struct {
 
 // MoveOptions contains the options of `linkreel move`.
 type MoveOptions struct {
-	Project, Database, Bucket string // names of the target
+	Project, Database, Bucket string // the target's names
 	Abort                     bool   // let the data directory accept changes again
 
 	Env map[string]string // adds or replaces settings, as in Config

@@ -61,7 +61,7 @@ func moveAndDie(at string) {
 	os.Exit(0)
 }
 
-// target returns the options of the tests' moves. A stack can open their target afterwards.
+// target returns the options for the tests' moves. A stack can open their target afterwards.
 func target(settings map[string]string) MoveOptions {
 	return MoveOptions{Project: project, Bucket: bucket, Env: settings}
 }

@@ -21,14 +21,14 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// readOnlyPath is the path of the switch on the port of object storage. No bucket can have this
+// readOnlyPath is the path for the switch on the object storage port. No bucket can have this
 // name.
 const readOnlyPath = "/-/read-only"
 
 // readOnlyFile marks a data directory as read-only.
 const readOnlyFile = "read-only"
 
-// readOnly is the switch that a move uses. While it is on, the stores refuse every change of
+// readOnly is the switch that a move uses. While it is on, the stores refuse every change to
 // records and objects. Requests that would change something are refused before they reach a
 // service, because the service would retry for several seconds. All other requests are served.
 type readOnly struct {
@@ -119,7 +119,7 @@ func (r *readOnly) handler(tokens guard.Tokens) http.Handler {
 const retryMoved = 30 * time.Second
 
 // fence refuses requests that would change something while the switch is on. It lets through the
-// POST requests of video viewers, which need no store.
+// POST requests from video viewers, which need no store.
 func (r *readOnly) fence(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 	return func(ctx *fasthttp.RequestCtx) {
 		if !r.on.Load() || ctx.IsGet() || ctx.IsHead() || ctx.IsOptions() || strings.HasPrefix(string(ctx.Path()), "/v/") {

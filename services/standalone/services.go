@@ -160,8 +160,7 @@ func (s *Stack) ownPorts() (ports []uint16, err error) {
 	return ports, nil
 }
 
-// build creates a service from settings, in the same way as the service's own main does from the
-// environment.
+// build creates a service from settings, the way the service's own main does from the environment.
 func build[C any](
 	ctx context.Context, settings map[string]string, make func(context.Context, C) (*boot.Service, error),
 ) (*boot.Service, error) {
@@ -184,8 +183,8 @@ func environment(extra, wiring map[string]string) map[string]string {
 	return out
 }
 
-// runLoops runs the background loops of the services. When the stack stops, the loops end after the
-// listeners, because the last requests may need them, and before the stores, because the loops
+// runLoops runs the services' background loops. When the stack stops, the loops stop after
+// the listeners, because the last requests may need them, and before the stores, because the loops
 // flush to the stores.
 func (s *Stack) runLoops(ctx context.Context) error {
 	loops, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -224,7 +223,7 @@ func (s *Stack) serve(context.Context) error {
 		"auth": s.services["auth"].Handler("api"), "links": s.services["links"].Handler("api"), "videos": s.services["videos"].Handler("api"),
 		"events": s.services["events"].Handler("api"), "console": s.services["console"].Handler("api"),
 	})), s.public.base.listeners...)
-	s.onClose(func(context.Context) error { // runs first, because long-polling requests would delay the shutdown of the listeners
+	s.onClose(func(context.Context) error { // runs first, because long-polling requests would delay the listeners' shutdown
 		for _, svc := range s.services {
 			for _, stop := range svc.Stopping {
 				stop()
@@ -261,7 +260,7 @@ func (s *Stack) serveHTTP(h http.Handler, listeners ...net.Listener) {
 	})
 }
 
-// ownCallers rejects requests that a web page in a local browser may have caused, either a page of
+// ownCallers rejects requests that a web page in a local browser may have caused, either a page on
 // another site or a page whose host name resolves to this machine (DNS rebinding). Otherwise, such
 // a page could read metrics.
 func ownCallers(h fasthttp.RequestHandler) fasthttp.RequestHandler {

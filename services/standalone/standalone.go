@@ -28,7 +28,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// Config says where a stack stores its data and on which ports it listens. All other settings of
+// Config says where a stack stores its data and on which ports it listens. All other settings for
 // the services are read from the environment under their usual names.
 type Config struct {
 	// PortBase is the first of four consecutive ports for the base URL, short links, the operator
@@ -44,11 +44,11 @@ type Config struct {
 	Log io.Writer `env:"-"`
 	// LogLevel is debug, info, warn or error.
 	LogLevel slog.Level `env:"LINKREEL_LOG_LEVEL" envDefault:"info"`
-	// AuditDir is the folder of the revocation trail. If it is empty, the trail is in DataDir.
+	// AuditDir is the revocation trail's folder. If it is empty, the trail is in DataDir.
 	AuditDir string `env:"LINKREEL_AUDIT_DIR"`
 	// BackupDays is how many days `linkreel backup` keeps a backup. 0 keeps all backups.
 	BackupDays int `env:"LINKREEL_BACKUP_DAYS" envDefault:"35"`
-	// Env adds or replaces settings of the services, by variable name.
+	// Env adds or replaces settings for the services, by variable name.
 	Env map[string]string `env:"-"`
 }
 
@@ -61,7 +61,7 @@ type Stack struct {
 	UploadURL    string            `json:"uploadUrl"`
 	Keys         map[string]string `json:"keys"` // a demo key for each plan
 	DataDir      string            `json:"dataDir"`
-	// BackupURL is the URL that `linkreel backup` calls with BackupToken. The token is generated at
+	// BackupURL is the URL that `linkreel backup` calls with BackupToken. The token is generated on
 	// each start.
 	BackupURL   string `json:"backupUrl"`
 	BackupToken string `json:"backupToken"`
@@ -79,9 +79,9 @@ type Stack struct {
 	public    publicPorts
 	storage   net.Listener            // of object storage's API
 	internal  map[string]net.Listener // by service
-	firestore string                  // address of Firestore
+	firestore string                  // Firestore's address
 	// cloudToken is the token that Firestore and object storage require, so that other
-	// programs on this machine cannot use their ports. It is generated at each start and
+	// programs on this machine cannot use their ports. It is generated on each start and
 	// never written to disk.
 	cloudToken string
 	services   map[string]*boot.Service
@@ -89,7 +89,7 @@ type Stack struct {
 	ctx     context.Context // done when the stack stops
 	stop    context.CancelFunc
 	group   *errgroup.Group
-	closers []func(context.Context) error // in the order of opening
+	closers []func(context.Context) error // in opening order
 	once    sync.Once
 	err     error
 
@@ -237,7 +237,7 @@ func removeStackFile(path string) error {
 // because its context is done.
 func (s *Stack) Done() <-chan struct{} { return s.ctx.Done() }
 
-// Close stops the stack in the reverse order of opening and returns all errors, including earlier
+// Close stops the stack in reverse opening order and returns all errors, including earlier
 // ones.
 func (s *Stack) Close() error {
 	s.once.Do(func() {

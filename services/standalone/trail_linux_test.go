@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/libs/trail"
 )
 
-// only returns the rights of a single round of [Stack.give].
+// only returns the rights from a single round of [Stack.give].
 func (r rights) only(i int) rights {
 	own := r.secrets[len(r.secrets)-1]
 	return rights{
@@ -24,7 +24,7 @@ func (r rights) only(i int) rights {
 	}
 }
 
-// notesOf returns the files of a trail and the ID of the installation that wrote them.
+// notesOf returns the files in a trail and the ID of the installation that wrote them.
 func notesOf(t *testing.T, dir string) (files []string, of string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*", "*.jsonl"))

@@ -23,7 +23,7 @@ const usualStackFile = ".local/stack.json"
 // claimStackFile chooses the file in which a stack describes itself to scripts. It is
 // .local/stack.json, unless another running stack from this folder has claimed that file. In that
 // case, it is a file in the stack's own data directory. The kernel releases the claim when the
-// process ends.
+// process exits.
 func claimStackFile(dataDir string) (path string, release func(), err error) {
 	dir := filepath.Dir(usualStackFile)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -49,7 +49,7 @@ func claimStackFile(dataDir string) (path string, release func(), err error) {
 // name of the variable.
 func readSettings(cfg *Config, extra map[string]string) error {
 	err := env.ParseWithOptions(cfg, env.Options{Environment: environment(extra, nil)})
-	var wrong env.ParseError // contains the name of the field
+	var wrong env.ParseError // contains the field name
 	if errors.As(err, &wrong) {
 		if field, ok := reflect.TypeFor[Config]().FieldByName(wrong.Name); ok {
 			return fmt.Errorf("configuration: %s: %w", field.Tag.Get("env"), plain(wrong.Err))
@@ -95,7 +95,7 @@ func Up(ctx context.Context, out io.Writer) error {
 	s, err := Start(ctx, cfg)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil // the user pressed Ctrl-C during the start
+			return nil // the user pressed Ctrl-C during startup
 		}
 		return err
 	}

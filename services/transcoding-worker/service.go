@@ -40,7 +40,7 @@ type Config struct {
 	// ScratchDir is the directory for the source and the results of a running job. It needs
 	// space for the upload and up to 5 GB per hour of 1080p, or 7 GB at 60 frames per second.
 	ScratchDir string `env:"LINKREEL_SCRATCH_DIR" envDefault:"/tmp/linkreel-scratch"`
-	// ScratchBytes limits the bytes that all jobs together may use there; 0 means the size of the
+	// ScratchBytes limits the bytes that jobs may use there in total; 0 means the size of the
 	// disk. Set it if the volume's limit is lower than the size of the disk, as it may be for an
 	// emptyDir: Kubernetes evicts a pod that exceeds its volume's limit.
 	ScratchBytes int64 `env:"LINKREEL_SCRATCH_BYTES" envDefault:"0"`
@@ -57,15 +57,15 @@ type Config struct {
 	// worker needs this amount for each slot, 112 MiB for the fast lane, and about 60 MiB for
 	// itself: 1 GiB with one slot and two threads.
 	Memory int64 `env:"LINKREEL_FFMPEG_MEMORY" envDefault:"889192448"`
-	// Jail is "full" or "reduced". While an upload is decoded, a full jail hides all files except
-	// the job's own. It needs a kernel with Landlock. On a kernel without Landlock, the worker
-	// starts only with a reduced jail. A malicious file that takes control of ffmpeg in a reduced
-	// jail can read everything that the worker can read.
+	// Jail is "full" or "reduced". While an upload is being decoded, a full jail hides all files
+	// except the job's own. It needs a kernel with Landlock. On a kernel without Landlock, the
+	// worker starts only with a reduced jail. A malicious file that takes control of ffmpeg in a
+	// reduced jail can read everything that the worker can read.
 	Jail string `env:"LINKREEL_JAIL" envDefault:"full"`
 	// Lease is how long a job remains reserved for a worker that has stopped extending its lease.
 	// After that, another worker takes over the job.
 	Lease time.Duration `env:"LINKREEL_JOB_LEASE" envDefault:"20s"`
-	// Heartbeat is how often a worker extends the lease of its job. It must be well below Lease.
+	// Heartbeat is how often a worker extends its job's lease. It must be well below Lease.
 	Heartbeat time.Duration `env:"LINKREEL_JOB_HEARTBEAT" envDefault:"5s"`
 	// Sweep is how often the worker searches for jobs that are missing from the queue.
 	Sweep time.Duration `env:"LINKREEL_JOB_SWEEP" envDefault:"10s"`
@@ -130,9 +130,8 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		Name: workerName(), Slots: cfg.Slots, Lease: cfg.Lease, Heartbeat: cfg.Heartbeat, Sweep: cfg.Sweep,
 		Now: cfg.Now, Log: slog.With("service", "transcoding-worker"),
 	})
-	// The worker is ready immediately: no service calls it, and it keeps working during every
-	// outage.
-	svc.Loops = []boot.Loop{{Name: "format of the database", Run: db.AwaitFormat}, {Name: "jobs", Run: w.Run}}
+	// The worker is ready immediately: no service calls it, and it keeps working during any outage.
+	svc.Loops = []boot.Loop{{Name: "database format", Run: db.AwaitFormat}, {Name: "jobs", Run: w.Run}}
 	return svc, nil
 }
 

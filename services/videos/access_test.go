@@ -223,7 +223,7 @@ func TestOnlyNamesThatPlaylistsGaveLeadToMedia(t *testing.T) {
 			t.Errorf("the media URL in %s is %q, want %q", list, name, want)
 		}
 		w.send(http.MethodGet, folder+name, "").want(302)
-		// A player may still have a playlist of an earlier attempt.
+		// A player may still have a playlist from an earlier attempt.
 		w.send(http.MethodGet, folder+strings.Replace(name, "-2~", "-1~", 1), "").want(302)
 	}
 	for _, bad := range []string{
@@ -280,7 +280,7 @@ func TestARuleOlderThanARestoreSaysSo(t *testing.T) {
 	w.clock.Advance(time.Minute)
 	w.api(http.MethodPatch, "/"+v.id, `{"title":"New"}`).want(200)
 	if got := shown(v.id); got != at {
-		t.Errorf("accessRestoredAt after a change of the title = %v, want %v", got, at)
+		t.Errorf("accessRestoredAt after a title change = %v, want %v", got, at)
 	}
 	rule := w.api(http.MethodGet, "/"+v.id+"/access", "").want(200).body
 	confirmed := w.setAccess(v, rule).want(200)
@@ -295,7 +295,7 @@ func TestARuleOlderThanARestoreSaysSo(t *testing.T) {
 		t.Errorf("accessRestoredAt after a new rule = %v, want none", got)
 	}
 	if got := shown(w.ready(`{"privacy":"unlisted"}`).id); got != nil {
-		t.Errorf("accessRestoredAt of a video created after the restore = %v, want none", got)
+		t.Errorf("accessRestoredAt for a video created after the restore = %v, want none", got)
 	}
 }
 
@@ -306,7 +306,7 @@ func TestDownloadsAndFramesAreTheOwnersToAllow(t *testing.T) {
 	w.setAccess(v, `{"privacy":"public","allowDownload":false,"embedOrigins":["https://www.example.com","https://docs.example.com:8443"]}`).want(200)
 	w.send(http.MethodGet, v.path+"/video.mp4", "").want(404)
 	if page := w.send(http.MethodGet, v.path, "").want(200); strings.Contains(page.body, "video.mp4") {
-		t.Error("the page contains the URL of the file, want none while downloads are off")
+		t.Error("the page contains the file's URL, want none while downloads are off")
 	}
 	w.send(http.MethodGet, w.get(v.id)["downloadUrl"].(string), "").want(302)
 	embed := w.send(http.MethodGet, "/embed/"+v.slug, "").want(200)
@@ -317,7 +317,7 @@ func TestDownloadsAndFramesAreTheOwnersToAllow(t *testing.T) {
 	w.send(http.MethodGet, v.path+"/video.mp4", "").want(302)
 }
 
-// The maximum number of languages is a validation rule and not a quota of the plan.
+// The maximum number of languages is a validation rule and not a plan quota.
 func TestTheFiftyFirstLanguageIsRefusedAsABrokenRule(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -60,7 +60,7 @@ func TestFromUploadToReady(t *testing.T) {
 	}
 	download := w.send(http.MethodGet, got["downloadUrl"].(string), "").want(302)
 	if d := w.send(http.MethodGet, download.header.Get("Location"), "").want(200); !strings.Contains(d.header.Get("Content-Disposition"), `filename="Fjord-1.mp4"`) {
-		t.Errorf("Content-Disposition of the download is %q, want the file name Fjord-1.mp4", d.header.Get("Content-Disposition"))
+		t.Errorf("the download's Content-Disposition is %q, want the file name Fjord-1.mp4", d.header.Get("Content-Disposition"))
 	}
 
 	w.send(http.MethodPut, m["uploadUrl"].(string), "another film").want(200)

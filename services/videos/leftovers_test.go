@@ -322,7 +322,7 @@ func TestAnErasedAccountLeavesNoByteWhateverItTried(t *testing.T) {
 	eventually(t, "no tombstone is left", func() bool { return len(w.purges()) == 0 })
 }
 
-// purges returns the tasks of deleted videos, including tombstones.
+// purges returns the tasks for deleted videos, including tombstones.
 func (w *world) purges() map[string]map[string]any {
 	w.t.Helper()
 	snaps, err := w.db.Collection("videoPurges").Documents(w.t.Context()).GetAll()

@@ -87,7 +87,7 @@ func TestAPlaylistCostsOneReadAndFewSignatures(t *testing.T) {
 		{playlist, 2, 0, false, true}, // the video and, once a second, the standing of its account
 		{strings.Replace(playlist, "master.m3u8", "720p.m3u8", 1), 2, 1, true, true},
 		{strings.Replace(playlist, "master.m3u8", "audio.m3u8", 1), 2, 1, true, true},
-		{w.base + v.path + "/session", 3, 5, true, true}, // the look-up by slug, and signed URLs of all renditions
+		{w.base + v.path + "/session", 3, 5, true, true}, // the look-up by slug, and signed URLs for all renditions
 	} {
 		for round := range 2 {
 			w.fire.ResetStats()

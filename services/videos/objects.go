@@ -6,7 +6,7 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// ObjectOf describes an object of the bucket, for example "The uploaded file of the video
+// ObjectOf describes an object in the bucket, for example "The uploaded file of the video
 // ID". It returns "" for the name of an object that belongs to no video.
 func ObjectOf(name string) string {
 	if id, ok := video.UploadedFor(name); ok {

@@ -374,7 +374,7 @@ func TestTheJanitorRemovesOrphansOnly(t *testing.T) {
 	eventually(t, "replaced media removed", func() bool { _, err := w.bucket.Stat(t.Context(), replaced); return err != nil })
 	for _, name := range []string{unfinished, part} {
 		if _, err := w.bucket.Stat(t.Context(), name); err != nil {
-			t.Errorf("Stat of %s, an object of a running job, returned %v, want the object", name, err)
+			t.Errorf("Stat of %s, an object from a running job, returned %v, want the object", name, err)
 		}
 	}
 }
@@ -482,7 +482,7 @@ func TestOnlyThePinnedGenerationCounts(t *testing.T) {
 	w.get(v.id)
 	w.clock.Advance(2 * time.Second)
 	if got := w.get(v.id); got["status"] != "processing" {
-		t.Errorf("status after the failure of the older upload = %v, want processing of the newer upload", got["status"])
+		t.Errorf("status after the older upload failed = %v, want processing of the newer upload", got["status"])
 	}
 }
 

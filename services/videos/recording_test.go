@@ -59,7 +59,7 @@ func TestARecordingWhoseTabDiesIsFinishedFiveMinutesAfterItsLastByte(t *testing.
 		t.Errorf("the status of a recording without any bytes is %s, want uploading", s)
 	}
 	if a := w.send(http.MethodPut, file, "", header("Content-Range", "bytes */*")); a.status != 308 {
-		t.Errorf("a request to the session of a plain upload returned %d, want 308, because the session is open", a.status)
+		t.Errorf("a request to the session for a plain upload returned %d, want 308, because the session is open", a.status)
 	}
 }
 

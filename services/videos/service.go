@@ -1,6 +1,5 @@
 // Package videos is the service for videos: their API, share pages and playlists, and the
-// pipeline from the upload to the ready video. No other service changes the status of a
-// video.
+// pipeline from the upload to the ready video. No other service changes a video's status.
 //
 // It starts and serves requests while Redis is down. Each replica then applies stricter limits
 // locally. While storage is down, it serves everything that does not need storage. Without
@@ -51,7 +50,7 @@ import (
 var indexes []byte
 
 // Indexes returns the composite indexes and exemptions that the service's queries need,
-// in the format of the Firebase tools.
+// in the Firebase tools' format.
 func Indexes() []byte {
 	return store.New(record.Open(nil, record.Options{}), nil).Records.Indexes(indexes)
 }
@@ -73,15 +72,15 @@ type Config struct {
 	// PushAudience is the audience of the identity tokens in storage's notifications. If it
 	// is empty, notifications are rejected, and the sweep finds finished uploads.
 	PushAudience string `env:"LINKREEL_PUSH_AUDIENCE"`
-	// PushAccount is the service account of the push subscription. It must be set if Google
+	// PushAccount is the service account for the push subscription. It must be set if Google
 	// issues the tokens, because anyone can get a token from Google.
 	PushAccount string `env:"LINKREEL_PUSH_ACCOUNT"`
-	// PushCertsURL is where the issuer of the tokens publishes its keys.
+	// PushCertsURL is where the tokens' issuer publishes its keys.
 	PushCertsURL string `env:"LINKREEL_PUSH_JWKS_URL" envDefault:"https://www.googleapis.com/oauth2/v3/certs"`
 
 	// UploadTTL is how long an upload URL works.
 	UploadTTL time.Duration `env:"LINKREEL_UPLOAD_TTL" envDefault:"24h"`
-	// UploadMaxAge is the time after its creation within which a video must be uploaded.
+	// UploadMaxAge is how soon after its creation a video must be uploaded.
 	UploadMaxAge time.Duration `env:"LINKREEL_UPLOAD_MAX_AGE" envDefault:"48h"`
 	// MaxBytes bounds an uploaded file.
 	MaxBytes int64 `env:"LINKREEL_VIDEO_MAX_BYTES" envDefault:"10737418240"`
@@ -98,8 +97,8 @@ type Config struct {
 	// UnlockTTL is how long a viewer's browser remembers a password.
 	UnlockTTL time.Duration `env:"LINKREEL_UNLOCK_TTL" envDefault:"12h"`
 	// PasswordHashes is how many passwords are hashed at the same time. One account may use
-	// half of this number. Each hash needs 19 MiB of memory. PasswordQueue is how many
-	// passwords of one account may wait. Accounts take turns.
+	// half of this number. Each hash needs 19 MiB of memory. PasswordQueue is how many of one
+	// account's passwords may wait. Accounts take turns.
 	PasswordHashes int `env:"LINKREEL_PASSWORD_HASHES" envDefault:"4"`
 	PasswordQueue  int `env:"LINKREEL_PASSWORD_QUEUE" envDefault:"16"`
 
@@ -246,7 +245,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	return svc, nil
 }
 
-// guard is the Guard of the share pages. It limits guesses and recognises viewers.
+// guard is the Guard for the share pages. It limits guesses and recognises viewers.
 type guard struct {
 	*ratelimit.Limiter
 	*dedup.Seen

@@ -111,7 +111,7 @@ func TestEveryStateHasItsPage(t *testing.T) {
 	w.send(http.MethodGet, "/v/zzzzzzz", "").want(404)
 	w.api(http.MethodDelete, "/"+v.id, "").want(204)
 	if gone, never := w.send(http.MethodGet, v.path, "").want(404), w.send(http.MethodGet, "/v/zzzzzzz", "").want(404); gone.body != never.body {
-		t.Error("the page of a deleted video differs from the page of a video that never existed, want equal pages")
+		t.Error("the page for a deleted video differs from the page for a video that never existed, want equal pages")
 	}
 }
 
@@ -243,7 +243,7 @@ func TestARightPasswordGetsInWhileThousandsOfNetworksGuess(t *testing.T) {
 		w.guess(v, "right", from(ip)).want(303)
 	}
 	w.guess(v, "right", from("10.1.0.200")).want(429)
-	w.guess(v, "right", from("10.1.0.200"), others).want(429) // with the cookie of another video
+	w.guess(v, "right", from("10.1.0.200"), others).want(429) // with the cookie for another video
 	w.guess(v, "right", from("10.1.0.200"), before).want(303)
 	w.clock.Advance(24 * time.Hour) // longer than the lifetime of an unlock
 	w.guess(v, "right", from("10.1.0.200"), before).want(303)
@@ -346,7 +346,7 @@ func TestAsksForVideosThatAreNotThereHaveABudget(t *testing.T) {
 		}
 	}
 	if limited == 0 {
-		t.Fatal("one network made 2,000 look-ups of unknown slugs, want some rejected")
+		t.Fatal("one network made 2,000 look-ups for unknown slugs, want some rejected")
 	}
 	w.send(http.MethodGet, v.path, "", from("10.0.0.1")).want(200) // found recently, so not limited
 	w.send(http.MethodGet, other.path, "", from("10.0.0.2")).want(200)
@@ -408,7 +408,7 @@ func TestExpiryEndsPageAndPlayback(t *testing.T) {
 	signed := regexp.MustCompile(`(?m)^http\S+$`).FindString(media.body)
 	page := w.send(http.MethodGet, v.path, "").want(200)
 	if !strings.Contains(page.body, "Available until") || page.header.Get("X-Robots-Tag") == "" {
-		t.Error("the page of an expiring video does not show its expiry or allows indexing, want the expiry and no indexing")
+		t.Error("the page for an expiring video does not show its expiry or allows indexing, want the expiry and no indexing")
 	}
 	viewers := playlistOf(page, "playlist")
 	w.send(http.MethodGet, signed, "").want(200)
@@ -416,7 +416,7 @@ func TestExpiryEndsPageAndPlayback(t *testing.T) {
 	w.clock.Advance(time.Hour + time.Second)
 	page = w.send(http.MethodGet, v.path, "").want(410)
 	if strings.Contains(page.body, "Brief") {
-		t.Error("the page of an expired video contains its title, want no title")
+		t.Error("the page for an expired video contains its title, want no title")
 	}
 	for _, path := range []string{v.path + "/session", v.path + "/status", v.path + "/thumbnail.jpg", "/embed/" + v.slug, "/oembed?url=" + url.QueryEscape(v.share), viewers} {
 		w.send(http.MethodGet, path, "").want(410)
@@ -457,7 +457,7 @@ func TestPlaylists(t *testing.T) {
 		u, err := url.Parse(addresses[0])
 		must(t, err)
 		if !strings.HasSuffix(u.Path, ".mp4") || u.Query().Get("X-Goog-Expires") == "" {
-			t.Errorf("the media URL is %s, want a signed URL of an .mp4 file", u)
+			t.Errorf("the media URL is %s, want a signed URL for an .mp4 file", u)
 		}
 		w.send(http.MethodGet, addresses[0], "").want(200)
 		w.send(http.MethodGet, u.Scheme+"://"+u.Host+u.Path, "").want(403) // the URL needs its signature
@@ -471,11 +471,11 @@ func TestPlaylists(t *testing.T) {
 	}
 	other := w.ready(`{}`)
 	for name, address := range map[string]string{
-		"tampered token":         strings.Replace(playlist, "/hls/", "/hls/A", 1),
-		"token of another video": strings.Replace(playlist, v.slug, other.slug, 1),
-		"token from a cookie":    w.base + v.path + "/hls/" + unlockValue(w.guess(v, "p")) + "/master.m3u8",
-		"missing token":          w.base + v.path + "/hls/x/master.m3u8",
-		"made-up token":          w.base + v.path + "/hls/" + strings.Repeat("A", 400) + "/master.m3u8",
+		"tampered token":          strings.Replace(playlist, "/hls/", "/hls/A", 1),
+		"token for another video": strings.Replace(playlist, v.slug, other.slug, 1),
+		"token from a cookie":     w.base + v.path + "/hls/" + unlockValue(w.guess(v, "p")) + "/master.m3u8",
+		"missing token":           w.base + v.path + "/hls/x/master.m3u8",
+		"made-up token":           w.base + v.path + "/hls/" + strings.Repeat("A", 400) + "/master.m3u8",
 	} {
 		if a := w.send(http.MethodGet, address, ""); a.status != 403 || a.code() != "FORBIDDEN" {
 			t.Errorf("%s: got %d %s, want 403 FORBIDDEN", name, a.status, a.body)
@@ -624,7 +624,7 @@ func TestOneNetworkMakesABoundedNumberOfViewers(t *testing.T) {
 		}
 		return n
 	}
-	// watch sends the views of 320 viewers with different browsers, and returns how many were
+	// watch sends the views from 320 viewers with different browsers, and returns how many were
 	// counted.
 	watch := func(ip func(i int) string, agent string) int64 {
 		before, to := counted(), address()
@@ -638,13 +638,13 @@ func TestOneNetworkMakesABoundedNumberOfViewers(t *testing.T) {
 	// approximately. If a busy machine makes Redis seem unreachable, only half as many viewers
 	// are counted.
 	if n := watch(one("192.0.2.1"), "a"); n < 140 || n > 318 {
-		t.Errorf("counted %d viewers of one IPv4 address, want about 300", n)
+		t.Errorf("counted %d viewers from one IPv4 address, want about 300", n)
 	}
 	if n := watch(func(i int) string { return fmt.Sprintf("2001:db8::%x", i+1) }, "a"); n < 140 || n > 318 {
-		t.Errorf("counted %d viewers of one IPv6 /64, want about 300", n)
+		t.Errorf("counted %d viewers from one IPv6 /64, want about 300", n)
 	}
 	if n := watch(one("192.0.2.1"), "b"); n > 30 {
-		t.Errorf("counted %d more viewers of the first address, want at most 30", n)
+		t.Errorf("counted %d more viewers from the first address, want at most 30", n)
 	}
 	w.send(http.MethodPost, address(), "", header("X-Forwarded-For", "192.0.2.2"), header("User-Agent", "a")).want(204)
 	eventually(t, "all counted viewers stored as views", func() bool { return int64(w.get(v.id)["views"].(float64)) >= counted() })

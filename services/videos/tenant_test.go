@@ -24,7 +24,7 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// everywhere returns the public paths of a video.
+// everywhere returns a video's public paths.
 func (v made) everywhere() []string {
 	return []string{v.path, "/embed/" + v.slug, v.path + "/session", v.path + "/status", v.path + "/thumbnail.jpg", v.path + "/video.mp4"}
 }
@@ -64,7 +64,7 @@ func TestASuspendedAccountsPagesEndBeforeTheCallReturns(t *testing.T) {
 		set(tenant.Suspended, 2+2*round)
 		for _, path := range append(v.everywhere(), watch, own) {
 			if a := w.send(http.MethodGet, path, ""); a.status != 410 {
-				t.Errorf("GET %s of a suspended account returned %d, want 410", path, a.status)
+				t.Errorf("GET %s for a suspended account returned %d, want 410", path, a.status)
 			}
 		}
 		if a := w.send(http.MethodGet, v.path, "", header("Accept", "application/json")).want(410); a.code() != "ACCOUNT_SUSPENDED" {
@@ -84,7 +84,7 @@ func TestASuspendedAccountsPagesEndBeforeTheCallReturns(t *testing.T) {
 	<-stopped
 }
 
-// The end of a suspension may arrive before the suspension.
+// A lift may arrive before its suspension.
 func TestALateSuspensionIsIgnoredAfterItsLift(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -111,7 +111,7 @@ func TestATakedownIsTheOperatorsToLift(t *testing.T) {
 	}
 	for _, path := range append(v.everywhere(), own, native, media) {
 		if a := w.send(http.MethodGet, path, ""); a.status != 410 {
-			t.Errorf("GET %s of a video that was taken down returned %d, want 410", path, a.status)
+			t.Errorf("GET %s for a video that was taken down returned %d, want 410", path, a.status)
 		}
 	}
 	if a := w.send(http.MethodGet, v.path, "", header("Accept", "application/json")).want(410); a.code() != "TAKEN_DOWN" {
@@ -197,7 +197,7 @@ func TestAnErasedAccountLeavesNothing(t *testing.T) {
 		return erased
 	})
 	if _, err := w.jobs.Get(t.Context(), job.ID); err == nil {
-		t.Error("the record of the job still exists, want it deleted")
+		t.Error("the job's record still exists, want it deleted")
 	}
 	for _, id := range []string{gone.id, done.id, busy.id} {
 		if left := append(w.objects("videos/"+id), w.objects("uploads/"+id)...); len(left) != 0 {
@@ -222,7 +222,7 @@ func TestAnErasedAccountLeavesNothing(t *testing.T) {
 	}
 	w.as("acc_b", http.MethodGet, "/"+stranger, "").want(200)
 	if erased, err := w.auth.Erased(t.Context(), "acc_never"); err != nil || erased {
-		t.Errorf("Erased of an account without an erasure returned %v and error %v, want false", erased, err)
+		t.Errorf("Erased for an account without an erasure returned %v and error %v, want false", erased, err)
 	}
 }
 

@@ -55,7 +55,7 @@ type world struct {
 	clock   *clock
 	keys    map[string]string // account → key
 	apikeys *authtest.Auth
-	disk    string // the directory of storage
+	disk    string // storage's directory
 	redis   string
 	db      *firestoredb.DB
 	auth    *wire.Client // the client that auth uses to call the service
@@ -77,7 +77,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// clock is the system clock plus the time by which a test has advanced it.
+// clock is the system clock plus the amount that a test has advanced it.
 type clock struct {
 	mu    sync.Mutex
 	ahead time.Duration
@@ -177,7 +177,7 @@ func meet(t testing.TB, svc *boot.Service) {
 	}
 }
 
-// replica starts a second replica of the service on the same servers.
+// replica starts a second service replica on the same servers.
 func (w *world) replica() *world {
 	w.t.Helper()
 	svc, err := videos.New(w.t.Context(), w.cfg)
@@ -313,7 +313,7 @@ func (w *world) put(v made, content string) {
 	w.send(http.MethodPut, v.upload, content, header("Content-Type", "video/mp4")).want(200)
 }
 
-// job waits for the job of a video. A loop creates the job after it has stored the status
+// job waits for a video's job. A loop creates the job after it has stored the status
 // "processing".
 func (w *world) job(id string) (r transcode.Record) {
 	w.t.Helper()
@@ -425,7 +425,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// quota changes an account's quotas. Call it before the first request of the account.
+// quota changes an account's quotas. Call it before the first request from the account.
 func (w *world) quota(account string, edit func(*identity.Quotas)) {
 	w.apikeys.Change(account, func(r *apikey.Record) { edit(&r.Quotas) })
 }

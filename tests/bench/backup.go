@@ -180,8 +180,8 @@ func (s *server) beside(ctx context.Context, paths []string, do func() (*exec.Cm
 	return f, errors.Join(err, failed[0], failed[1])
 }
 
-// paced starts each call at its scheduled time, even if earlier calls are still running, until
-// ctx ends. It returns how long the calls took, measured from the scheduled time.
+// paced starts each call at its scheduled time, even if earlier calls are still running, until ctx
+// is done. It returns how long the calls took, measured from the scheduled time.
 func paced(ctx context.Context, perSecond int, call func(i int) error) (took []time.Duration, failed error) {
 	var mu sync.Mutex
 	var group sync.WaitGroup

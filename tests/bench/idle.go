@@ -25,7 +25,7 @@ import (
 	"github.com/linkreel/linkreel/services/standalone"
 )
 
-// tally counts the output of one service or of all services.
+// tally counts the output from one service or from all services.
 type tally struct{ Lines, Bytes, Spans int64 }
 
 // release is an installation with two processes of each service, like the chart's. Firestore and
@@ -42,7 +42,7 @@ type release struct {
 	closers []func()
 }
 
-// benchIdle counts the Firestore queries, spans and log lines per minute of an installation. It
+// benchIdle counts an installation's Firestore queries, spans and log lines per minute. It
 // counts first while the installation is idle, and then during 600 API calls and 3,000 redirects
 // per minute.
 func benchIdle(ctx context.Context) error {
@@ -69,7 +69,7 @@ func benchIdle(ctx context.Context) error {
 
 var replicated = []string{"auth", "console", "events", "links", "videos", "transcoding-worker"}
 
-// buildServices builds the programs of a commit. If commit is "", it builds this tree.
+// buildServices builds a commit's programs. If commit is "", it builds this tree.
 func buildServices(ctx context.Context, commit, bin string) error {
 	tree := "."
 	if commit != "" {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// userAgent is the User-Agent header of all visitors.
+// userAgent is the User-Agent header for all visitors.
 const userAgent = "Mozilla/5.0 (X11; Linux x86_64) bench"
 
 // load sends GETs over keep-alive connections for the duration and counts the responses with the

@@ -26,7 +26,7 @@
 // BENCH_LINKS (100,000) is the number of links for redirect, rules and backup, and BENCH_VIDEOS
 // (200) is the number of videos for backup. BENCH_IDLE_SECONDS (120) is how long idle runs without
 // requests, and BENCH_SAMPLE_RATIO (1) is the share of recorded traces. BENCH_CALL=create,search
-// measures only these calls of api; a search finds the links that create has made.
+// measures only these api calls; a search finds the links that create has made.
 package main
 
 import (

@@ -45,11 +45,11 @@ type contender struct {
 	p99      []time.Duration
 }
 
-// round has the figures of one contender in one round.
+// round has the figures for one contender in one round.
 type round struct {
 	answers int64
 	loaded  time.Duration // duration of the requests to this contender
-	took    time.Duration // including the turns of the other contenders
+	took    time.Duration // including the other contenders' turns
 	cpu     time.Duration
 }
 
@@ -182,7 +182,7 @@ func benchRedirect(ctx context.Context) error {
 // ratio returns the median over all rounds of a's cost divided by b's cost in the same round.
 func ratio(a, b []float64) float64 { return median(ratios(a, b)) }
 
-// ratios returns the ratio of each round, sorted from the smallest to the largest.
+// ratios returns the ratio for each round, sorted from the smallest to the largest.
 func ratios(a, b []float64) []float64 {
 	r := make([]float64, len(a))
 	for i := range a {
@@ -208,7 +208,7 @@ func rest(ctx context.Context, group []*contender) error {
 	return err
 }
 
-// cpu returns the processor time of each contender so far.
+// cpu returns the processor time for each contender so far.
 func cpu(of []*contender) ([]time.Duration, error) {
 	used := make([]time.Duration, len(of))
 	for i, c := range of {
@@ -351,7 +351,7 @@ type server struct {
 	pids []int
 	cmd  *exec.Cmd
 	ready
-	firestore *server // the database of a system
+	firestore *server // a system's database
 
 	record string // ID of the record that the API calls use
 	calls  int    // number of calls so far; it makes the bodies distinct

@@ -10,8 +10,8 @@ import (
 )
 
 // benchRules compares plain links, and a link with 20 rules, with the baseline's plain links.
-// Without a baseline, it compares them with plain links of a second system of this tree. This shows
-// how precise the figures are.
+// Without a baseline, it compares them with plain links in a second system from this tree. This
+// shows how precise the figures are.
 func benchRules(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "linkreel-bench-")
 	if err != nil {
@@ -51,7 +51,7 @@ func benchRules(ctx context.Context) error {
 	}
 	zipf, drawn := drawZipf(slugs)
 	oldZipf, oldDrawn := drawZipf(oldSlugs)
-	// All contenders of one system run in the same processes, so the two contenders of a pair
+	// All contenders in one system run in the same processes, so the two contenders of a pair
 	// belong to different systems.
 	pairs := [][]*contender{
 		{of("one plain link", sys, slugs[0]), of("one plain link, baseline", old, oldSlugs[0])},
@@ -94,11 +94,11 @@ func benchRules(ctx context.Context) error {
 	return sys.reconcile(ctx, before, answered)
 }
 
-// ruledQuery is the query of all visits to single links. Only the last rule matches it, so each
+// ruledQuery is the query for all visits to single links. Only the last rule matches it, so each
 // decision must read the whole query.
 const ruledQuery = "?utm_source=bench&c=last"
 
-// createRuled creates a link with 20 rules. Only the last rule matches the visits of the bench. It
+// createRuled creates a link with 20 rules. Only the last rule matches the bench's visits. It
 // returns the link's slug.
 func (s *server) createRuled(ctx context.Context) (slug string, err error) {
 	others := []map[string]any{

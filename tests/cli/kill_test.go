@@ -72,7 +72,7 @@ func TestUploadKilledThreeTimesEndsReady(t *testing.T) {
 		t.Errorf("the last run printed %q, want a message that the upload resumes", errs.String())
 	}
 	// Each killed run sent two parts, so one query and two parts remain. Storage may have kept part
-	// of the data of an interrupted request. The rest is then split differently.
+	// of the data from an interrupted request. The rest is then split differently.
 	if got := sessions(); got > 1+parts-3*2+1 {
 		t.Errorf("the last run made %d calls to the upload session, want about %d", got, 1+parts-3*2)
 	}

@@ -71,7 +71,7 @@ func realStack(t *testing.T) *standalone.Stack {
 	return s
 }
 
-// These are the results of tools as an assistant receives them.
+// These are tool results as an assistant receives them.
 type (
 	link struct {
 		ID, ShortURL, Slug, DestinationURL, Title, Status, CreatedAt, ExpiresAt string

@@ -257,7 +257,7 @@ var tasks = []task{
 		clitest.Args{"path": "clip.mp4", "title": "Our clip", "privacy": "unlisted"}, shows(`"title":"Our clip"`, `"privacy":"unlisted"`)},
 }
 
-// real replaces the placeholders of the table in a text with the deployment's real addresses and
+// real replaces the table's placeholders in a text with the deployment's real addresses and
 // IDs.
 func (w *world) real(text string) string {
 	text = strings.ReplaceAll(text, "https://s.example", w.short)
@@ -267,7 +267,7 @@ func (w *world) real(text string) string {
 	return text
 }
 
-// args calls real for all arguments of a tool.
+// args calls real for all of a tool's arguments.
 func (w *world) args(in clitest.Args) (out clitest.Args) {
 	w.t.Helper()
 	b, err := json.Marshal(in)
@@ -390,7 +390,7 @@ func (d *task) do(w *world, k *clitest.Talk) error {
 	return d.holds(w, clitest.Said(res))
 }
 
-// Each of sixty common requests needs one call of one tool. The test makes these calls against a
+// Each of sixty common requests needs one call to one tool. The test makes these calls against a
 // whole system.
 func TestAssistantDoesSixtyTasks(t *testing.T) {
 	t.Parallel()

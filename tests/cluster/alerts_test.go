@@ -29,7 +29,7 @@ type alertCase struct {
 	Series   []series      `yaml:"input_series"`
 	Expects  []expectation `yaml:"alert_rule_test,omitempty"`
 	Queries  []query       `yaml:"promql_expr_test,omitempty"`
-	Silent   []string      `yaml:"silent,omitempty"` // times at which no alert may fire
+	Silent   []string      `yaml:"silent,omitempty"` // times when no alert may fire
 }
 
 type series struct {
@@ -134,7 +134,7 @@ func scoped(t *testing.T, groups []ruleGroup, namespace string) {
 	}
 }
 
-// promtool runs the cases of a file against the rules of the releases. A release has a name and a
+// promtool runs the cases in a file against the releases' rules. A release has a name and a
 // namespace.
 func promtool(t *testing.T, file casesFile, releases ...[2]string) {
 	t.Helper()
@@ -186,7 +186,7 @@ func needed(groups []ruleGroup, cases string) {
 	}
 }
 
-// cases returns the files of alerts/ by name.
+// cases returns the files in alerts/ by name.
 func cases(t *testing.T) map[string]casesFile {
 	t.Helper()
 	paths, err := filepath.Glob("alerts/*.yaml")
@@ -228,7 +228,7 @@ func (c *alertCase) fillIn(alerts []string) {
 	c.Silent = nil
 }
 
-// TestAlertsFireInTheirOutageOnly runs the cases of alerts/ with promtool.
+// TestAlertsFireInTheirOutageOnly runs the cases in alerts/ with promtool.
 func TestAlertsFireInTheirOutageOnly(t *testing.T) {
 	t.Parallel()
 	fires, silent := map[string]bool{}, map[string]bool{}
@@ -255,7 +255,7 @@ func TestAlertsFireInTheirOutageOnly(t *testing.T) {
 	}
 }
 
-// TestReleasesUnderOnePrometheus runs all outages of alerts/ at the same time in one release. A
+// TestReleasesUnderOnePrometheus runs all outages in alerts/ at the same time in one release. A
 // release with the same name in another namespace and another release in the same namespace have
 // their own rules in the same Prometheus. Their alerts must not fire, and no two rules may record
 // the same series.
@@ -333,7 +333,7 @@ func TestRunbooks(t *testing.T) {
 		}
 		for n := 1; n <= 3; n++ {
 			if !regexp.MustCompile(fmt.Sprintf("(?m)^%d\\. .*`.+`", n)).MatchString(section) {
-				t.Errorf("the section of %s has no command or query in step %d", alert, n)
+				t.Errorf("the section for %s has no command or query in step %d", alert, n)
 			}
 		}
 	}
@@ -343,7 +343,7 @@ func TestRunbooks(t *testing.T) {
 	readable(t, queries)
 }
 
-// Each expression of a panel must select a namespace and a release and use series that exist.
+// Each expression in a panel must select a namespace and a release and use series that exist.
 // Prometheus must be able to parse it.
 func TestTheDashboardShowsOneRelease(t *testing.T) {
 	t.Parallel()
@@ -379,7 +379,7 @@ func TestTheDashboardShowsOneRelease(t *testing.T) {
 				}
 			}
 			if len(names) == 0 {
-				t.Errorf("the expression of the panel %q uses no series: %s", panel.Title, target.Expr)
+				t.Errorf("the expression in the panel %q uses no series: %s", panel.Title, target.Expr)
 			}
 			expr := strings.NewReplacer("$__rate_interval", "1m", "$namespace", "ns", "$release", "try").Replace(target.Expr)
 			rules = append(rules, rule{Record: fmt.Sprint("panel", len(rules)), Expr: expr})

@@ -39,7 +39,7 @@ const (
 	localcloud = "StatefulSet try-linkreel-localcloud"
 )
 
-// firstBackup matches the Job of the first backup.
+// firstBackup matches the Job for the first backup.
 var firstBackup = regexp.MustCompile(`^Job try-linkreel-backup-[0-9a-f]{8}$`)
 
 // Only the backup jobs and localcloud have the token, and only the jobs can reach the port. Without
@@ -105,7 +105,7 @@ func TestOnlyTheBackupJobReachesBackups(t *testing.T) {
 	job := policies[backupJob]
 	for _, port := range []int{8083, 8085, 8086} {
 		if slices.ContainsFunc(listAt(job, "egress"), func(rule object) bool { return allows(rule, "to", port, target) }) {
-			t.Errorf("the backup job can call port %d of localcloud, want only the backup port", port)
+			t.Errorf("the backup job can call port %d on localcloud, want only the backup port", port)
 		}
 	}
 	if ingress, ok := job["ingress"].([]any); !ok || len(ingress) > 0 {
@@ -133,8 +133,8 @@ func TestBackupsRunOneAtATime(t *testing.T) {
 	}
 }
 
-// TestTheFirstBackupIsMadeAtOnce compares the Job of the first backup with the CronJob. A Job is
-// immutable, so the Job of another image must have another name. A restore makes no first backup.
+// TestTheFirstBackupIsMadeAtOnce compares the Job for the first backup with the CronJob. A Job is
+// immutable, so the Job for another image must have another name. A restore makes no first backup.
 func TestTheFirstBackupIsMadeAtOnce(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}
@@ -150,7 +150,7 @@ func TestTheFirstBackupIsMadeAtOnce(t *testing.T) {
 		all := pods(objects)
 		at := slices.IndexFunc(all, func(p pod) bool { return firstBackup.MatchString(p.owner) })
 		if (at >= 0) != want {
-			t.Errorf("with %s, the Job of the first backup exists: %v, want %v", values, at >= 0, want)
+			t.Errorf("with %s, the Job for the first backup exists: %v, want %v", values, at >= 0, want)
 		}
 		if at < 0 {
 			continue
@@ -162,11 +162,11 @@ func TestTheFirstBackupIsMadeAtOnce(t *testing.T) {
 		}
 	}
 	if len(names) != 2 {
-		t.Errorf("the Jobs of two images have the names %v, want two different names", names)
+		t.Errorf("the Jobs for two images have the names %v, want two different names", names)
 	}
 }
 
-// TestARestoreEndsBackups compares the first step of a restore with the labels of the chart's
+// TestARestoreEndsBackups compares the first step in a restore with the labels on the chart's
 // CronJob and of every Job that makes a backup. A backup that is still running would copy
 // localcloud during the restore.
 func TestARestoreEndsBackups(t *testing.T) {
@@ -196,11 +196,11 @@ func TestARestoreEndsBackups(t *testing.T) {
 			selected = append(selected, o.kind())
 		}
 		if o.kind() == "CronJob" && !selects(wanted, mapAt(o, "spec", "jobTemplate", "metadata", "labels")) {
-			t.Errorf("the command does not delete the Jobs of %s", o.name())
+			t.Errorf("the command does not delete the Jobs for %s", o.name())
 		}
 	}
 	if slices.Sort(selected); !slices.Equal(selected, []string{"CronJob", "Job"}) {
-		t.Errorf("the command deletes these objects of the chart: %v; want its CronJob and the Job of the first backup", selected)
+		t.Errorf("the command deletes these objects in the chart: %v; want its CronJob and the Job for the first backup", selected)
 	}
 	script := command.FindString(strings.ReplaceAll(string(read(t, "test.sh")), "$release", "linkreel"))
 	if script != shown[0] {
@@ -242,7 +242,7 @@ func TestOnlyARestoreSeesTheKeys(t *testing.T) {
 	}
 }
 
-// TestARestoredDatabaseIsTreatedBeforePodsUseIt checks a Job of the chart on Google Cloud. With
+// TestARestoredDatabaseIsTreatedBeforePodsUseIt checks a Job in the chart on Google Cloud. With
 // restore.enabled, the Job runs before each upgrade, with auth's identity and settings. Otherwise
 // it does not exist.
 func TestARestoredDatabaseIsTreatedBeforePodsUseIt(t *testing.T) {

@@ -138,7 +138,7 @@ func inSchema(root, at map[string]any, path []string) bool {
 	return ok && inSchema(root, next, path[1:])
 }
 
-// matchBetween compares the text between two marks of a file with want. With -update it replaces
+// matchBetween compares the text between two marks in a file with want. With -update it replaces
 // the text with want.
 func matchBetween(t *testing.T, path, from, to, want string) {
 	t.Helper()
@@ -322,7 +322,7 @@ func TestRender(t *testing.T) {
 	}
 }
 
-// A program in a pod cannot read the size limit of an emptyDir, so the chart must set it in the
+// A program in a pod cannot read an emptyDir's size limit, so the chart must set it in the
 // worker's environment.
 func TestTheWorkerKnowsTheLimitOfItsScratch(t *testing.T) {
 	t.Parallel()
@@ -521,7 +521,7 @@ func TestGKE(t *testing.T) {
 					annotations, _ := o.at("metadata", "annotations").(map[string]any)
 					public := !strings.HasSuffix(o.name(), "-worker")
 					if got := annotations["cloud.google.com/backend-config"] != nil; got != (public && tt.kinds[0] == "BackendConfig") {
-						t.Errorf("the annotations of %s are %v, want a BackendConfig only for a public service behind an Ingress", o.name(), annotations)
+						t.Errorf("the annotations on %s are %v, want a BackendConfig only for a public service behind an Ingress", o.name(), annotations)
 					}
 				}
 			}
@@ -600,11 +600,11 @@ func TestSettingsReachTheirPods(t *testing.T) {
 		},
 		"no sealing key outside links": {[]string{"--set", "tls.onDemand.enabled=true"}, "videos", map[string]string{"LINKREEL_CERTIFICATE_KEY": "", "LINKREEL_TLS_ADDR": ""}},
 		"localcloud's token":           {nil, "auth", map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "try-linkreel-storage-key/token", "LINKREEL_PROFILE_TOKEN": "try-linkreel/profile-token"}},
-		"the token of another localcloud": {
+		"the token for another localcloud": {
 			[]string{"--set", "localcloud.service=other,localcloud.keySecret=theirs"}, "worker",
 			map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "theirs/token", "LINKREEL_ADMIN_TOKEN": ""},
 		},
-		"auth: the token of each service": {nil, "auth", map[string]string{
+		"auth: the token for each service": {nil, "auth", map[string]string{
 			"LINKREEL_INTERNAL_TOKEN": "try-linkreel/internal-token", "LINKREEL_LINKS_TOKEN": "try-linkreel/links-token", "LINKREEL_VIDEOS_TOKEN": "try-linkreel/videos-token",
 			"LINKREEL_EVENTS_TOKEN": "try-linkreel/events-token", "LINKREEL_CONSOLE_TOKEN": "try-linkreel/console-token",
 		}},
@@ -653,7 +653,7 @@ func TestSettingsReachTheirPods(t *testing.T) {
 			got := environment(objects, tt.service)
 			for name, want := range tt.want {
 				if got[name] != want {
-					t.Errorf("the variable %s of %s is %q, want %q", name, tt.service, got[name], want)
+					t.Errorf("the variable %s for %s is %q, want %q", name, tt.service, got[name], want)
 				}
 			}
 		})
@@ -690,8 +690,8 @@ func TestLocalcloudAsksForAToken(t *testing.T) {
 	}
 }
 
-// The test starts the chart's Redis with the command of its pod. It connects with the settings of
-// the services and of the pod's probes.
+// The test starts the chart's Redis with its pod's command. It connects with the settings for the
+// services and the pod's probes.
 func TestAnyPasswordOfRedis(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t)
@@ -738,7 +738,7 @@ func TestAnyPasswordOfRedis(t *testing.T) {
 			go func() { defer close(ended); _ = cmd.Wait() }()
 			t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
 
-			// The kubelet replaces $(NAME) with the value of the variable.
+			// The kubelet replaces $(NAME) with the variable's value.
 			kubelet := strings.NewReplacer("$(REDIS_PASSWORD)", password, "try-linkreel-redis:6379", addr)
 			cfg := redisdb.Config{URL: kubelet.Replace(env["LINKREEL_REDIS_URL"]), Timeout: time.Second}
 			if env["LINKREEL_REDIS_PASSWORD"] == "try-linkreel/redis-password" {
@@ -755,7 +755,7 @@ func TestAnyPasswordOfRedis(t *testing.T) {
 				}
 				select {
 				case <-ended:
-					t.Fatalf("Redis exited at the start: %s", log.String())
+					t.Fatalf("Redis exited on startup: %s", log.String())
 				default:
 				}
 				if time.Now().After(deadline) {
@@ -779,7 +779,7 @@ func TestAnyPasswordOfRedis(t *testing.T) {
 	}
 }
 
-// The Job must run before the rest of the release, with the identity and settings of the services.
+// The Job must run before the rest of the release, with the services' identity and settings.
 func TestPreflight(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t, "--values", filepath.Join(chart, "ci/google.yaml"))
@@ -803,7 +803,7 @@ func TestPreflight(t *testing.T) {
 		t.Error("the Job's ConfigMap differs from the chart's indexes")
 	}
 	if a, _ := found["ServiceAccount"].at("metadata", "annotations").(map[string]any); a["iam.gke.io/gcp-service-account"] != "linkreel@example-project.iam.gserviceaccount.com" {
-		t.Errorf("the Job's identity differs from that of the services: %v", a)
+		t.Errorf("the Job's identity differs from the services': %v", a)
 	}
 	text, err := json.Marshal(found["Job"])
 	if err != nil {
@@ -931,7 +931,7 @@ func egress(t *testing.T, objects []object, service string) []string {
 	return all
 }
 
-// The chart does not know the pod labels of an external localcloud.service.
+// The chart does not know the pod labels for an external localcloud.service.
 func TestLocalcloudOfAnotherRelease(t *testing.T) {
 	t.Parallel()
 	other := []string{"--set", "localcloud.service=devstack-localcloud,localcloud.keySecret=devstack-storage-key"}
@@ -939,7 +939,7 @@ func TestLocalcloudOfAnotherRelease(t *testing.T) {
 		args []string
 		peer string
 	}{
-		"any pod of the namespace": {nil, `{"podSelector":{}}`},
+		"any pod in the namespace": {nil, `{"podSelector":{}}`},
 		"the configured peers":     {[]string{"--set-json", `networkPolicy.localcloudTo=[{"podSelector":{"matchLabels":{"app":"devstack-localcloud"}}}]`}, `{"podSelector":{"matchLabels":{"app":"devstack-localcloud"}}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -959,7 +959,7 @@ func TestLocalcloudOfAnotherRelease(t *testing.T) {
 				}
 				slices.Sort(got)
 				if !slices.Equal(got, want) {
-					t.Errorf("%s may call the ports %v of localcloud, want %v", service, got, want)
+					t.Errorf("%s may call the ports %v on localcloud, want %v", service, got, want)
 				}
 			}
 		})
@@ -1042,7 +1042,7 @@ func TestAScalerGoesByTheMetricsOfTheValues(t *testing.T) {
 }
 
 // When memory is short, Kubernetes first evicts pods that use more than they request. This must not
-// affect links, which serves the redirects. The Go runtime of links uses at most nine tenths of the
+// affect links, which serves the redirects. The Go runtime in links uses at most nine tenths of the
 // limit.
 func TestLinksMayUseWhatTheDocsPlan(t *testing.T) {
 	t.Parallel()
@@ -1069,7 +1069,7 @@ func TestLinksMayUseWhatTheDocsPlan(t *testing.T) {
 		}
 		return
 	}
-	t.Error("the chart renders no pods of links")
+	t.Error("the chart renders no pods for links")
 }
 
 // When a manifest no longer sets the number of replicas, Kubernetes resets the number to one. The
@@ -1150,7 +1150,7 @@ func TestTurningAScalerOnKeepsThePods(t *testing.T) {
 				}
 			}
 			if !found {
-				t.Error("the chart renders no Deployment of the worker")
+				t.Error("the chart renders no Deployment for the worker")
 			}
 		})
 	}

@@ -92,10 +92,10 @@ func TestInitContainersHaveTheServicesSecurityContext(t *testing.T) {
 func TestEntriesWithTheSameNameAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ args, want string }{
-		"a variable of defaults and of a service":   {"defaults.extraEnv[0].name=LINKREEL_X,links.extraEnv[0].name=LINKREEL_X", `links has "LINKREEL_X" twice`},
+		"a variable in defaults and in a service":   {"defaults.extraEnv[0].name=LINKREEL_X,links.extraEnv[0].name=LINKREEL_X", `links has "LINKREEL_X" twice`},
 		"a variable that the chart sets":            {"videos.extraEnv[0].name=LINKREEL_BASE_URL", "change the chart's value in env"},
 		"a variable in env and in extraEnv":         {"events.env.LINKREEL_EVENTS_SWEEP=1s,events.extraEnv[0].name=LINKREEL_EVENTS_SWEEP", `events has "LINKREEL_EVENTS_SWEEP" twice`},
-		"a volume of defaults and of a service":     {"defaults.extraVolumes[0].name=ca,auth.extraVolumes[0].name=ca", `auth has "ca" twice`},
+		"a volume in defaults and in a service":     {"defaults.extraVolumes[0].name=ca,auth.extraVolumes[0].name=ca", `auth has "ca" twice`},
 		"a volume of the chart":                     {"worker.extraVolumes[0].name=scratch", `worker has "scratch" twice`},
 		"a mount path":                              {"console.extraVolumeMounts[0].name=tmp,console.extraVolumeMounts[0].mountPath=/tmp", `console has "/tmp" twice`},
 		"a mount without a volume":                  {"links.extraVolumeMounts[0].name=ca,links.extraVolumeMounts[0].mountPath=/ca", "no volume has that name"},
@@ -334,7 +334,7 @@ func TestFurtherRulesOfTheNetworkPolicies(t *testing.T) {
 		"links": {"5353", "7001", "5354", "7004"}, "redis": {"7002", "7005"}, "localcloud": {"7003", "7006"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("the ports of the extra rules differ (-want +got):\n%s", diff)
+		t.Errorf("the ports in the extra rules differ (-want +got):\n%s", diff)
 	}
 	if _, err := render(t, "--set-json", `networkPolicy.extraEgress={"link":[]}`); err == nil {
 		t.Error("rules for an unknown component returned no error, want one")
@@ -390,8 +390,7 @@ func TestOpenShift(t *testing.T) {
 			t.Errorf("%s has the security contexts %v and %v, want them only for the worker", p.owner, p.spec["securityContext"], p.containers[0]["securityContext"])
 		}
 	}
-	// OpenShift's resolvers listen on port 5353, and a NetworkPolicy applies to the port of the
-	// pod.
+	// OpenShift's resolvers listen on port 5353, and a NetworkPolicy applies to the pod's port.
 	for _, service := range []string{"auth", "console", "events", "links", "videos", "worker", "localcloud"} {
 		if !slices.ContainsFunc(egress(t, objects, service), func(rule string) bool { return strings.HasPrefix(rule, "5353/UDP ") }) {
 			t.Errorf("%s may not call resolvers on port 5353", service)

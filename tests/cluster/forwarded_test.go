@@ -57,9 +57,9 @@ type edge struct {
 	start func(t *testing.T, upstream string) (addr string)
 }
 
-// The edges write their headers as these documents say: Google's "Target proxies" of the external
-// Application Load Balancer, Amazon's "HTTP headers and Application Load Balancers", the template
-// of ingress-nginx with its defaults, Envoy's "HTTP header manipulation" for an edge, and
+// The edges write their headers as these documents say: Google's "Target proxies" for the external
+// Application Load Balancer, Amazon's "HTTP headers and Application Load Balancers",
+// ingress-nginx's template with its defaults, Envoy's "HTTP header manipulation" for an edge, and
 // "Cloudflare HTTP headers". Another case uses a real nginx, and testdata/edges has recorded
 // requests from the other edges.
 var edges = map[string]edge{
@@ -177,7 +177,7 @@ type behind struct {
 	edge
 	t       *testing.T
 	servers map[string]boot.Server
-	real    map[string]string // the real edge's address, by port of the service
+	real    map[string]string // the real edge's address, by service port
 }
 
 // The test sends requests, as each edge forwards them, to a service with the environment that the
@@ -240,7 +240,7 @@ type fromPeer struct {
 
 func (c fromPeer) RemoteAddr() net.Addr { return c.addr }
 
-// listen serves a port of the service to connections that appear to come from the edge.
+// listen serves one of the service's ports to connections that appear to come from the edge.
 func (b *behind) listen(port string) (addr string) {
 	b.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -323,8 +323,8 @@ func (b *behind) ask(port, client, method, target string, sent []string, body st
 }
 
 // startNginx runs Debian's nginx with the configuration that ingress-nginx writes for the headers
-// of a host with TLS, except that the connection has no TLS. The names of the variables are those
-// of ingress-nginx's template.
+// for a host with TLS, except that the connection has no TLS. The variable names are those in
+// ingress-nginx's template.
 func startNginx(t *testing.T, upstream string) (addr string) {
 	t.Helper()
 	program, err := exec.LookPath("nginx")

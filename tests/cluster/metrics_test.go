@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// ServiceMonitor and PodMonitoring must select the port "admin" of all Services and pods of the
+// ServiceMonitor and PodMonitoring must select the port "admin" on all Services and pods in the
 // release, and the NetworkPolicy must admit Prometheus.
 func TestMetricsOfTheOwnStores(t *testing.T) {
 	t.Parallel()
@@ -48,7 +48,7 @@ func TestMetricsOfTheOwnStores(t *testing.T) {
 					}
 					annotated := strings.Contains(fmt.Sprint(o.at("spec", "template", "metadata", "annotations")), "prometheus.io/scrape:true")
 					if marks := strings.Contains(fmt.Sprint(tt.args), "podAnnotations"); o.kind() == "StatefulSet" && annotated != marks {
-						t.Errorf("the pods of %s have the annotations: %v, want %v", component, annotated, marks)
+						t.Errorf("the pods for %s have the annotations: %v, want %v", component, annotated, marks)
 					}
 				}
 				if container != want || service != want || policy != want {

@@ -90,8 +90,8 @@ func TestInconsistenciesAreFound(t *testing.T) {
 			`{links: {extraVolumes: [{name: x, configMap: {name: nobodys}}], extraVolumeMounts: [{name: x, mountPath: /x}]}}`, "ConfigMap nobodys",
 		},
 		"a missing projected Secret":    {`{auth: {extraVolumes: [{name: x, projected: {sources: [{secret: {name: nobodys}}]}}]}}`, "Secret nobodys"},
-		"a blocked port of a collector": {`{telemetry: {endpoint: "http://collector:4318"}}`, "may not call collector:4318"},
-		"a blocked port of the release": {
+		"a blocked port on a collector": {`{telemetry: {endpoint: "http://collector:4318"}}`, "may not call collector:4318"},
+		"a blocked port in the release": {
 			`{networkPolicy: {enabled: true}, auth: {extraEnv: [{name: LINKREEL_TEST_URL, value: "http://try-linkreel-redis:6380"}]}}`, "may not call try-linkreel-redis:6380",
 		},
 		"a file without a mount": {`{tls: {onDemand: {enabled: true, caFile: /etc/ca.pem}}}`, "but mounts nothing"},
@@ -356,7 +356,7 @@ func references(p pod) (refs []reference) {
 	return refs
 }
 
-// objectReferences lists the references of an object that is not a pod.
+// objectReferences lists the references in an object that is not a pod.
 func objectReferences(o object) (refs []reference) {
 	for _, target := range listAt(o, "spec", "secretTargetRef") {
 		refs = append(refs, reference{"Secret", target["name"].(string)})
@@ -397,7 +397,7 @@ func named(text string, ref reference) bool {
 		regexp.MustCompile(`(?m)^[^#]*([Ss]ecret|configMap\w*|name|keySecret|\w*Claim): \{?(name: )?`+name).MatchString(text)
 }
 
-// portsOf returns the container ports of a pod by name.
+// portsOf returns a pod's container ports by name.
 func portsOf(p pod) map[string]int {
 	ports := map[string]int{}
 	for _, c := range p.containers {
@@ -408,7 +408,7 @@ func portsOf(p pod) map[string]int {
 	return ports
 }
 
-// selects reports whether labels contains every label of selector.
+// selects reports whether labels contains every label in selector.
 func selects(selector object, labels map[string]any) bool {
 	for name, v := range selector {
 		if labels[name] != v {
@@ -420,7 +420,7 @@ func selects(selector object, labels map[string]any) bool {
 
 // unknownPorts lists the ports that objects refer to but that do not exist.
 func unknownPorts(objects []object, all []pod) (complaints []string) {
-	services := map[string][]any{} // names and numbers of ports
+	services := map[string][]any{} // port names and numbers
 	for _, o := range objects {
 		if o.kind() != "Service" {
 			continue
@@ -439,7 +439,7 @@ func unknownPorts(objects []object, all []pod) (complaints []string) {
 			return // the Service belongs to another release
 		}
 		if ports, ok := services[service]; ok && !slices.Contains(ports, port) {
-			complaints = append(complaints, fmt.Sprintf("%s uses the port %v of the Service %s, which does not have this port", owner, port, service))
+			complaints = append(complaints, fmt.Sprintf("%s uses the port %v on the Service %s, which does not have this port", owner, port, service))
 		} else if !ok {
 			complaints = append(complaints, fmt.Sprintf("%s uses the Service %s, which does not exist", owner, service))
 		}
@@ -479,9 +479,9 @@ func unknownPorts(objects []object, all []pod) (complaints []string) {
 var called = regexp.MustCompile(`^(LINKREEL_(AUTH|LINKS|VIDEOS|EVENTS|REDIS|CLICKS_REDIS|PUSH_JWKS|TEST)_URL|LINKREEL_\w+_ENDPOINT|LINKREEL_STORAGE_PUBLIC_DIAL|` +
 	`LINKREEL_API_ROUTES|LINKREEL_OIDC_ISSUER|LINKREEL_ACME_DIRECTORY|LINKREEL_EGRESS_PROXY|LINKREEL_WEBHOOK_RESOLVER|DNS_RESOLVER|OTEL_EXPORTER_OTLP_ENDPOINT)$`)
 
-// closedCalls lists the configured addresses that the NetworkPolicy of the caller or of the
-// destination does not allow. If an address is in a Secret, closedCalls reads it from the command
-// in text that creates the Secret.
+// closedCalls lists the configured addresses that the caller's or the destination's NetworkPolicy
+// does not allow. If an address is in a Secret, closedCalls reads it from the command in text that
+// creates the Secret.
 func closedCalls(t *testing.T, objects []object, all []pod, text string) (complaints []string) {
 	t.Helper()
 	policies := map[string]object{}
@@ -503,14 +503,14 @@ func closedCalls(t *testing.T, objects []object, all []pod, text string) (compla
 			target := podOf(objects, all, call.host, call.port)
 			to := listAt(policy, "egress")
 			if !slices.ContainsFunc(to, func(rule object) bool { return allows(rule, "to", call.port, target) }) {
-				complaints = append(complaints, fmt.Sprintf("the setting %[2]s of %[1]s has the address %[3]s:%[4]d, but according to its NetworkPolicy it may not call %[3]s:%[4]d", p.owner, call.setting, call.host, call.port))
+				complaints = append(complaints, fmt.Sprintf("the setting %[2]s in %[1]s has the address %[3]s:%[4]d, but according to its NetworkPolicy it may not call %[3]s:%[4]d", p.owner, call.setting, call.host, call.port))
 			}
 			if target == nil || policies[target.owner] == nil {
 				continue
 			}
 			from := listAt(policies[target.owner], "ingress")
 			if !slices.ContainsFunc(from, func(rule object) bool { return allowsFrom(rule, call.port, *target, p) }) {
-				complaints = append(complaints, fmt.Sprintf("%s calls %s:%d, but the NetworkPolicy of the destination does not admit it", p.owner, call.host, call.port))
+				complaints = append(complaints, fmt.Sprintf("%s calls %s:%d, but the destination's NetworkPolicy does not admit it", p.owner, call.host, call.port))
 			}
 		}
 	}
@@ -540,7 +540,7 @@ func calls(t *testing.T, p pod, text string) (all []call) {
 				continue
 			}
 			for part := range strings.SplitSeq(value, ",") {
-				if _, rest, ok := strings.Cut(part, "=http"); ok { // an entry of the form PATH=ADDRESS
+				if _, rest, ok := strings.Cut(part, "=http"); ok { // an entry in the form PATH=ADDRESS
 					part = "http" + rest
 				}
 				all = append(all, addressed(t, name, part))
@@ -568,7 +568,7 @@ func addressed(t *testing.T, setting, text string) call {
 	return call{setting, u.Hostname(), n}
 }
 
-// podOf returns the pod of the release that a Service's address selects. It returns nil if there is
+// podOf returns the pod in the release that a Service's address selects. It returns nil if there is
 // no such pod, or if the Service does not have the port.
 func podOf(objects []object, all []pod, host string, port int) *pod {
 	name, _, _ := strings.Cut(host, ".")
@@ -585,7 +585,7 @@ func podOf(objects []object, all []pod, host string, port int) *pod {
 	return nil
 }
 
-// allows reports whether an egress rule allows calls to a port of target. If target is nil, it
+// allows reports whether an egress rule allows calls to a port on target. If target is nil, it
 // reports whether the rule allows calls to a port outside the release.
 func allows(rule object, side string, port int, target *pod) bool {
 	if !opens(rule, port, target) {
@@ -602,7 +602,7 @@ func allows(rule object, side string, port int, target *pod) bool {
 	})
 }
 
-// allowsFrom reports whether an ingress rule of target admits caller at a port.
+// allowsFrom reports whether an ingress rule on target admits caller at a port.
 func allowsFrom(rule object, port int, target, caller pod) bool {
 	if !opens(rule, port, &target) {
 		return false

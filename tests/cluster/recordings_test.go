@@ -25,12 +25,12 @@ import (
 // testdata/edges has comments with one key each, then the head of the request. The keys are:
 //
 //   - Source, Published, Changed: the source, its author and date, and the changes made to it.
-//   - Recipe: the first cell of the row in operations.md for this edge.
+//   - Recipe: the first cell in the row in operations.md for this edge.
 //   - Peer: the address that called the application. If the source does not give it, a plausible
-//     address of the edge.
+//     address for the edge.
 //   - Client, Scheme: the values that the application must determine.
 //   - Replaces: "yes" if the edge replaces X-Forwarded-For instead of appending to it.
-//   - Believed: "no" if the edge does not have the settings of the recipe, so the application must
+//   - Believed: "no" if the edge does not have the recipe's settings, so the application must
 //     not trust its headers.
 type recording struct {
 	about     map[string]string
@@ -79,7 +79,7 @@ func (r recording) header(name string) string {
 	return ""
 }
 
-// edge returns a proxy that forwards requests with the headers of the recording.
+// edge returns a proxy that forwards requests with the recording's headers.
 func (r recording) edge() edge {
 	return edge{
 		peer: r.about["Peer"], replace: r.about["Replaces"] == "yes",
@@ -88,7 +88,7 @@ func (r recording) edge() edge {
 	}
 }
 
-// recipe returns the arguments that the table of operations.md gives for an edge.
+// recipe returns the arguments that the table in operations.md gives for an edge.
 func recipe(t *testing.T, docs, edge string) []string {
 	t.Helper()
 	_, row, found := strings.Cut(docs, "\n| "+edge+" | ")
@@ -205,7 +205,7 @@ func (r recording) replay(t *testing.T, settings map[string]string, key, country
 	}
 }
 
-// edgeStores returns the settings of the links service for its stores.
+// edgeStores returns the links service's settings for its stores.
 func edgeStores(t *testing.T, cloud *cloudtest.Cloud, auth *authtest.Auth) map[string]string {
 	t.Helper()
 	return map[string]string{

@@ -99,8 +99,8 @@ func TestTheRecipesOfRecoveryAreOurs(t *testing.T) {
 		if len(want) != 4 {
 			t.Fatalf("the chart has the Redis steps %q, want four", want)
 		}
-		// Every Redis key in the code begins with a prefix that the recipe deletes. A test of
-		// services/standalone compares the recipe with the keys of a running installation.
+		// Every Redis key in the code begins with a prefix that the recipe deletes. A test in
+		// services/standalone compares the recipe with the keys in a running installation.
 		for _, want := range append(want, "'lr:*'", "'{lr:*'", "'"+strings.TrimSuffix(queue.StreamKey("*"), "}")+"'", "LINKREEL_CLICKS_REDIS_URL") {
 			if !strings.Contains(recipe, want) {
 				t.Errorf("the recipe does not contain %s", want)

@@ -31,7 +31,7 @@ const (
 	runOfIt = "https://github.com/linkreel/linkreel/actions/runs/7/attempts/1"
 )
 
-// The test runs the commands of the release workflow one by one, each job in its own clone. It
+// The test runs the commands in the release workflow one by one, each job in its own clone. It
 // replaces GitHub, cosign, the cluster and the registry with stand-ins. By default it also replaces
 // the compiler and Debian's archive. With LINKREEL_FULL=1 it uses the real ones, which needs root
 // and half an hour on two processors.
@@ -68,12 +68,12 @@ type rehearsal struct {
 	commit   string // the released commit
 	aside    string // a commit that is not on main
 	jobs     map[string]job
-	env      map[string]string // the environment of the whole workflow
+	env      map[string]string // the environment for the whole workflow
 	registry string            // host and port
-	port     string            // the port of the registry from which a cluster pulls
+	port     string            // the registry port from which a cluster pulls
 	archive  string            // the Debian mirror
 	golang   map[string]string // Go's settings, because a job's home directory has none
-	at       map[string]string // the commit of each job's clone
+	at       map[string]string // the commit in each job's clone
 	passed   map[string]bool   // jobs that have passed and are not run again
 }
 
@@ -137,7 +137,7 @@ func newRehearsal(t *testing.T) *rehearsal {
 	return r
 }
 
-// jobsOf parses a workflow. It returns its jobs, the environment of all jobs, and its text.
+// jobsOf parses a workflow. It returns its jobs, the environment for all jobs, and its text.
 func jobsOf(t *testing.T, file string) (map[string]job, map[string]string, []byte) {
 	t.Helper()
 	var workflow struct {
@@ -295,7 +295,7 @@ case "$1 $2" in
 	[[ " $* " = *" --cert-identity $(cat "$dir/signed/attested-${digest#sha256:}") "* ]] ;;
 esac`
 
-// A stand-in signature is a file with the identity of the job that signed.
+// A stand-in signature is a file with the signing job's identity.
 const standInCosign = `
 digest() {
 	local path=${1#*/}
@@ -321,8 +321,8 @@ verify | verify-attestation | verify-blob)
 	esac ;;
 esac`
 
-// release runs the jobs that have not passed yet, in the order of their dependencies. fail is the
-// job that must fail: "cluster" or "".
+// release runs the jobs that have not passed yet, in dependency order. fail is the job that must
+// fail: "cluster" or "".
 func (r *rehearsal) release(tag, fail string) error {
 	r.t.Helper()
 	tried := map[string]bool{}
@@ -475,7 +475,7 @@ func (r *rehearsal) shell(script, at string, env map[string]string) error {
 
 var saying sync.Mutex
 
-// say records an event in the format of the stand-ins.
+// say records an event in the stand-ins' format.
 func (r *rehearsal) say(line string) {
 	saying.Lock()
 	defer saying.Unlock()
@@ -594,11 +594,11 @@ func (r *rehearsal) wantProvenance() {
 	_, anchor, _ := strings.Cut(id, "docs/releasing.md#")
 	if heading := "\n## " + strings.ReplaceAll(anchor, "-", " ") + "\n"; run != "" ||
 		!strings.Contains(strings.ToLower(string(read(r.t, "../../docs/releasing.md"))), heading) {
-		r.t.Errorf("the provenance of a manual release has the builder %q and the run %q, want a section of docs/releasing.md and no run", id, run)
+		r.t.Errorf("the provenance of a manual release has the builder %q and the run %q, want a section in docs/releasing.md and no run", id, run)
 	}
 }
 
-// byHand runs steps of the release program for one image, as a person would. The job build has
+// byHand runs steps in the release program for one image, as a person would. The job build has
 // already built the program.
 func (r *rehearsal) byHand(version string, steps ...string) error {
 	env := map[string]string{
@@ -635,7 +635,7 @@ func (r *rehearsal) verify() {
 		})
 	}
 	if err := run(text); err != nil {
-		r.t.Errorf("the commands of docs/releasing.md failed: %v", err)
+		r.t.Errorf("the commands in docs/releasing.md failed: %v", err)
 	}
 	if err := run(strings.Replace(text, "refs/tags/v$V", "refs/tags/v0.3.9", 1)); err == nil {
 		r.t.Error("verifying a signature with another tag succeeded, want an error")
@@ -681,7 +681,7 @@ func (r *rehearsal) wantStaleReleasesNoticed() {
 }
 
 // Git accepts some of these names and rejects others. Each job receives them as if it were the
-// first job to run, together with the files of a complete build.
+// first job to run, together with the files from a complete build.
 func (r *rehearsal) wantHostileNamesRefused() {
 	r.t.Helper()
 	for _, tag := range []string{
@@ -716,7 +716,7 @@ func (r *rehearsal) wantOthersRefused() {
 		r.t.Errorf("a version that is not in the changelog returned %v, want an error about CHANGELOG.md", err)
 	}
 	if err := r.job("publish", "v0.4.1-rc.1", ""); err == nil || !strings.Contains(err.Error(), "want 0.4.1-rc.1 of commit") {
-		r.t.Errorf("publishing the artifact of another version returned %v, want an error", err)
+		r.t.Errorf("publishing another version's artifact returned %v, want an error", err)
 	}
 	r.commit = r.aside
 	for _, name := range []string{"build", "publish"} {

@@ -27,11 +27,11 @@ func needNode(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "node", "--version").Output()
 	var major int
 	if _, serr := fmt.Sscanf(string(out), "v%d.", &major); err != nil || serr != nil || major < 20 {
-		t.Skipf("the version of Node is %q, but the TypeScript client needs 20 or later (%v); the tests of the Go and Python clients make the same calls", strings.TrimSpace(string(out)), err)
+		t.Skipf("the version of Node is %q, but the TypeScript client needs 20 or later (%v); the Go and Python client tests make the same calls", strings.TrimSpace(string(out)), err)
 	}
 }
 
-// stackFile writes the stack.json of the running stack for the clients' scripts.
+// stackFile writes the running stack's stack.json for the clients' scripts.
 func stackFile(t *testing.T) string {
 	t.Helper()
 	b, err := json.MarshalIndent(running, "", "  ")
@@ -125,7 +125,7 @@ func TestGoClient(t *testing.T) {
 	free, err := c.CheckSlug(ctx, client.CheckSlugQuery{Slug: made.Slug})
 	must(err)
 	if free.Available || free.Reason == nil || *free.Reason != "taken" {
-		t.Errorf("checking the slug of an existing link returned %+v, want taken", free)
+		t.Errorf("checking an existing link's slug returned %+v, want taken", free)
 	}
 	const many = client.BulkMax + 20 // two requests
 	items := make([]client.LinkCreate, many)
@@ -256,12 +256,12 @@ func TestGoClientTypesHoldEveryFieldOfTheDocument(t *testing.T) {
 		dec := json.NewDecoder(bytes.NewReader(b))
 		dec.DisallowUnknownFields()
 		if err := dec.Decode(v); err != nil {
-			t.Errorf("the client's type lacks a field of %s: %v", schema, err)
+			t.Errorf("the client's type lacks a field in %s: %v", schema, err)
 		}
 	}
 }
 
-// Users run the example of the TypeScript client on several runtimes. The test runs it on each of
+// Users run the TypeScript client's example on several runtimes. The test runs it on each of
 // them, over a network with every kind of failure. Nothing may be created twice or lost.
 func TestTypeScriptTour(t *testing.T) {
 	t.Parallel()
@@ -321,7 +321,7 @@ func TestTypeScriptTour(t *testing.T) {
 	}
 }
 
-// allScopes are the scopes of the accounts on which a tour runs.
+// allScopes are the scopes for the accounts on which a tour runs.
 var allScopes = []string{"links:read", "links:write", "videos:read", "videos:write", "events:read", "webhooks:read", "webhooks:write"}
 
 // checkTour compares the example's report with the account.

@@ -1,4 +1,4 @@
-// Package contract checks every HTTP exchange of a test against openapi.yaml, in both directions. A
+// Package contract checks every HTTP exchange in a test against openapi.yaml, in both directions. A
 // response must have a documented status, the documented headers, and a body with the documented
 // fields and no others. A request that the document does not allow must not succeed.
 //
@@ -34,7 +34,7 @@ type Contract struct {
 	paths []string
 }
 
-// Load returns the contract of this repository. It parses the document only once.
+// Load returns this repository's contract. It parses the document only once.
 var Load = sync.OnceValue(func() *Contract {
 	c, err := Parse(apispec.Load().JSON())
 	if err != nil {
@@ -215,7 +215,7 @@ func (c *Contract) checkResponse(x *Exchange, route *routers.Route) error {
 	return nil
 }
 
-// checkError checks responses that no operation documents. They must have the shape of an error and
+// checkError checks responses that no operation documents. They must have an error's shape and
 // one of the given statuses.
 func (c *Contract) checkError(x *Exchange, statuses ...int) error {
 	if !slices.Contains(statuses, x.Status) {
@@ -239,7 +239,7 @@ func (c *Contract) checkError(x *Exchange, statuses ...int) error {
 
 func sameRequestID(x *Exchange) error {
 	if x.Answer.Get("Idempotent-Replayed") != "" {
-		return nil // a replayed response has the body of the first exchange
+		return nil // a replayed response has the body from the first exchange
 	}
 	var body struct {
 		Error struct {
@@ -255,7 +255,7 @@ func sameRequestID(x *Exchange) error {
 	return nil
 }
 
-// match finds the documented path of an address. A path that has the method takes precedence. For
+// match finds the documented path for an address. A path that has the method takes precedence. For
 // every method except POST, "bulk" in /links/bulk is an ID.
 func (c *Contract) match(method string, u *url.URL) (path string, params map[string]string) {
 	for _, p := range c.paths {
@@ -273,7 +273,7 @@ func (c *Contract) match(method string, u *url.URL) (path string, params map[str
 	return path, params
 }
 
-// fit returns the parameters of an address that matches path, and nil if the address does not
+// fit returns the parameters in an address that matches path, and nil if the address does not
 // match.
 func fit(path string, u *url.URL) map[string]string {
 	given, want := strings.Split(u.EscapedPath(), "/"), strings.Split(path, "/")
@@ -316,7 +316,7 @@ func NewTransport(t testing.TB, base http.RoundTripper) *Transport {
 }
 
 // NewReporter returns a transport that calls report with each API exchange and its error. The error
-// of a correct exchange is nil.
+// for a correct exchange is nil.
 func NewReporter(base http.RoundTripper, report func(x *Exchange, err error)) *Transport {
 	if base == nil {
 		base = http.DefaultTransport
@@ -360,9 +360,9 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// DiffRoutes compares the routes of the services with the routes of the document. It returns "" if
-// they are the same. A route's path can have the format of the router (":id") or of the document
-// ("{id}"). Parameter names may differ, and routes outside the API are ignored.
+// DiffRoutes compares the services' routes with the document's. It returns "" if they are the same.
+// A route's path can have the router's format (":id") or the document's ("{id}"). Parameter
+// names may differ, and routes outside the API are ignored.
 func DiffRoutes(served []apispec.Route) string {
 	key := func(r apispec.Route) string {
 		parts := strings.Split(r.Path, "/")

@@ -130,7 +130,7 @@ func TestWrongExchangesAreNoticed(t *testing.T) {
 		{"a missing Location", "create", func(x *contract.Exchange) { x.Answer.Del("Location") }},
 		{"a missing Retry-After", "too fast", func(x *contract.Exchange) { x.Answer.Del("Retry-After") }},
 		{"a missing WWW-Authenticate", "no key", func(x *contract.Exchange) { x.Answer.Del("WWW-Authenticate") }},
-		{"an error code of another status", "slug taken", func(x *contract.Exchange) { x.AnswerBody = []byte(fault("LINK_NOT_FOUND", "")) }},
+		{"an error code for another status", "slug taken", func(x *contract.Exchange) { x.AnswerBody = []byte(fault("LINK_NOT_FOUND", "")) }},
 		{"an unknown detail code", "invalid", func(x *contract.Exchange) {
 			x.AnswerBody = bytes.Replace(x.AnswerBody, []byte("invalid_type"), []byte("wrong"), 1)
 		}},

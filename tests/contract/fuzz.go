@@ -20,7 +20,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apispec"
 )
 
-// FuzzConfig configures a run of [Fuzz].
+// FuzzConfig configures a [Fuzz] run.
 type FuzzConfig struct {
 	BaseURL, AdminURL, AdminToken string
 	// Requests is the total number of requests, excluding those that prepare accounts.
@@ -33,7 +33,7 @@ type FuzzConfig struct {
 	Client *http.Client
 }
 
-// FuzzReport holds the results of a run.
+// FuzzReport holds the results from a run.
 type FuzzReport struct {
 	Requests    int
 	Wrong       int // requests that the document does not allow
@@ -56,8 +56,8 @@ func (r *FuzzReport) String() string {
 	return b.String()
 }
 
-// Fuzz calls every operation of the document with valid, almost valid and invalid requests, which
-// it generates from the schemas. It calls them as accounts of every plan, with valid and invalid
+// Fuzz calls every operation in the document with valid, almost valid and invalid requests, which
+// it generates from the schemas. It calls them as accounts on every plan, with valid and invalid
 // keys. Each exchange must match the contract, no response may be a 5xx, and a caller without a
 // valid key must always get a 401. Fuzz returns an error only if it could not prepare the run. The
 // report contains the faults.
@@ -321,7 +321,7 @@ func (f *fuzzer) send(ctx context.Context, op fuzzOp, who actor, method, target 
 	if wrong {
 		f.report.Wrong++
 	}
-	// A list of all accounts contains accounts of other tests on the same stack. The fuzzer must
+	// A list of all accounts contains accounts from other tests on the same stack. The fuzzer must
 	// not suspend or delete them.
 	if x.Status < 300 && op.OperationID != "adminListAccounts" {
 		f.learn(answer)
@@ -360,7 +360,7 @@ func (f *fuzzer) fault(op fuzzOp, what, method, target string, body, answer []by
 	f.report.Faults = append(f.report.Faults, fmt.Sprintf("%s: %s %s: %.600s\n    body   %.200q\n    answer %.300q", op.OperationID, method, target, what, body, answer))
 }
 
-// learn keeps the IDs and cursors of a response for later requests.
+// learn keeps the IDs and cursors from a response for later requests.
 func (f *fuzzer) learn(answer []byte) {
 	var v any
 	if json.Unmarshal(answer, &v) != nil {
@@ -440,7 +440,7 @@ func (f *fuzzer) path(s *source, op fuzzOp) string {
 	return strings.Replace(path, "{id}", id, 1)
 }
 
-// known returns an ID or a cursor of an earlier response. If there is none yet, it returns the
+// known returns an ID or a cursor from an earlier response. If there is none yet, it returns the
 // argument without.
 func (f *fuzzer) known(s *source, prefix, without string) string {
 	f.mu.Lock()
@@ -693,7 +693,7 @@ func (s *source) object(doc, m map[string]any, depth int) any {
 		name := pick(s, slices.Sorted(maps.Keys(props)))
 		out[name] = s.value(doc, props[name], name, depth+1)
 	}
-	// Follow the rules between fields. Otherwise no create of a video or link would succeed.
+	// Follow the rules between fields. Otherwise creating a video or link would never succeed.
 	if to, ok := out["redirectType"]; ok && to != nil && s.IntN(4) > 0 {
 		delete(out, "password")
 		delete(out, "maxClicks")

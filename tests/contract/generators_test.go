@@ -38,7 +38,7 @@ func nodeTool(t *testing.T, name string) string {
 	return path
 }
 
-// oapi-codegen is the most widely used generator of Go clients. It must be able to read the
+// oapi-codegen is the most widely used Go client generator. It must be able to read the
 // document, and the generated client must compile and work.
 func TestGeneratedGoClient(t *testing.T) {
 	t.Parallel()

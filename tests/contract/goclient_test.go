@@ -36,7 +36,7 @@ type parameter struct {
 	Name, In string
 }
 
-// Each operation must have a method of the same name. When the test calls the method with all its
+// Each operation must have a method with the same name. When the test calls the method with all its
 // parameters, the client must send the documented request. Each list operation must also have a
 // method that iterates over its pages.
 func TestEveryOperationHasAMethodOfTheGoClient(t *testing.T) {
@@ -119,7 +119,7 @@ func TestEveryOperationHasAMethodOfTheGoClient(t *testing.T) {
 	}
 }
 
-// call calls the method of an operation with a value for every argument. If the method returns an
+// call calls an operation's method with a value for every argument. If the method returns an
 // iterator, it reads the first record.
 func call(t *testing.T, of reflect.Value, name string) bool {
 	t.Helper()
@@ -320,7 +320,7 @@ func everyErrorHasAType(t *testing.T, cfg client.Config) {
 	}
 }
 
-// Over a bad network, the tour of the Go client creates nothing twice and loses nothing.
+// Over a bad network, the Go client's tour creates nothing twice and loses nothing.
 func TestTourOfTheGoClientBehindAHostileProxy(t *testing.T) {
 	t.Parallel()
 	secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", []string{

@@ -15,7 +15,7 @@ import (
 // them, and answers in place of the deployment. It forwards at least one of four identical requests
 // without a failure, so a client that retries often enough gets its response.
 type Hostile struct {
-	Target string // the address of the deployment
+	Target string // the deployment's address
 	Seed   uint64 // the seed for the choice of failures
 	// Rewrite, if set, changes responses, for example so that addresses refer to another proxy.
 	Rewrite *strings.Replacer

@@ -20,7 +20,7 @@ import (
 	"github.com/linkreel/linkreel/tests/contract"
 )
 
-// The test calls every operation of the document with an unknown name, and with a known name
+// The test calls every operation in the document with an unknown name, and with a known name
 // without its last letter, in its query and in its body. The service must not ignore such names
 // silently. It must reject an unknown query parameter, and an unknown field if the schema is
 // closed. Otherwise it must list the field in ignoredFields.
@@ -49,7 +49,7 @@ type namesWorld struct {
 	c   *http.Client
 	key string
 	// session is an owner's session, weak is a key with almost no scopes, and caller is the
-	// credential of the next request.
+	// credential for the next request.
 	session, weak, caller string
 	doc                   map[string]any
 	ids                   map[string]string // by the path segment before {id}, or by the parameter
@@ -139,7 +139,7 @@ func signIn(t *testing.T, link string) string {
 	csrf := regexp.MustCompile(`name="csrf" value="([^"]+)"`).FindSubmatch(text)
 	u, err := url.Parse(link)
 	if err != nil || csrf == nil {
-		t.Fatalf("the page of a sign-in link has no token: %v\n%s", err, text)
+		t.Fatalf("the page for a sign-in link has no token: %v\n%s", err, text)
 	}
 	do(http.MethodPost, running.BaseURL+"/app/sign-in", url.Values{"csrf": {string(csrf[1])}, "link": {u.Query().Get("link")}})
 	for _, c := range jar.Cookies(u) {

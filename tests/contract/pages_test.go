@@ -33,7 +33,7 @@ const (
 	answersFile = pagesFolder + "/answers.json"
 )
 
-// page is a page of docs/api with its code blocks, in order.
+// page is a page in docs/api with its code blocks, in order.
 type page struct {
 	name   string
 	blocks []block
@@ -132,7 +132,7 @@ func reader(t *testing.T, clip []byte) (dir string, env []string) {
 	}
 }
 
-// Readers can paste all code that a page of docs/api has in one language, from top to bottom. The
+// Readers can paste all code that a page in docs/api has in one language, from top to bottom. The
 // responses to the curl calls must be the ones that the page shows.
 func TestPagesRunAsPasted(t *testing.T) {
 	t.Parallel()
@@ -242,7 +242,7 @@ func compiled(t *testing.T, programs map[string]string) string {
 	return dir
 }
 
-// goPages inserts the lines of each page into the program at the top of the page, and builds the
+// goPages inserts the lines from each page into the program at the top of the page, and builds the
 // programs. It returns their folder.
 func goPages(t *testing.T, all []page) string {
 	t.Helper()
@@ -272,7 +272,7 @@ func goPages(t *testing.T, all []page) string {
 	return filepath.Join(dir, "bin")
 }
 
-// curl runs the shell lines of a page and returns the responses of its operations.
+// curl runs the shell lines on a page and returns the responses from its operations.
 func curl(t *testing.T, p page, dir string, env []string) map[string]recording {
 	t.Helper()
 	examples := sources(t)
@@ -325,7 +325,7 @@ curl() {
 		case kind == "application/json":
 			var text bytes.Buffer
 			if err := json.Indent(&text, bytes.TrimSpace(body), "", "  "); err != nil {
-				t.Errorf("%s: the response of %s is %q, want JSON: %v", p.name, b.operation, body, err)
+				t.Errorf("%s: the response from %s is %q, want JSON: %v", p.name, b.operation, body, err)
 				continue
 			}
 			r.Body = json.RawMessage(scrub(text.String()))
@@ -364,7 +364,7 @@ func recorded(t *testing.T) map[string]recording {
 	return out
 }
 
-// source contains the settings of examples.yaml for checking a response. A brief example only
+// source contains the settings in examples.yaml for checking a response. A brief example only
 // prepares data for other examples, so the page does not show its response.
 type source struct {
 	Error         string

@@ -27,7 +27,7 @@ func TestPythonClient(t *testing.T) {
 	)
 }
 
-// Over a bad network, the examples of the Python client create nothing twice and lose nothing.
+// Over a bad network, the Python client's examples create nothing twice and lose nothing.
 func TestExamplesOfThePythonClientBehindAHostileProxy(t *testing.T) {
 	t.Parallel()
 	film := filepath.Join(t.TempDir(), "clip.mp4")
@@ -109,7 +109,7 @@ func TestPythonClientIsInstalledFromTheWheelAndFromTheSource(t *testing.T) {
 	}
 	path, first := wheel("first")
 	if _, second := wheel("second"); !bytes.Equal(first, second) {
-		t.Error("two builds of the same sources returned different wheels")
+		t.Error("two builds from the same sources returned different wheels")
 	}
 	source := filepath.Join(dir, "source") // pip writes into the folder that it installs from
 	if err := os.CopyFS(source, os.DirFS(pythonClient)); err != nil {

@@ -69,7 +69,7 @@ curl() { command curl --fail-with-body --retry 2 "$@"; }
 pbpaste() { printf 'https://example.com/pasted\n'; }
 `
 
-// A reader can paste the shell lines of the documents in order, and every line must work.
+// A reader can paste the shell lines in the documents in order, and every line must work.
 func TestSnippetsOfTheDocumentsRun(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -126,7 +126,7 @@ func TestSnippetsOfTheDocumentsRun(t *testing.T) {
 	}
 }
 
-// The first program of the TypeScript client must run as JavaScript and compile as TypeScript.
+// The TypeScript client's first program must run as JavaScript and compile as TypeScript.
 func TestTheFirstProgramIsTypeScript(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("../../libs/clients/README.md")
@@ -140,8 +140,8 @@ func TestTheFirstProgramIsTypeScript(t *testing.T) {
 	compiled(t, map[string]string{"first.ts": string(first[1])})
 }
 
-// The examples of the clients must run unchanged, except for the address, the key and the port.
-// Each Go example runs as a program. The examples of each other language run together as one
+// The clients' examples must run unchanged, except for the address, the key and the port.
+// Each Go example runs as a program. The examples in each other language run together as one
 // program.
 func TestSnippetsOfTheClientsRun(t *testing.T) {
 	t.Parallel()

@@ -102,7 +102,7 @@ func number(name string, without int) int {
 	return without
 }
 
-// The source must register exactly the routes of the document.
+// The source must register exactly the routes in the document.
 func TestRoutesInTheSourceAreThoseOfTheDocument(t *testing.T) {
 	t.Parallel()
 	served := routesIn(t, "../../services")
@@ -273,7 +273,7 @@ func TestDocumentsAreServed(t *testing.T) {
 			t.Errorf("%s returned %d with %d bytes, want 200 with the source's document; %v", path, res.StatusCode, got.Len(), err)
 		}
 		if strings.Contains(res.Header.Get("Content-Security-Policy"), "unsafe") || path == "/docs" && res.Header.Get("Content-Security-Policy") == "" {
-			t.Errorf("the Content-Security-Policy of %s is %q, want one without \"unsafe\"", path, res.Header.Get("Content-Security-Policy"))
+			t.Errorf("the Content-Security-Policy for %s is %q, want one without \"unsafe\"", path, res.Header.Get("Content-Security-Policy"))
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// The snippets of docs/webhooks.md must accept a signed message and reject an altered one.
+// The snippets in docs/webhooks.md must accept a signed message and reject an altered one.
 func TestSnippetsVerifyWebhooks(t *testing.T) {
 	t.Parallel()
 	needNode(t)
@@ -101,11 +101,11 @@ func handle(w http.ResponseWriter, r *http.Request, secret string) {
 	signature := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
 	for _, program := range [][]string{{"python3", "verify.py"}, {"node", "verify.mjs"}, {"bash", "verify.sh"}, {filepath.Join(dir, "verify")}} {
 		for name, tt := range map[string]struct{ body, signature, want string }{
-			"the signed body":                {body, signature, "verified"},
-			"two signatures":                 {body, "v1,AAAA " + signature, "verified"},
-			"an altered body":                {body + " ", signature, "not verified"},
-			"an invalid signature":           {body, "v1,AAAA", "not verified"},
-			"a signature of another version": {body, strings.Replace(signature, "v1,", "v2,", 1), "not verified"},
+			"the signed body":                  {body, signature, "verified"},
+			"two signatures":                   {body, "v1,AAAA " + signature, "verified"},
+			"an altered body":                  {body + " ", signature, "not verified"},
+			"an invalid signature":             {body, "v1,AAAA", "not verified"},
+			"a signature with another version": {body, strings.Replace(signature, "v1,", "v2,", 1), "not verified"},
 		} {
 			t.Run(filepath.Base(program[0])+" "+name, func(t *testing.T) {
 				t.Parallel()

@@ -15,15 +15,15 @@ import (
 // wrong is an invalid request that a caller could send, and the expected response.
 type wrong struct {
 	// request is a method and a path. The prefix short: or admin: selects an address other than the
-	// base address. Placeholders such as {link} stand for the records of newWrongWorld.
+	// base address. Placeholders such as {link} stand for the records in newWrongWorld.
 	request string
 	body    string
 	// header has one header per line. "As: free" selects the caller. The default is an owner's key.
-	// The default Content-Type of a body is application/json.
+	// The default Content-Type for a body is application/json.
 	header string
 	status int
 	code   apierr.Code
-	// words has the expected parts of the response in order, separated by " … ". They tell the
+	// words has the expected response parts in order, separated by " … ". They tell the
 	// caller what to do.
 	words string
 }
@@ -58,7 +58,7 @@ func TestWrongRequestsAreToldWhatToDo(t *testing.T) {
 				t.Errorf("%s: %s %.100s\n got %d %s %s\nwant %d %s %s", group.name, row.request, row.body, status, fault.Code, text, row.status, row.code, row.words)
 			}
 			if fault.DocURL != row.code.DocURL() {
-				t.Errorf("%s: the docUrl of %s is %s, which is not the page of its code", group.name, row.request, fault.DocURL)
+				t.Errorf("%s: the docUrl of %s is %s, which is not the page for its code", group.name, row.request, fault.DocURL)
 			}
 			for _, d := range append(fault.Details, apierr.Detail{Message: fault.Message}) {
 				if !sentence.MatchString(d.Message) {

@@ -208,7 +208,7 @@ func (s *load) visit(n int) {
 	}
 }
 
-// short returns the address of the installation's short links. It is the same after a restart.
+// short returns the address for the installation's short links. It is the same after a restart.
 func (i *installation) short() string { return fmt.Sprintf("http://127.0.0.1:%d", i.base+1) }
 
 // start sends visits and writes at the given rates until the returned function is called.
@@ -290,7 +290,7 @@ func (s *load) complete(dir string) taken {
 	return b
 }
 
-// clicks returns the number of counted clicks of the visited links, or 0 while the stack is down.
+// clicks returns the number of counted clicks on the visited links, or 0 while the stack is down.
 func (s *load) clicks() (sum int64) {
 	for _, id := range s.hotIDs {
 		_, text, err := s.call(http.MethodGet, s.account.base+"/api/v1/links/"+id, nil)
@@ -315,7 +315,7 @@ func backups(t testing.TB, dir string) (names []string) {
 	return names
 }
 
-// killBackup kills a backup after it has copied this number of objects, or at its start if objects
+// killBackup kills a backup after it has copied this number of objects, or as it starts if objects
 // is 0. It reports whether the backup was still running.
 func (s *load) killBackup(dir string, objects int) bool {
 	s.t.Helper()
@@ -374,7 +374,7 @@ func (a *tenantOf) isReady(id string) map[string][sha256.Size]byte {
 		path, _, _ := strings.Cut(address, "?")
 		_, path, _ = strings.Cut(strings.TrimPrefix(path, "http://"), "/")
 		if got.status != 200 || len(got.raw) == 0 {
-			a.t.Errorf("%s of the video %s returned %d with %d bytes, want 200 with content", path, id, got.status, len(got.raw))
+			a.t.Errorf("%s for the video %s returned %d with %d bytes, want 200 with content", path, id, got.status, len(got.raw))
 		}
 		read[path] = sha256.Sum256(got.raw)
 	}
@@ -420,7 +420,7 @@ func (s *load) same(f *shot, files map[string][sha256.Size]byte) {
 	s.t.Helper()
 	for path, was := range f.bytes {
 		if is, there := files[path]; is != was {
-			s.t.Errorf("%s of the video %s has changed (it exists: %t; all files: %v)", path, f.id, there, slices.Sorted(maps.Keys(files)))
+			s.t.Errorf("%s for the video %s has changed (it exists: %t; all files: %v)", path, f.id, there, slices.Sorted(maps.Keys(files)))
 		}
 	}
 }
@@ -437,7 +437,7 @@ func (a *tenantOf) play(id string) {
 	}
 }
 
-// documents are the records of a database, by path.
+// documents are the records in a database, by path.
 type documents map[string]map[string]any
 
 // text returns a field as text, even if the database does not store it as a string.
@@ -470,7 +470,7 @@ func (d documents) list(path, field string) (values []string) {
 	return values
 }
 
-// recordsOf reads the records of a data directory that no program uses.
+// recordsOf reads the records in a data directory that no program uses.
 func recordsOf(t *testing.T, dir string) documents {
 	t.Helper()
 	server, err := firestore.Open(firestore.Options{Path: filepath.Join(dir, "firestore.db"), TTLInterval: -1})
@@ -491,7 +491,7 @@ func recordsOf(t *testing.T, dir string) documents {
 	return found
 }
 
-// halves describes each record that lacks the other record of the same commit.
+// halves describes each record that lacks the other record from the same commit.
 func (d documents) halves() (found []string) {
 	say := func(format string, a ...any) { found = append(found, fmt.Sprintf(format, a...)) }
 	tags, owners, days, links := map[string]bool{}, map[string]bool{}, map[string]int64{}, map[string]int64{}
@@ -563,8 +563,8 @@ func (d documents) halves() (found []string) {
 	return found
 }
 
-// untold describes each link and video whose events do not match its record. The commit of a change
-// also writes its event.
+// untold describes each link and video whose events do not match its record. A change's commit also
+// writes its event.
 func (d documents) untold(account string, feed []told) (found []string) {
 	alive := map[string]bool{}
 	for _, e := range feed {
@@ -597,10 +597,10 @@ func (s *load) holds(b taken, dir string) (d documents) {
 	s.t.Helper()
 	d = recordsOf(s.t, dir)
 	if halves := d.halves(); len(halves) > 0 {
-		s.t.Errorf("%d records lack another record of their commit: %.2000s", len(halves), strings.Join(halves, "\n"))
+		s.t.Errorf("%d records lack another record from their commit: %.2000s", len(halves), strings.Join(halves, "\n"))
 	}
 	if d["quotas/"+s.account.id+"~links"] == nil {
-		s.t.Error("the account has no ledger of its links")
+		s.t.Error("the account has no ledger for its links")
 	}
 	links, sure := 0, 0
 	for _, w := range s.writers {

@@ -104,7 +104,7 @@ func (v *viewer) framed() *rod.Page {
 	v.t.Helper()
 	frame, err := v.find("iframe").Frame()
 	check(v.t, err)
-	return frame.Context(v.t.Context()) // the context of find has ended
+	return frame.Context(v.t.Context()) // find's context is done
 }
 
 // The test embeds a video on two sites. The video's owner has listed only one of them.
@@ -120,8 +120,8 @@ func TestEmbedsAreShownWhereTheOwnerSays(t *testing.T) {
 	}
 	base, err := url.Parse(stack.BaseURL)
 	check(t, err)
-	// The sites use other ports of the same host. Each has its own origin, but the browser runs all
-	// frames of one host in one process.
+	// The sites use other ports on the same host. Each has its own origin, but the browser runs all
+	// frames from one host in one process.
 	site := func() string {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html; charset=utf-8")

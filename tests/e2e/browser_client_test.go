@@ -11,7 +11,7 @@ import (
 	"github.com/linkreel/linkreel/tests/contract"
 )
 
-// A page of a third-party site uploads a file with the TypeScript client in parts, with
+// A page on a third-party site uploads a file with the TypeScript client in parts, with
 // progress, from another origin. The site's server has created the video, so the page has
 // no key.
 func TestTypeScriptClientUploadsInABrowser(t *testing.T) {

@@ -78,7 +78,7 @@ func TestFailedRowsOfAnImportInABrowser(t *testing.T) {
 		for _, link := range made.Data {
 			slugs = append(slugs, strings.TrimPrefix(link.Slug, name))
 			if link.Slug == name+"-one" && (link.Title != "=1+1" || strings.Join(link.Tags, ",") != "a,b,c" || link.MaxClicks != 7) {
-				t.Errorf("the link of the corrected row is %+v, want the title =1+1, the tags a, b, c and 7 clicks", link)
+				t.Errorf("the link from the corrected row is %+v, want the title =1+1, the tags a, b, c and 7 clicks", link)
 			}
 		}
 		if got := strings.Join(slugs, " "); got != "-three -one -made " {
@@ -90,7 +90,7 @@ func TestFailedRowsOfAnImportInABrowser(t *testing.T) {
 		table, err := os.ReadFile(filepath.Join(dir, saved.GUID))
 		check(t, err)
 		if !strings.Contains(string(table), "'=1+1") || strings.Contains(string(table), name+"-made") {
-			t.Errorf("the saved file must have an escaped =1+1 and no row of a created link:\n%s", table)
+			t.Errorf("the saved file must have an escaped =1+1 and no row for a created link:\n%s", table)
 		}
 		file := filepath.Join(dir, "corrected.csv")
 		check(t, os.WriteFile(file, []byte(strings.Replace(string(table), "ftp://", "https://", 1)), 0o600))

@@ -65,7 +65,7 @@ func (k keys) shows(text string) {
 	k.viewer.shows("main", text)
 }
 
-// The test performs the ten main tasks of the console with only the keyboard: sign in, shorten,
+// The test performs the ten main tasks in the console with only the keyboard: sign in, shorten,
 // copy, find, edit, archive and undo, upload, watch, invite, sign out.
 func TestConsoleByKeyboardAlone(t *testing.T) {
 	t.Parallel()

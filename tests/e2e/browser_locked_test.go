@@ -59,7 +59,7 @@ func TestALinksPasswordInTheBrowser(t *testing.T) {
 	}
 }
 
-// An owner sets the pages of a domain. If an address is wrong, the error appears next to its
+// An owner sets a domain's pages. If an address is wrong, the error appears next to its
 // field.
 func TestADomainsPagesInTheBrowser(t *testing.T) {
 	t.Parallel()
@@ -109,7 +109,7 @@ func TestAccountSettingsInTheBrowser(t *testing.T) {
 	page.MustElement("#account-name").MustSelectAllText().MustInput(before).MustType(input.Enter)
 	v.shows(".note", "Saved")
 	if chosen := eval[string](v, `() => document.querySelector("#account-domain").value`); chosen != "default" {
-		t.Errorf("the domain of new links is %q, want default", chosen)
+		t.Errorf("the domain for new links is %q, want default", chosen)
 	}
 	v.good("/app/settings", l)
 	v.shot("settings-account")

@@ -65,7 +65,7 @@ var furnished = sync.OnceValue(func() map[string]string {
 	return map[string]string{"link": "/app/links/" + link, "video": "/app/videos/" + id, "webhook": "/app/webhooks/" + hook, "share": strings.TrimPrefix(made.str("shareUrl"), stack.BaseURL), "short": short}
 })
 
-// seedT lets several tests share one call of furnished.
+// seedT lets several tests share one call to furnished.
 type seedT struct{ testing.TB }
 
 func (seedT) Helper()                   {}

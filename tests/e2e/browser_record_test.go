@@ -63,7 +63,7 @@ func (v *viewer) recorded(seconds int) {
 	})
 }
 
-// recorded finds the video of a share address in the list.
+// recorded finds the video for a share address in the list.
 func recorded(t testing.TB, share string) *answer {
 	t.Helper()
 	for _, item := range as(t, plan).want(200, "GET", "/api/v1/videos?limit=100", nil).json["data"].([]any) {
@@ -137,7 +137,7 @@ func TestRecordingWhoseTabDies(t *testing.T) {
 	v.said("Recording")
 	v.recorded(length)
 	_ = proto.PageCrash{}.Call(v.Page.Timeout(time.Second)) // a crashed page does not respond
-	eventually(t, 4*time.Minute, "the video of the crashed tab", func() bool { return recorded(t, share).str("status") == "ready" })
+	eventually(t, 4*time.Minute, "the video from the crashed tab", func() bool { return recorded(t, share).str("status") == "ready" })
 	d := seconds(recorded(t, share))
 	t.Logf("the tab died after %d s of recording; the video has %.1f s", length, d)
 	if d < float64(length-5) {

@@ -21,7 +21,7 @@ import (
 )
 
 // issuer is an identity provider that signs in everybody as subject. The auth service's own tests
-// cover the errors of both sides.
+// cover the errors on both sides.
 type issuer struct {
 	*httptest.Server
 	key *rsa.PrivateKey
@@ -108,7 +108,7 @@ func TestFromNothingToARecording(t *testing.T) {
 	step("from starting the program to a printed sign-in link")
 
 	v := visitor(t, look{})
-	page := v.Timeout(4 * patience) // for all steps together
+	page := v.Timeout(4 * patience) // for all steps in total
 	press := func(v *viewer, name string) { v.Timeout(patience).MustElementR("button", name).MustClick() }
 	heading := func(v *viewer, text string) { v.t.Helper(); v.Timeout(patience).MustElementR("h1", text) }
 	v.open(link)
@@ -153,7 +153,7 @@ func TestFromNothingToARecording(t *testing.T) {
 	press(v, "Create invitation")
 	invitation := page.MustElement(".short a").MustText()
 	if !strings.HasPrefix(invitation, s.BaseURL+"/app/sign-in?link=") {
-		t.Fatalf("the invitation is %s, want an address of the sign-in page", invitation)
+		t.Fatalf("the invitation is %s, want an address for the sign-in page", invitation)
 	}
 	began = time.Now()
 	provider.as("ada")

@@ -23,8 +23,8 @@ import (
 // starts.
 func init() {
 	_ = os.Setenv("LINKREEL_WATCH_TTL", "12s")
-	// This must be longer than the network outage in one test and shorter than the time limit of
-	// the test of the crashed tab.
+	// This must be longer than the network outage in one test and shorter than the time limit in
+	// the crashed-tab test.
 	_ = os.Setenv("LINKREEL_RECORDING_IDLE", map[bool]string{true: "30s", false: "12s"}[os.Getenv("LINKREEL_FULL") != ""])
 	_ = os.Setenv("LINKREEL_TRUSTED_PROXIES", "127.0.0.0/8")
 }
@@ -249,7 +249,7 @@ func (v *viewer) play() {
 	v.until("playback to start", `() => document.querySelector("video").currentTime > 0.3`)
 }
 
-// try sends the form of a locked page with a password, and waits for the next page.
+// try sends the form on a locked page with a password, and waits for the next page.
 func (v *viewer) try(password string) {
 	v.t.Helper()
 	loaded := v.Timeout(patience).WaitNavigation("load")
@@ -259,7 +259,7 @@ func (v *viewer) try(password string) {
 }
 
 // unlock opens a locked page with its password. The page may ask the visitor to try again: all
-// tests on 127.0.0.1 share one limit of guesses, and on a very busy machine, a password may wait
+// tests on 127.0.0.1 share one guess limit, and on a very busy machine, a password may wait
 // longer than ten seconds to be hashed.
 func (v *viewer) unlock(password string) {
 	v.t.Helper()

@@ -77,7 +77,7 @@ func TestAViewerWatches(t *testing.T) {
 	v.clean()
 }
 
-// The download of the player's script fails twice. A viewer who has already pressed the button must
+// Downloading the player's script fails twice. A viewer who has already pressed the button must
 // still see the video. If the script never arrives, the page must show an error.
 func TestAViewerWhoseNetworkDropsThePlayer(t *testing.T) {
 	t.Parallel()

@@ -21,7 +21,7 @@ type colleague struct {
 	id, csrf, role string
 }
 
-// colleagues creates an account with a signed-in member of each role.
+// colleagues creates an account with a signed-in member with each role.
 func colleagues(t testing.TB) (account string, all map[string]*colleague) {
 	t.Helper()
 	account = operator(t).want(201, "POST", "/admin/v1/accounts", map[string]any{"name": "Security", "plan": "business"}).str("id")
@@ -201,7 +201,7 @@ func TestSessionsAreNotFixedAndEnd(t *testing.T) {
 	}
 }
 
-// The test checks the headers and cookies of every response of the console.
+// The test checks the headers and cookies of every response from the console.
 func TestConsoleHeadersAndCookies(t *testing.T) {
 	account, all := colleagues(t)
 	b := newPlainBrowser(t)

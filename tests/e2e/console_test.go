@@ -24,7 +24,7 @@ func newPlainBrowser(t testing.TB) *plainBrowser {
 	return &plainBrowser{t, &http.Client{Jar: jar}}
 }
 
-// session returns the session key of the signed-in person, or "".
+// session returns the signed-in person's session key, or "".
 func (b *plainBrowser) session() string {
 	b.t.Helper()
 	base, err := url.Parse(stack.BaseURL)
@@ -64,7 +64,7 @@ func (b *plainBrowser) get(address string) page {
 	return b.do(req)
 }
 
-// csrf returns the CSRF token of the page's forms.
+// csrf returns the CSRF token in the page's forms.
 func (p page) csrf() string {
 	if m := regexp.MustCompile(`name="csrf" value="([^"]+)"`).FindStringSubmatch(p.html); m != nil {
 		return m[1]
@@ -99,12 +99,12 @@ func signedIn(t testing.TB) (*plainBrowser, page) {
 		t.Fatalf("after the sign-in, the status is %d at %s, want 200 at /app\n%s", home.status, home.url, home.html)
 	}
 	if again := newPlainBrowser(t).get(link); again.status != 404 || !strings.Contains(again.html, "no longer works") {
-		t.Errorf("a second use of the link returned %d, want 404 and a message that the link no longer works", again.status)
+		t.Errorf("using the link a second time returned %d, want 404 and a message that the link no longer works", again.status)
 	}
 	return b, home
 }
 
-// The test uses every page of the console without JavaScript. It starts with a printed sign-in
+// The test uses every page in the console without JavaScript. It starts with a printed sign-in
 // link.
 func TestConsoleWithoutScripts(t *testing.T) {
 	b, home := signedIn(t)
@@ -156,7 +156,7 @@ func TestConsoleRefusesForeignForms(t *testing.T) {
 		}
 	}
 	if p := b.post("/app/links", form(home.csrf()), "Sec-Fetch-Site", "same-origin"); p.status != 200 {
-		t.Errorf("a form of the console's own page: status %d, want 200", p.status)
+		t.Errorf("a form from the console's own page: status %d, want 200", p.status)
 	}
 	out := other.post("/app/sign-out", url.Values{"csrf": {otherHome.csrf()}})
 	if out.url.Path != "/app/sign-in" || !strings.Contains(out.html, "You are signed out.") {
@@ -166,6 +166,6 @@ func TestConsoleRefusesForeignForms(t *testing.T) {
 		t.Errorf("after signing out, /app/links opens %s, want the sign-in page with the address as next", p.url)
 	}
 	if p := other.get("/app/sign-in?next=//evil.example"); strings.Contains(p.html, "evil.example") {
-		t.Error("the sign-in page accepts an address of another site as the next page")
+		t.Error("the sign-in page accepts an address on another site as the next page")
 	}
 }

@@ -44,7 +44,7 @@ type tenantOf struct {
 	ids   []string // ids of its records, which no stored data may contain after the erasure
 }
 
-// operatorOf returns a client of the operator's API.
+// operatorOf returns a client for the operator's API.
 func operatorOf(t testing.TB, s stackFile) *caller {
 	return &caller{t: t, base: s.AdminURL, key: s.AdminToken, http: &http.Client{Timeout: 60 * time.Second}}
 }
@@ -138,7 +138,7 @@ func (a *tenantOf) fill(links, videos, domains int, receiver string) {
 // The test erases one of two accounts that have records of every kind, and then reads all stored
 // data. With LINKREEL_FULL, the account has 10,000 links and 50 videos, and the test kills the
 // process five times during the erasure. That takes half an hour, because the service looks for
-// late files of an erased account for 15 minutes.
+// late files from an erased account for 15 minutes.
 func TestErasureLeavesNothing(t *testing.T) {
 	t.Parallel()
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
@@ -282,7 +282,7 @@ func (a *tenantOf) left(t testing.TB, dump []byte) {
 	}
 }
 
-// awaitsLateUploads reports whether a document is the tombstone of a video with an upload address
+// awaitsLateUploads reports whether a document is the tombstone for a video with an upload address
 // that has not expired. It contains only the object's name and times.
 func awaitsLateUploads(t testing.TB, path, text string) bool {
 	t.Helper()

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// hardy retries a request until it gets a response, even while the process is killed and restarted.
-// It also returns the number of attempts.
+// hardy retries a request until it gets a response, even while the process is being killed and
+// restarted. It also returns the number of attempts.
 func (a *tenantOf) hardy(c *caller, method, path string, body any, headers ...string) (got hardAnswer, tries int) {
 	var text string
 	if body != nil {
@@ -178,7 +178,7 @@ func TestEventsAreTheChangesOverKills(t *testing.T) {
 		list := seen[object]
 		for n := 0; n < len(h.types); {
 			// Consecutive changes of one kind cannot be distinguished. Each occurs at least once,
-			// and together they occur at most as often as their requests were sent.
+			// and in total they occur at most as often as their requests were sent.
 			kind, least, most := h.types[n], 0, 0
 			for ; n < len(h.types) && h.types[n] == kind; n++ {
 				least, most = least+h.least[n], most+h.most[n]
@@ -225,7 +225,7 @@ func TestEventsAreTheChangesOverKills(t *testing.T) {
 		killed, sure, l.changes-sure, len(got), twice, again)
 }
 
-// before returns the events that precede the creation of the webhook.
+// before returns the events from before the webhook was created.
 func before(all []told, hook string) (ids []string) {
 	for _, e := range all {
 		if e.Object == hook {
@@ -237,7 +237,7 @@ func before(all []told, hook string) (ids []string) {
 }
 
 // upload creates a video with a file that the worker rejects. If a kill loses the file's
-// notification, the sweep of the videos service finds the file.
+// notification, the videos service's sweep finds the file.
 func (a *tenantOf) upload(l *ledger, once string) {
 	made, _ := a.hardy(a.caller, "POST", "/api/v1/videos", map[string]any{"title": once}, "Idempotency-Key", once)
 	id := made.str("videoId")

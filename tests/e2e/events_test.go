@@ -27,7 +27,7 @@ type told struct {
 	Data             json.RawMessage
 }
 
-// feed reads all events of the account, oldest first.
+// feed reads all of the account's events, oldest first.
 func (a *tenantOf) feed() (out []told) {
 	a.t.Helper()
 	for cursor := ""; ; {
@@ -54,7 +54,7 @@ type change struct {
 	do     func(a *tenantOf, its *made) []string
 }
 
-// made holds the IDs of records that earlier changes of the table created.
+// made holds the IDs of records that earlier changes in the table created.
 type made struct {
 	link, domain, video, key, hook string
 	many                           []string

@@ -27,7 +27,7 @@ type place struct {
 	public                        bool // a form on a page, which is not part of the API
 }
 
-// places returns all addresses of a program that accept a body: every operation of the API
+// places returns all addresses in a program that accept a body: every operation in the API
 // document, and the forms on pages.
 func places(t testing.TB, s stackFile, link, video, shared string) (out []place) {
 	t.Helper()

@@ -217,7 +217,7 @@ func TestASuspendedAccountsAddressesAnswer410(t *testing.T) {
 		op.want(200, "PATCH", "/admin/v1/accounts/"+acct, map[string]any{"suspended": true})
 		for _, address := range []string{short, share} {
 			if got := visit(t, address); got.status != 410 {
-				t.Errorf("%s of a suspended account returned %d, want 410", address, got.status)
+				t.Errorf("%s for a suspended account returned %d, want 410", address, got.status)
 			}
 			if got := visit(t, address, "Accept", "application/json"); got.status != 410 || got.code() != "ACCOUNT_SUSPENDED" {
 				t.Errorf("%s as JSON returned %d, want 410 ACCOUNT_SUSPENDED: %s", address, got.status, got.raw)

@@ -11,7 +11,7 @@ import (
 // list is one of the API's lists.
 type list struct {
 	path string
-	// field is the field of a record with the value that create returns.
+	// field is the field in a record with the value that create returns.
 	field string
 	// create creates record n. remove deletes the record that create returned. It is nil if records
 	// cannot be deleted.

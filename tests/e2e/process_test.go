@@ -257,7 +257,7 @@ func (i *installation) fails() string {
 	return p.out.String()
 }
 
-// span is a span in the format of the console exporter.
+// span is a span in the console exporter's format.
 type span struct {
 	Name        string
 	SpanContext struct{ TraceID string }
@@ -304,7 +304,7 @@ func TestTracesReachFromTheRequestToFirestoreAndTheWorker(t *testing.T) {
 	create := names[link.header.Get("X-Request-Id")]
 	for _, want := range []string{"POST /api/v1/links", "cloud.google.com/go/firestore.Client.Commit"} {
 		if !slices.Contains(create, want) {
-			t.Errorf("the trace of the create has no span %q, only %v", want, create)
+			t.Errorf("the trace for the create has no span %q, only %v", want, create)
 		}
 	}
 	if len(linked) == 0 {

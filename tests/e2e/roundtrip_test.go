@@ -32,7 +32,7 @@ func (a *tenantOf) linkreel(args ...string) (out, notes string) {
 	return stdout.String(), stderr.String()
 }
 
-// linksOf returns the links of an export, oldest first. It omits the values that a deployment
+// linksOf returns the links in an export, oldest first. It omits the values that a deployment
 // assigns: IDs, addresses, clicks and some times.
 func linksOf(t *testing.T, export string) (links []map[string]any) {
 	t.Helper()
@@ -119,7 +119,7 @@ func TestAnExportIsImportedElsewhereAndExportedAgain(t *testing.T) {
 		t.Errorf("the link that was imported last is %+v, want the slug of the first link", back)
 	}
 	if a := visit(t, s.ShortBaseURL+"/"+name+"-3"); a.status != http.StatusFound && a.status != http.StatusGone {
-		t.Errorf("a short address of the second deployment returned %d, want 302 or 410", a.status)
+		t.Errorf("a short address on the second deployment returned %d, want 302 or 410", a.status)
 	}
 }
 

@@ -84,7 +84,7 @@ type caller struct {
 	http *http.Client
 }
 
-// as returns a caller with the key of the plan's demo account.
+// as returns a caller with the key for the plan's demo account.
 func as(t testing.TB, plan string) *caller {
 	t.Helper()
 	key, ok := stack.Keys[plan]

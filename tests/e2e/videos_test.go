@@ -20,7 +20,7 @@ func TestAVideoFromCreateToDelete(t *testing.T) {
 		t.Errorf("shareUrl is %q, want %q", got, want)
 	}
 	if page := visit(t, made.str("shareUrl")); page.status != 200 {
-		t.Errorf("the share page of a waiting video returned %d, want 200", page.status)
+		t.Errorf("the share page for a waiting video returned %d, want 200", page.status)
 	}
 
 	clip := clip(t, 8, "640x360")
@@ -67,10 +67,10 @@ func TestAVideoFromCreateToDelete(t *testing.T) {
 	playback := ready.str("playbackUrl")
 	c.want(204, "DELETE", "/api/v1/videos/"+id, nil)
 	if gone := visit(t, made.str("shareUrl")); gone.status != 404 {
-		t.Errorf("the share page of a deleted video returned %d, want 404", gone.status)
+		t.Errorf("the share page for a deleted video returned %d, want 404", gone.status)
 	}
 	if gone := visit(t, playback); gone.status != 404 && gone.status != 403 && gone.status != 410 {
-		t.Errorf("the playlist of a deleted video returned %d, want 403, 404 or 410", gone.status)
+		t.Errorf("the playlist for a deleted video returned %d, want 403, 404 or 410", gone.status)
 	}
 }
 
@@ -92,7 +92,7 @@ func TestAFailedUploadSaysWhyAndTakesAnother(t *testing.T) {
 		t.Errorf("the error is %v, want NOT_A_VIDEO or UNSUPPORTED_FORMAT", reason)
 	}
 	if page := visit(t, made.str("shareUrl")); page.status != 200 {
-		t.Errorf("the share page of a failed video returned %d, want 200", page.status)
+		t.Errorf("the share page for a failed video returned %d, want 200", page.status)
 	}
 	if a := put(t, failed.str("uploadUrl"), clip(t, 2, "320x180"), ""); a.status != 200 {
 		t.Fatalf("the second upload returned %d, want 200: %s", a.status, a.raw)

@@ -25,8 +25,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// domains are the custom domains of the traffic. Their certificates come from Pebble, the ACME
-// server of Let's Encrypt for tests. Every name resolves to this machine.
+// domains are the custom domains in the traffic. Their certificates come from Pebble, Let's
+// Encrypt's ACME server for tests. Every name resolves to this machine.
 type domains struct {
 	roots  *x509.CertPool
 	dns    string
@@ -38,7 +38,7 @@ type domains struct {
 }
 
 // startAuthority starts the name server and, behind a proxy, the certificate authority. The
-// authority checks the challenges at one of the two pods, because both can answer them.
+// authority checks the challenges on one of the two pods, because both can answer them.
 func (s *stack) startAuthority(addrs map[string]string) error {
 	// By default, Pebble sleeps before it validates, and rejects some nonces.
 	for name, value := range map[string]string{"PEBBLE_VA_NOSLEEP": "1", "PEBBLE_WFE_NONCEREJECT": "0"} {
@@ -166,7 +166,7 @@ func (s *stack) visitDomains(ctx context.Context, turn int) {
 	}
 }
 
-// visitDomain visits a custom domain at one of the two pods, or at the other one if it does not
+// visitDomain visits a custom domain on one of the two pods, or on the other one if it does not
 // accept connections.
 func (s *stack) visitDomain(ctx context.Context, turn int, host string) (status int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, client.Timeout)

@@ -28,7 +28,7 @@ import (
 // failure is a fault that this program can cause and repair, and what must follow from it.
 type failure struct {
 	name   string // argument of this program
-	what   string // first cell of its row in docs/failures.md
+	what   string // first cell in its row in docs/failures.md
 	breaks func(ctx context.Context, s *stack) error
 	mends  func(s *stack) error
 
@@ -44,14 +44,14 @@ type failure struct {
 	disks []string
 	// losesClicks is set if clicks during the failure are not counted.
 	losesClicks bool
-	// failsRedirects is set if redirects of links in memory fail.
+	// failsRedirects is set if redirects for links in memory fail.
 	failsRedirects bool
 }
 
 // failures lists the failures in the order of docs/failures.md.
 var failures = slices.Concat(redisFailures, firestoreFailures, serviceFailures, videoFailures, webhookFailures)
 
-// options are the settings of all plays. Zero durations use the failure's own.
+// options are the settings for all plays. Zero durations use the failure's own.
 type options struct {
 	dir           string
 	broken, after time.Duration
@@ -99,7 +99,7 @@ func choose(names []string, all bool) (chosen []failure, err error) {
 	return chosen, nil
 }
 
-// playAll plays failures, some at once, and prints a table of the results. It reports whether all of
+// playAll plays failures, some at once, and prints a results table. It reports whether all of
 // them went as expected.
 func playAll(ctx context.Context, chosen []failure, parallel int, o options) (good bool, err error) {
 	if o.dir == "" {

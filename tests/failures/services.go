@@ -15,7 +15,7 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// serviceFailures are the failures of the section "Services" of docs/failures.md.
+// serviceFailures are the failures in the "Services" section of docs/failures.md.
 var serviceFailures = []failure{
 	{
 		name: "account-floods", what: "one account sends a hundred calls a second, and its plan allows one",
@@ -79,7 +79,7 @@ var serviceFailures = []failure{
 	},
 }
 
-// videoFailures are the failures of the section "Videos" of docs/failures.md.
+// videoFailures are the failures in the "Videos" section of docs/failures.md.
 var videoFailures = []failure{
 	{
 		name: "storage-away", what: "storage refuses connections",
@@ -119,7 +119,7 @@ var videoFailures = []failure{
 	},
 }
 
-// webhookFailures are the failures of the section "Webhooks and certificates" of docs/failures.md.
+// webhookFailures are the failures in the "Webhooks and certificates" section of docs/failures.md.
 var webhookFailures = []failure{
 	{
 		name: "webhook-key-wrong", what: "events has the wrong key for webhooks' secrets",
@@ -143,7 +143,7 @@ var webhookFailures = []failure{
 	},
 }
 
-// flood makes an account of the plan free send a hundred calls per second.
+// flood makes an account on the Free plan send a hundred calls per second.
 func (s *stack) flood(ctx context.Context) error {
 	key, err := s.account(ctx, "free")
 	if err != nil {
@@ -153,14 +153,14 @@ func (s *stack) flood(ctx context.Context) error {
 		begin := time.Now()
 		status, err := call(ctx, http.MethodGet, "http://"+s.counts.addrs[s.pods(turn)[0]+".api"]+"/api/v1/links?limit=5", key, nil, nil)
 		if ctx.Err() == nil {
-			s.counts.add("call of the account that sends too many", status, err, time.Since(begin))
+			s.counts.add("call from the account that sends too many", status, err, time.Since(begin))
 		}
 	})
 	return nil
 }
 
-// storage changes the proxies of both of storage's addresses: the one that the services call and the
-// one for uploads and playback.
+// storage changes the proxies for both of storage's addresses: the one that the services call and
+// the one for uploads and playback.
 func (s *stack) storage(change func(*proxy) error) error {
 	for _, name := range []string{"storage", "upload"} {
 		if err := change(s.proxies[name]); err != nil {
@@ -170,7 +170,7 @@ func (s *stack) storage(change func(*proxy) error) error {
 	return nil
 }
 
-// restartWith kills a process and starts it with another value of a setting.
+// restartWith kills a process and starts it with another value for a setting.
 func (s *stack) restartWith(name, setting, value string) error {
 	p := s.processes[name]
 	if err := p.kill(); err != nil {
@@ -181,12 +181,12 @@ func (s *stack) restartWith(name, setting, value string) error {
 	return p.start()
 }
 
-// grace is the time that the chart gives a pod of links to stop.
+// grace is how long the chart gives a pod for links to stop.
 const grace = 33 * time.Second
 
-// hang stops a process with SIGSTOP. Until ctx ends, it then does what Kubernetes does with the
-// chart's probes: a pod of links that fails two readiness probes gets no traffic, and a process that
-// fails six liveness probes is killed after the grace period and restarted.
+// hang stops a process with SIGSTOP. Until ctx is done, it then does what Kubernetes does with the
+// chart's probes: a pod for links that fails two readiness probes gets no traffic, and a process
+// that fails six liveness probes is killed after the grace period and restarted.
 func (s *stack) hang(ctx context.Context, name string) error {
 	p := s.processes[name]
 	if err := p.signal(syscall.SIGSTOP); err != nil {
@@ -236,7 +236,7 @@ func answers(ctx context.Context, addr, path string, timeout time.Duration) bool
 	return err == nil && status == http.StatusOK
 }
 
-// addHangingReceivers creates accounts whose webhooks do not answer until ctx ends. Each account
+// addHangingReceivers creates accounts whose webhooks do not answer until ctx is done. Each account
 // creates a link every six seconds. Each receiver has its own address.
 func (s *stack) addHangingReceivers(ctx context.Context, n int) error {
 	hangs := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

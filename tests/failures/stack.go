@@ -95,7 +95,7 @@ func startStack(ctx context.Context, dir string, f failure) (s *stack, err error
 	return started, started.startPrometheus(ctx)
 }
 
-// programs is the folder of the built programs. Later runs use existing programs.
+// programs is the folder for the built programs. Later runs use existing programs.
 var programs = filepath.Join(os.TempDir(), "linkreel-failures-programs")
 
 func build(ctx context.Context) error {
@@ -317,7 +317,7 @@ func (s *stack) startPrometheus(ctx context.Context) error {
 	return s.ready(ctx, "prometheus", "http://"+s.prometheus+"/-/ready")
 }
 
-// probe serves the metrics of a blackbox exporter that probes the addresses of the chart's Probe.
+// probe serves the metrics of a blackbox exporter that probes the addresses in the chart's Probe.
 func (s *stack) probe(w http.ResponseWriter, r *http.Request) {
 	start, err := call(r.Context(), http.MethodGet, "http://"+s.counts.addrs["auth.api"]+"/", "", nil, nil)
 	fmt.Fprintf(w, "probe_success{site=\"base\"} %d\n", success(start, err))
@@ -351,7 +351,7 @@ func (s *stack) stop() {
 	}
 }
 
-// flap repeatedly cuts a dependency off and restores it until ctx ends.
+// flap repeatedly cuts a dependency off and restores it until ctx is done.
 func (s *stack) flap(ctx context.Context, name string, half time.Duration) error {
 	if err := s.proxies[name].cut(); err != nil {
 		return err
@@ -368,9 +368,9 @@ func (s *stack) flap(ctx context.Context, name string, half time.Duration) error
 	return nil
 }
 
-// killEvery kills a process repeatedly until ctx ends. Like Kubernetes, it restarts the process at
-// once after the first time, and then after a backoff that starts at ten seconds and doubles up to
-// five minutes.
+// killEvery kills a process repeatedly until ctx is done. Like Kubernetes, it restarts the process
+// at once after the first time, and then after a backoff that starts at ten seconds and doubles up
+// to five minutes.
 func (s *stack) killEvery(ctx context.Context, name string, life time.Duration) error {
 	p := s.processes[name]
 	go func() {
@@ -444,7 +444,7 @@ func (p *proxy) heal() error {
 	return p.forward(p.server)
 }
 
-// freeAddr returns a free address that no other installation of this program has.
+// freeAddr returns a free address that no other installation in this program has.
 func freeAddr() (string, error) {
 	for {
 		addr, err := redisproc.FreeAddr()

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redisFailures are the failures of the section "Redis" of docs/failures.md.
+// redisFailures are the failures in the "Redis" section of docs/failures.md.
 var redisFailures = []failure{
 	{
 		name: "redis-dead", what: "Redis is dead",
@@ -87,7 +87,7 @@ var redisFailures = []failure{
 	},
 }
 
-// firestoreFailures are the failures of the section "Firestore and localcloud" of docs/failures.md.
+// firestoreFailures are the failures in the "Firestore and localcloud" section of docs/failures.md.
 var firestoreFailures = []failure{
 	{
 		name: "firestore-away", what: "Firestore does not answer",
@@ -160,7 +160,7 @@ func (p *proxy) swallow() error {
 	return err
 }
 
-// refuse makes a gRPC server refuse all calls because of the token, until ctx ends.
+// refuse makes a gRPC server refuse all calls because of the token, until ctx is done.
 func (s *stack) refuse(ctx context.Context, name string) error {
 	refusing := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/grpc")
@@ -179,7 +179,7 @@ func (p *proxy) forward(to string) error {
 	return p.Update(&toxiproxy.Proxy{Listen: p.Listen, Upstream: to, Enabled: true})
 }
 
-// dropIndexes restarts localcloud with the index of a collection that nobody uses.
+// dropIndexes restarts localcloud with the index on a collection that nobody uses.
 func (s *stack) dropIndexes() error {
 	path := filepath.Join(s.dir, "no-indexes.json")
 	unused := `{"indexes":[{"collectionGroup":"unused","queryScope":"COLLECTION","fields":[{"fieldPath":"a","order":"ASCENDING"},{"fieldPath":"b","order":"ASCENDING"}]}]}`

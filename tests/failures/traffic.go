@@ -19,7 +19,8 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// counts counts the responses by kind of request, and keeps the longest response time of each kind.
+// counts counts the responses by kind of request, and keeps the longest response time for each
+// kind.
 type counts struct {
 	addrs map[string]string // addresses of the processes' ports
 
@@ -34,7 +35,7 @@ type counts struct {
 // calls are the numbers of calls during a failure.
 type calls struct{ all, failed, redirects, redirectsFailed int }
 
-// clicks are the numbers of clicks of a play.
+// clicks are the numbers of clicks in a play.
 type clicks struct{ answered, unknown, counted int64 }
 
 func (c *counts) add(what string, status int, err error, took time.Duration) {
@@ -162,7 +163,7 @@ func (s *stack) every(ctx context.Context, interval time.Duration, do func(conte
 	}
 }
 
-// pod sends a request to one of the two pods of links. If this pod does not accept connections, it
+// pod sends a request to one of the two pods for links. If this pod does not accept connections, it
 // sends the request to the other one, as a Service does after it has detected the failure.
 func (s *stack) pod(ctx context.Context, turn int, method, port, path string, in, out any) (status int, err error) {
 	for _, pod := range s.pods(turn) {
@@ -173,7 +174,8 @@ func (s *stack) pod(ctx context.Context, turn int, method, port, path string, in
 	return status, err
 }
 
-// pods returns the pods of links in the order in which to try them, without a pod that is not ready.
+// pods returns the pods for links in the order in which to try them, without a pod that is not
+// ready.
 func (s *stack) pods(turn int) []string {
 	pods := []string{fmt.Sprint("links-", 1+turn%2), fmt.Sprint("links-", 1+(turn+1)%2)}
 	for i, pod := range pods {

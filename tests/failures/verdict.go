@@ -59,7 +59,8 @@ type result struct {
 	clicks        clicks
 }
 
-// span is the time in which an alert fired, from the failure. ended is zero while the alert fires.
+// span is when an alert fired and ended, measured from the failure. ended is zero while the alert
+// fires.
 type span struct{ fired, ended time.Duration }
 
 // matches reports whether an alert with labels has a key of [failure.expects].

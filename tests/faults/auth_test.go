@@ -269,7 +269,7 @@ func TestAuthNoReplicaAcceptsAKeyWhoseRevocationWasAnswered(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d revocations at %d replicas: %d requests with a revoked key were accepted", trials, len(replicas), accepted)
+	t.Logf("%d revocations on %d replicas: %d requests with a revoked key were accepted", trials, len(replicas), accepted)
 }
 
 func TestAuthKilledBetweenTheWriteAndTheAnswerMakesEachKeyOnce(t *testing.T) {
@@ -473,7 +473,7 @@ func authRemaining(p *authProcess, key string) int {
 	return n
 }
 
-// The test checks the client of links and videos while auth is killed or frozen, and while auth is
+// The test checks the client in links and videos while auth is killed or frozen, and while auth is
 // unreachable for longer than a cached record is valid.
 func TestAuthAwayLeavesKnownKeysWorkingForThirtySeconds(t *testing.T) {
 	t.Parallel()
@@ -506,7 +506,7 @@ func TestAuthAwayLeavesKnownKeysWorkingForThirtySeconds(t *testing.T) {
 			load := &authLoad{counts: map[string]int{}}
 			ctx, stop := context.WithCancel(t.Context())
 			load.run(ctx, func() (string, bool) {
-				// Steps of 100 ms exceed the time for which a record is fresh.
+				// Steps of 100 ms exceed how long a record stays fresh.
 				if offset.Add(int64(100*time.Millisecond)) == int64(28*time.Second) {
 					stop()
 				}
@@ -516,8 +516,8 @@ func TestAuthAwayLeavesKnownKeysWorkingForThirtySeconds(t *testing.T) {
 			if len(load.bad) > 0 {
 				t.Errorf("unexpected responses for a known key with auth %s: %v", name, load.bad)
 			}
-			// No request may wait for auth. A stall of the machine delays less than a tenth of the
-			// 280 requests, so check the p90.
+			// No request may wait for auth. If the machine stalls, fewer than a tenth of the 280
+			// requests are delayed, so check the p90.
 			if p90 := load.percentile(.9); p90 > 400*time.Millisecond {
 				t.Errorf("the p90 is %v with auth %s, want at most 400 ms", p90, name)
 			}

@@ -63,12 +63,12 @@ type decideLink struct {
 	starts  int64
 	ends    int64
 	expired string          // the destination of expired visits; "" for the built-in page
-	borders []*decideBorder // all times at which the link's decisions change
+	borders []*decideBorder // all times when the link's decisions change
 
 	answered, broken map[string]*atomic.Int64 // by rule, "" for the destination
 }
 
-// decideBorder is a time at which a link's decisions change, in milliseconds since 1970, and the
+// decideBorder is a time when a link's decisions change, in milliseconds since 1970, and the
 // number of visits that were definitely answered before and after it.
 type decideBorder struct {
 	at            int64
@@ -103,7 +103,7 @@ func (l *decideLink) truth(v *decideVisit, at int64) decideTruth {
 // counts reports whether a visit with this response is a click.
 func (l *decideLink) counts(d decideTruth) bool { return d.status == 302 && d.location != l.expired }
 
-// decideClock is the maximum difference between the clocks of a visitor and of a replica, in
+// decideClock is the maximum difference between a visitor's and a replica's clocks, in
 // milliseconds.
 const decideClock = 2
 
@@ -119,7 +119,7 @@ func (l *decideLink) truths(v *decideVisit, from, to int64) []decideTruth {
 	return out
 }
 
-// decideRandomRule returns a rule. next returns the times of its conditions.
+// decideRandomRule returns a rule. next returns the times for its conditions.
 func decideRandomRule(name string, next func() int64) decideRule {
 	r := decideRule{Name: name, URL: "https://rule.example/" + name, When: map[string]any{}}
 	var all []func(v *decideVisit, at int64) bool

@@ -152,7 +152,7 @@ func TestADistantRedis(t *testing.T) {
 	}
 }
 
-// pings measures the response times of Redis during a test.
+// pings measures Redis's response times during a test.
 type pings struct {
 	pauses atomic.Int64 // odd while paused
 	most   atomic.Int64

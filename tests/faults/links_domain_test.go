@@ -158,7 +158,7 @@ func TestKillsLoseAndDoubleNoVisitOfADomain(t *testing.T) {
 	for kind := range domainVisits {
 		t.Logf("%s: %v counted, %d answered, %d interrupted", kind, counted[kind], answered[kind].Load(), broken[kind].Load())
 		if answered[kind].Load() == 0 {
-			t.Errorf("no visit of the kind %s was answered", kind)
+			t.Errorf("no %s visit was answered", kind)
 		}
 	}
 	t.Logf("%d kills; %d other responses", len(deeds), others.Load())

@@ -43,7 +43,7 @@ func (s *split) set(t *testing.T, p *linksProcess, percent ...int) {
 	}
 }
 
-// splitVisitor returns the headers of a visitor. Every eighth visitor has an IPv6 network and uses
+// splitVisitor returns a visitor's headers. Every eighth visitor has an IPv6 network and uses
 // a different address from it in each round.
 func splitVisitor(n, round int) (agent, from string) {
 	from = fmt.Sprintf("X-Forwarded-For: 11.%d.%d.%d", n>>16, n>>8&255, n&255)
@@ -135,11 +135,11 @@ func splitChance(n, got int, p float64) float64 {
 	return min(least, most)
 }
 
-// Every visitor has one place on the line. It is the same at every replica, and it must survive a
-// kill during the visits and edits of the shares. An edit that moves one boundary may move only the
+// Every visitor has one place on the line. It is the same on every replica, and it must survive a
+// kill during the visits and edits to the shares. An edit that moves one boundary may move only the
 // visitors between the old and the new boundary. Any other visitor who moved would contradict the
 // place that the test has recorded. The shares must be within the bounds of the binomial
-// distribution. All 28 comparisons together fail by chance in fewer than one in a million runs.
+// distribution. In total, the 28 comparisons fail by chance in fewer than one in a million runs.
 // With LINKREEL_FULL=1 there are 100,000 visitors.
 func TestSplitsKeepTheirVisitors(t *testing.T) {
 	t.Parallel()
@@ -149,7 +149,7 @@ func TestSplitsKeepTheirVisitors(t *testing.T) {
 	a, z := b.start(true), b.start(false)
 	for i, c := range []struct {
 		name  string
-		edits [][]int // the first element has the shares of the create
+		edits [][]int // the first element has the shares from the create
 	}{
 		{"halves", [][]int{{50, 50}, {60, 40}, {55, 45}}},
 		{"thirds", [][]int{{33, 33, 34}, {40, 26, 34}, {40, 30, 30}}},

@@ -336,7 +336,7 @@ func TestOneOfTwoHundredGetsTheSlug(t *testing.T) {
 		statuses.Range(func(k, v any) bool { got[k] = v.(*atomic.Int64).Load(); return true })
 		t.Logf("round %d: %v", round, got)
 		if got[201] != 1 || got[409] != 199 {
-			t.Errorf("round %d: the statuses are %v, want 201 once and 409 199 times", round, got)
+			t.Errorf("round %d: the statuses are %v, want one 201 and 199 409s", round, got)
 		}
 	}
 }

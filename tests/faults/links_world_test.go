@@ -64,7 +64,7 @@ type linksWorld struct {
 	firestoreBy *toxiproxy.Proxy
 	redis       *redisproc.Server // nil if the test starts its own
 	redisBy     *toxiproxy.Proxy
-	env         []string // additional settings of every process
+	env         []string // additional settings for every process
 	auth        string
 	key         string
 }
@@ -185,7 +185,7 @@ func (p *linksProcess) run() {
 	})
 }
 
-// linksPodMemory returns the memory limit of the chart's pods, in bytes. The limit of links is
+// linksPodMemory returns the memory limit for the chart's pods, in bytes. The limit for links is
 // higher, so it has free memory when 300,000 links are cached.
 func linksPodMemory(t testing.TB) int64 {
 	t.Helper()
@@ -213,7 +213,7 @@ func (p *linksProcess) kill() {
 	<-p.done
 }
 
-// metric returns a metric of the process, summed over its labels, or -1 if the process does not
+// metric returns a metric from the process, summed over its labels, or -1 if the process does not
 // respond.
 func (p *linksProcess) metric(name string) float64 {
 	res, err := (&http.Client{Timeout: 2 * time.Second}).Get("http://" + p.admin + "/metrics")
@@ -299,7 +299,7 @@ func (p *linksProcess) clicks() (map[string]int64, error) {
 // each request at most once.
 type linksConn struct {
 	addr string
-	host string // the host of the visits; "" for the default short host
+	host string // the visits' host; "" for the default short host
 	c    net.Conn
 	r    *bufio.Reader
 }
@@ -314,7 +314,7 @@ func (c *linksConn) ask(method, path string) (status int, location string, err e
 	return c.askAs(method, path, "User-Agent: Mozilla/5.0 (X11; Linux)")
 }
 
-// askAs sends a request with the headers of a particular visitor.
+// askAs sends a request with a particular visitor's headers.
 func (c *linksConn) askAs(method, path string, headers ...string) (status int, location string, err error) {
 	if c.c == nil {
 		conn, err := net.DialTimeout("tcp", c.addr, 2*time.Second)

@@ -188,8 +188,8 @@ func titled(path string) act {
 	return func(n int) (string, any) { return path, map[string]any{"title": fmt.Sprint("Title ", n)} }
 }
 
-// writes returns a recipe for each write operation of the contract. A recipe first creates a record
-// of the account and then returns the requests that change it.
+// writes returns a recipe for each write operation in the contract. A recipe first creates a record
+// in the account and then returns the requests that change it.
 func writes(receiver string) map[string]func(r *resident) act {
 	const links, videos, hooks = "/api/v1/links", "/api/v1/videos/", "/api/v1/webhooks/"
 	return map[string]func(r *resident) act{
@@ -308,7 +308,7 @@ func writes(receiver string) map[string]func(r *resident) act {
 	}
 }
 
-// hit is a failed request of a neighbour.
+// hit is a failed request from a neighbour.
 type hit struct {
 	during, what string
 	status       int
@@ -325,8 +325,8 @@ type watch struct {
 	ids    map[string]bool // the neighbours' account IDs
 }
 
-// ask sends requests with the name what until ctx ends. next returns the next request, and false if
-// there is none.
+// ask sends requests with the name what until ctx is done. next returns the next request, and false
+// if there is none.
 func (w *watch) ask(ctx context.Context, wg *sync.WaitGroup, what string, pause time.Duration, next func(i int) (key, method, address string, body any, more bool)) {
 	wg.Go(func() {
 		tick := time.NewTicker(pause)
@@ -475,17 +475,17 @@ func TestNeighboursDoNotNoticeANoisyAccount(t *testing.T) {
 	}
 	for i, h := range w.hits {
 		if i == 20 {
-			t.Errorf("and %d more failed requests of neighbours", len(w.hits)-i)
+			t.Errorf("and %d more failed requests from neighbours", len(w.hits)-i)
 			break
 		}
-		t.Errorf("during %s, a %s of another account failed: %d %s %s", h.during, h.what, h.status, h.answer, q.log.reason(h.answer))
+		t.Errorf("during %s, a %s from another account failed: %d %s %s", h.during, h.what, h.status, h.answer, q.log.reason(h.answer))
 	}
 	queued := q.log.queued(w.ids)
 	if len(queued) == 0 {
-		t.Fatal("the log has no access line of a neighbour")
+		t.Fatal("the log has no access line for a neighbour")
 	}
 	p99 := queued[len(queued)*99/100]
-	t.Logf("%d requests of neighbours; %d access lines; the p99 of the time in our queues is %v ms", w.calls.Load(), len(queued), p99)
+	t.Logf("%d requests from neighbours; %d access lines; the p99 of the time in our queues is %v ms", w.calls.Load(), len(queued), p99)
 	if p99 > 20 {
 		t.Errorf("the p99 of the neighbours' time in our queues is %v ms, want at most 20", p99)
 	}
@@ -567,8 +567,8 @@ func (l *accessLog) reset() {
 	l.lines = nil
 }
 
-// queued returns the sorted queueing times of these accounts' requests and of the requests without
-// an account.
+// queued returns the sorted queueing times of these accounts' requests and of requests without an
+// account.
 func (l *accessLog) queued(accounts map[string]bool) []float64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -582,7 +582,7 @@ func (l *accessLog) queued(accounts map[string]bool) []float64 {
 	return out
 }
 
-// The threads of an import contend for a tag, for the account's quota, and for the account. The
+// The threads in an import contend for a tag, for the account's quota, and for the account. The
 // import may take long, but every request must succeed.
 func TestParallelWritesOfOneAccountAreNeverRefused(t *testing.T) {
 	const threads = 60

@@ -196,7 +196,7 @@ func (r *world) checkDownload(o *transcode.Outcome) (faults []string) {
 	return nil
 }
 
-// shownTimes returns the times at which a player shows the frames of an object.
+// shownTimes returns the times when a player shows the frames in an object.
 func (r *world) shownTimes(object string) (times []float64) {
 	r.t.Helper()
 	path := filepath.Join(r.t.TempDir(), "object.mp4")
@@ -215,7 +215,7 @@ func (r *world) shownTimes(object string) (times []float64) {
 	return times
 }
 
-// ends returns the times at which a rendition's segments end.
+// ends returns the times when a rendition's segments end.
 func ends(r transcode.Rendition) []float64 {
 	var at float64
 	var out []float64
@@ -226,7 +226,7 @@ func ends(r transcode.Rendition) []float64 {
 	return out
 }
 
-// described compares a rendition's table with the boxes of its object. Every segment must consist
+// described compares a rendition's table with the boxes in its object. Every segment must consist
 // of whole fragments, the segments must cover all fragments, and the declared bandwidth must be
 // that of the densest segment.
 func described(r transcode.Rendition, s *stream) (faults []string) {
@@ -247,7 +247,7 @@ func described(r transcode.Rendition, s *stream) (faults []string) {
 			next++
 		}
 		if next == begin || s.fragments[begin].offset != float64(seg.Offset) || size != float64(seg.Size) {
-			fault("segment %d does not match the fragments of the file", i)
+			fault("segment %d does not match the fragments in the file", i)
 			return faults
 		}
 		if math.Abs(duration-seg.Duration) > 0.001 {
@@ -266,7 +266,7 @@ func described(r transcode.Rendition, s *stream) (faults []string) {
 	return faults
 }
 
-// everything returns the joined content of all objects of an outcome.
+// everything returns the joined content of all objects in an outcome.
 func (r *world) everything(o *transcode.Outcome) []byte {
 	var all [][]byte
 	for _, name := range o.Objects() {

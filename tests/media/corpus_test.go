@@ -15,13 +15,13 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// item is one file of the corpus and its expected result.
+// item is one file in the corpus and its expected result.
 type item struct {
 	name string
 	make func(m *maker) string // returns the path of the file
 	code transcode.Code        // the expected failure; empty if the file must become ready
 
-	// These fields describe the expected result of a ready file. frames and rate are the values of
+	// These fields describe the expected result of a ready file. frames and rate are the values for
 	// full-rate renditions after the frame-rate rule is applied.
 	frames        int
 	slack         int // allowed difference in frames for a damaged or irregular source

@@ -45,7 +45,7 @@ func (r *world) noOrphans(record transcode.Record) {
 		}
 	}
 	if got, want := len(r.objects(record.VideoID)), len(record.Outcome.Objects()); got != want {
-		r.t.Errorf("%s: %d objects remain, want the %d of the outcome", record.VideoID, got, want)
+		r.t.Errorf("%s: %d objects remain, want the %d from the outcome", record.VideoID, got, want)
 	}
 }
 
@@ -55,7 +55,7 @@ func (p *process) terminate() {
 	_ = p.Wait()
 }
 
-// An orderly stop of the worker must be fast and must not cost the job an attempt.
+// Stopping the worker must be fast and must not cost the job an attempt.
 func TestStoppedWorkerReturnsItsJob(t *testing.T) {
 	t.Parallel()
 	r := newWorld(t)
@@ -97,7 +97,7 @@ func TestJobsOutliveRedis(t *testing.T) {
 	}
 	j = r.submit("again", source)
 	if record := r.await(j.ID, timeLimit, final); record.State != transcode.Done {
-		t.Errorf("after the restart of Redis, the job ended as %s, want done: %v", record.State, record.Failure)
+		t.Errorf("after Redis restarted, the job ended as %s, want done: %v", record.State, record.Failure)
 	}
 }
 

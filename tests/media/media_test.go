@@ -119,10 +119,10 @@ func mine(i int) bool {
 	return err != nil || err2 != nil || n < 1 || i%n == k%n
 }
 
-// maxMemory is the maximum memory of a worker, including all programs that it starts.
+// maxMemory is the maximum memory for a worker, including all programs that it starts.
 const maxMemory = 1 << 30
 
-// timeLimit is the maximum time for any file of the corpus on a busy machine.
+// timeLimit is the maximum time for any file in the corpus on a busy machine.
 const timeLimit = 2 * time.Minute
 
 func (r *world) try(m *maker, videoID string, x item, memory *gauge) (row string, ok bool) {

@@ -9,7 +9,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/procstat"
 )
 
-// gauge measures the memory of a worker and of the programs that it has started. Every few
+// gauge measures the memory of a worker and the programs that it has started. Every few
 // milliseconds it reads their resident pages. It counts a shared page for each process.
 type gauge struct {
 	pid  int
@@ -17,7 +17,7 @@ type gauge struct {
 	peak peaks
 }
 
-// peaks has the largest values since the last call of take, in bytes.
+// peaks has the largest values since the last call to take, in bytes.
 type peaks struct{ all, tool int64 }
 
 func (p peaks) String() string { return fmt.Sprintf("%d\t%d", p.all>>20, p.tool>>20) }

@@ -13,7 +13,7 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// At this moment of the source, the picture flashes and the sound beeps. Both must still coincide
+// At this moment in the source, the picture flashes and the sound beeps. Both must still coincide
 // in the result. A test that parses the boxes cannot check this, because an encoder's delay is
 // inside the samples.
 const moment = 1.0

@@ -28,8 +28,8 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// witness collects log lines of the services in this process: publications, orphans, processor time
-// and errors. It prints the errors.
+// witness collects log lines from the services in this process: publications, orphans, processor
+// time and errors. It prints the errors.
 type witness struct {
 	*noted
 	slog.Handler
@@ -40,7 +40,7 @@ type noted struct {
 	mu       sync.Mutex
 	versions map[string][]int64       // by video, in the order of publication
 	removed  []string                 // names of the objects that the janitor removed
-	used     map[string]time.Duration // processor time of the programs of all attempts at a video
+	used     map[string]time.Duration // processor time of the programs in all attempts at a video
 }
 
 var witnessed = &witness{
@@ -113,7 +113,7 @@ func (n *noted) orphans(of []*upload) (count int) {
 type system struct {
 	*world
 	base, key string
-	ahead     atomic.Int64 // how far the clock of the videos service is ahead, in ns
+	ahead     atomic.Int64 // how far the videos service's clock is ahead, in ns
 }
 
 func newSystem(t testing.TB, more map[string]string) *system {
@@ -263,7 +263,7 @@ type strike struct {
 func repeat(n int, s syscall.Signal) []syscall.Signal { return slices.Repeat([]syscall.Signal{s}, n) }
 
 // The test kills or stops workers during their jobs. At the same time it empties Redis and cuts off
-// storage. Every video must soon become ready exactly once, and no objects of unfinished attempts
+// storage. Every video must soon become ready exactly once, and no objects from unfinished attempts
 // may remain.
 func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 	t.Parallel()
@@ -328,7 +328,7 @@ func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 	// Replaced media is kept for as long as one of its addresses may be valid. The record does not
 	// list the objects that an interrupted worker wrote after its video's last change, so they are
 	// kept for a week.
-	s.eventually("the janitor leaves only the objects of the outcomes", func() bool {
+	s.eventually("the janitor leaves only the objects in the outcomes", func() bool {
 		s.ahead.Add(int64(8 * time.Hour))
 		var got []string
 		for o, err := range s.bucket.List(context.Background(), "videos/") {
@@ -368,7 +368,7 @@ func (s *system) strike(round strike, uploads []*upload) {
 		return n == len(uploads)
 	})
 	for i, v := range victims {
-		time.Sleep(time.Duration(i*137%300) * time.Millisecond) // strike at different points of the job
+		time.Sleep(time.Duration(i*137%300) * time.Millisecond) // strike at different points in the job
 		_ = v.Process.Signal(round.signals[i])
 	}
 	struck := time.Now()
@@ -391,7 +391,7 @@ func (s *system) strike(round strike, uploads []*upload) {
 	resumed := map[string]time.Duration{}
 	var woken bool
 	var mend func()
-	s.eventually("every video of the round is done", func() bool {
+	s.eventually("every video in the round is done", func() bool {
 		done := 0
 		for _, u := range uploads {
 			r := u.record()

@@ -90,7 +90,7 @@ func TestWhatSignsWaitsForReviewers(t *testing.T) {
 	}
 }
 
-// workflow holds the fields of a workflow file that the tests read.
+// workflow holds the fields in a workflow file that the tests read.
 type workflow struct {
 	Permissions map[string]string `yaml:"permissions"`
 	Jobs        map[string]struct {
@@ -136,7 +136,7 @@ func TestNoScriptOfAWorkflowHoldsAnExpression(t *testing.T) {
 	}
 }
 
-// Jobs of other branches can write to a cache, and a later step could use the credentials that a
+// Jobs on other branches can write to a cache, and a later step could use the credentials that a
 // checkout stored.
 func TestAReleaseTrustsNoCacheAndKeepsNoCredentials(t *testing.T) {
 	t.Parallel()
@@ -355,8 +355,8 @@ func TestNoTestSkipsItselfToBeShort(t *testing.T) {
 	}
 }
 
-// calls reports whether n contains a call to a method, or to a function of another package, with this
-// name.
+// calls reports whether n contains a call to a method, or to a function in another package, with
+// this name.
 func calls(n ast.Node, name string) (found bool) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		if call, ok := n.(*ast.CallExpr); ok {
@@ -400,7 +400,7 @@ func TestTheWalksLeadToFunctionsThatExist(t *testing.T) {
 		}
 		quoted := regexp.MustCompile("`([^`]+)` \\|$").FindStringSubmatch(strings.TrimSpace(line))
 		if quoted == nil || !strings.Contains(read(t, hops[len(hops)-1][2]), strings.TrimSuffix(quoted[1], " …")) {
-			t.Errorf("the last hop of the walk does not contain the quoted line: %s", line)
+			t.Errorf("the last hop in the walk does not contain the quoted line: %s", line)
 		}
 	}
 	if walks != 2 {

@@ -18,24 +18,24 @@ import (
 //go:embed examples.yaml
 var examplesText []byte
 
-// example is an example call of an operation, for all languages. A placeholder such as {link}
+// example is an example call to an operation, for all languages. A placeholder such as {link}
 // stands for the value that an earlier example saved under this name, and {lang} stands for the
 // language.
 type example struct {
-	IDs   map[string]string // parameters of the path
+	IDs   map[string]string // path parameters
 	Query yaml.Node
 	Body  yaml.Node // JSON body
 	Text  string    // a body that is not JSON
 	Save  string    // such as "link.id": saves the response as link and its field id as {link}
 	CLI   string    // equivalent command
-	// Error is the error code of the response, if the example shows a rejected call.
+	// Error is the error code in the response, if the example shows a rejected call.
 	Error string
 	// Brief omits everything except the calls, because another page explains the operation.
 	Brief bool
 	// Varies means that two responses differ in more than IDs and times. The test then compares
 	// only their fields.
 	Varies bool
-	Title  string            // title of the section; by default the operation's summary
+	Title  string            // section title; by default the operation's summary
 	Note   string            // text before the calls
 	Then   map[string]string // additional lines, by language
 	Only   bool              // only the lines of Then, without the call
@@ -46,17 +46,17 @@ type example struct {
 type examples struct {
 	doc     *contract.Contract
 	byName  map[string]*example
-	saved   map[string]savedValue // by the name of the response
+	saved   map[string]savedValue // by response name
 	answers map[string]answer
 }
 
-// savedValue is a field of a response that later examples use.
+// savedValue is a field in a response that later examples use.
 type savedValue struct {
 	op   *contract.Operation
 	path []string
 }
 
-// answer is the response of the deployment to the call with curl, recorded by tests/contract.
+// answer is the response from the deployment to the call with curl, recorded by tests/contract.
 type answer struct {
 	Status int             `json:"status"`
 	Type   string          `json:"type,omitempty"` // media type of a body that is not JSON
@@ -90,7 +90,7 @@ func readExamples(dir string, c *contract.Contract) (*examples, error) {
 	return e, json.Unmarshal(text, &e.answers)
 }
 
-// operation returns the operation of an example.
+// operation returns the operation in an example.
 func (e *examples) operation(name string) *contract.Operation {
 	id, _, _ := strings.Cut(name, ".")
 	for _, op := range e.doc.Operations {

@@ -1,6 +1,6 @@
 // Command clients generates code and documentation from the API contract,
-// libs/apispec/openapi.yaml: types of bodies for clients and services, a client method for each
-// operation, and on the pages of docs/api each operation's fields and an example call in every
+// libs/apispec/openapi.yaml: body types for clients and services, a client method for each
+// operation, and on the pages in docs/api each operation's fields and an example call in every
 // language. Its output is committed. Run it from anywhere in the repository:
 //
 //	go -C tools run ./clients

@@ -18,13 +18,13 @@ const (
 	answersFile = "docs/api/answers.json"
 )
 
-// writePages generates the parts of the pages in docs/api that are between marks:
+// writePages generates the parts between marks on the pages in docs/api:
 //
 //	<!-- setup -->                       what the examples of the page need
 //	<!-- operations createLink … -->     these operations, in this order
 //	<!-- end -->
 //
-// Everything else on a page is written by people. A reader can paste all blocks of a language, from
+// Everything else on a page is written by people. A reader can paste all blocks in a language, from
 // the top of the page to its end, as tests/contract does.
 func writePages(dir string, c *contract.Contract) error {
 	all, err := readExamples(dir, c)
@@ -93,7 +93,7 @@ func (e *examples) page(text string, shown map[string]bool) (string, error) {
 	return out, nil
 }
 
-// code generates the calls of a page's examples in all languages.
+// code generates the calls in a page's examples in all languages.
 func (e *examples) code(names []string) (map[string]map[string]string, error) {
 	out := map[string]map[string]string{}
 	for i, name := range names {
@@ -185,7 +185,7 @@ func (e *examples) setup(b *bytes.Buffer, names []string, code map[string]map[st
 	}
 }
 
-// goFrame returns the program that contains the lines of a page.
+// goFrame returns the program that contains a page's lines.
 func goFrame(lines string, operator bool) string {
 	var b strings.Builder
 	b.WriteString("package main\n\nimport (\n")
@@ -212,7 +212,7 @@ func goFrame(lines string, operator bool) string {
 	return b.String()
 }
 
-// title returns the heading of an example.
+// title returns the heading for an example.
 func (e *examples) title(name string) string {
 	summary := e.operation(name).Summary
 	switch x := e.byName[name]; {
@@ -226,7 +226,7 @@ func (e *examples) title(name string) string {
 
 var notInAnchors = regexp.MustCompile(`[^\p{L}\p{N}\-_ ]+`)
 
-// anchor returns the fragment of a heading on GitHub and in a deployment.
+// anchor returns the fragment for a heading on GitHub and in a deployment.
 func anchor(title string) string {
 	return strings.ReplaceAll(strings.ToLower(notInAnchors.ReplaceAllString(title, "")), " ", "-")
 }
@@ -299,7 +299,7 @@ func needs(op *contract.Operation) string {
 	return " · " + strings.Join(out, " · ")
 }
 
-// fields generates the table rows of the parameters and the body fields, required ones first.
+// fields generates the table rows for the parameters and the body fields, required ones first.
 func (e *examples) fields(op *contract.Operation) []string {
 	var required, others []string
 	row := func(name, kind, text string, needed bool) {
@@ -321,7 +321,7 @@ func (e *examples) fields(op *contract.Operation) []string {
 	return append(required, others...)
 }
 
-// rows calls row for each field of an object and of the objects in it.
+// rows calls row for each field in an object and in the objects in it.
 func (e *examples) rows(before string, s *contract.Schema, needed bool, row func(name, kind, text string, needed bool)) {
 	for _, f := range e.doc.Properties(s) {
 		if f.Schema.ReadOnly {

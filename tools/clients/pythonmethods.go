@@ -48,19 +48,19 @@ type pythonClass struct {
 	out           bytes.Buffer
 }
 
-// pythonArgument is an argument of a method.
+// pythonArgument is a method argument.
 type pythonArgument struct {
 	name, kind, value string // value is the default, or "" if the argument is required
-	send              string // expression of the value in the request
+	send              string // expression for the value in the request
 	wire              string // name in the request
 	doc               string
 }
 
-// pythonCall contains the arguments of a method and how the method sends them.
+// pythonCall contains a method's arguments and how the method sends them.
 type pythonCall struct {
 	path, needed, free []pythonArgument // path parameters, required arguments, and keyword-only arguments
 	query, body        []pythonArgument
-	content            string // argument of a body that is not JSON
+	content            string // argument for a body that is not JSON
 }
 
 func (m *pythonClass) read(o *contract.Operation, leave ...string) *pythonCall {
@@ -215,7 +215,7 @@ func pythonAccept(answers []contract.Answer) (out []string) {
 	return out
 }
 
-// iterator generates the method that iterates over all pages of a list.
+// iterator generates the method that iterates over all pages in a list.
 func (m *pythonClass) iterator(o *contract.Operation) {
 	k := m.read(o, "limit", "cursor", "after", "wait")
 	answer := o.Answer().Schema

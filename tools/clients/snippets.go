@@ -14,10 +14,10 @@ import (
 	"github.com/linkreel/linkreel/tools/internal/contract"
 )
 
-// language generates the calls of the examples in one language.
+// language generates the calls in the examples in one language.
 type language struct {
 	name  string // name in headings
-	fence string // info string of the code block
+	fence string // the code block's info string
 	key   string // key in [example.Then] and value of {lang}
 	call  func(*snippet) (string, error)
 }
@@ -138,7 +138,7 @@ func (s *snippet) curl() (string, error) {
 	}
 	switch name, kept := s.keeps(); {
 	case kept && s.Text != "":
-		return "", fmt.Errorf("the response of %s cannot be stored", s.op.ID)
+		return "", fmt.Errorf("the response from %s cannot be stored", s.op.ID)
 	case kept:
 		path := regexp.MustCompile(`\.(\d+)`).ReplaceAllString("."+strings.Join(s.all.saved[name].path, "."), "[$1]")
 		line += fmt.Sprintf(" | tee %s.json\n%s=$(jq -r '%s' %s.json)", name, shellName(name), path, name)
@@ -324,7 +324,7 @@ func (s *snippet) python() (string, error) {
 	return "print(" + call + ")", nil
 }
 
-// goRef returns the Go expression of a saved value.
+// goRef returns the Go expression for a saved value.
 func (s *snippet) goRef(name string) string {
 	at := s.all.saved[name]
 	schema, out := at.op.Answer().Schema, name
@@ -396,7 +396,7 @@ func (s *snippet) golang() (string, error) {
 	return "show(" + call + ")", nil
 }
 
-// goQuery generates the struct of an operation's query, by the rules of [goWriter.queryType].
+// goQuery generates the struct for an operation's query, by the rules of [goWriter.queryType].
 func (s *snippet) goQuery() string {
 	var fields []string
 	for _, q := range pairs(&s.Query) {
@@ -425,7 +425,7 @@ func (s *snippet) goQuery() string {
 	return "client." + goName(s.op.ID) + "Query{" + strings.Join(fields, ", ") + "}"
 }
 
-// goValues converts the values of a body to the types of the Go client.
+// goValues converts the values in a body to the Go client's types.
 type goValues struct {
 	*snippet
 
@@ -464,7 +464,7 @@ func (g *goValues) object(kind string, schema *contract.Schema, n *yaml.Node, at
 	return "client." + kind + "{" + strings.Join(fields, ", ") + "}", nil
 }
 
-// value converts a value to a Go type of the client.
+// value converts a value to one of the client's Go types.
 func (g *goValues) value(kind string, schema *contract.Schema, n *yaml.Node, at place) (string, error) {
 	if of, ok := strings.CutPrefix(kind, "Field["); ok {
 		of = strings.TrimSuffix(of, "]")
@@ -501,7 +501,7 @@ func (g *goValues) value(kind string, schema *contract.Schema, n *yaml.Node, at 
 	case kind == "Time":
 		return "client.Text(" + strconv.Quote(n.Value) + ")", nil
 	case n.Kind == yaml.MappingNode:
-		if g.w.own[at.path] != "" { // such as an item of a bulk request, which is the body of a create
+		if g.w.own[at.path] != "" { // such as an item of a bulk request, which is a create's body
 			schema = g.all.doc.Schemas.Get(kind)
 			at.path = kind
 		}

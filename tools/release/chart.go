@@ -23,7 +23,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Media types of charts in registries, https://helm.sh/docs/topics/registries/.
+// Media types for charts in registries, https://helm.sh/docs/topics/registries/.
 const (
 	chartConfig  = types.MediaType("application/vnd.cncf.helm.config.v1+json")
 	chartContent = types.MediaType("application/vnd.cncf.helm.chart.content.v1.tar+gzip")
@@ -142,7 +142,7 @@ func (r *release) pack(files map[string][]byte) ([]byte, error) {
 }
 
 // chartImage is an image with a chart's metadata as its config, as Helm expects. The image library
-// only supports configs of container images.
+// only supports configs for container images.
 type chartImage struct {
 	v1.Image
 	config      []byte

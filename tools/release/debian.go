@@ -148,7 +148,7 @@ func archived(path string) (debianPackage, bool) {
 	return debianPackage{parts[0], version, parts[2]}, err == nil
 }
 
-// The list of a layer's packages is stored next to the layer, for other images of the same run.
+// The list of a layer's packages is stored next to the layer, for other images in the same run.
 
 func writePackages(layer string, list []debianPackage) error {
 	var text strings.Builder

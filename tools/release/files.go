@@ -107,7 +107,7 @@ func (r *release) archive(binary, goos string) (content []byte, ending string, e
 	return out.Bytes(), ".tar.gz", err
 }
 
-// wheel builds a wheel of the Python client. Its version is that of the API; see versioning.md.
+// wheel builds a wheel for the Python client. Its version is the API's; see versioning.md.
 func (r *release) wheel(ctx context.Context) error {
 	name, err := output(ctx, filepath.Join(r.root, "tools"), "env", "GOWORK=off", "go", "run", "./wheel", "-out", r.work, "-time", strconv.FormatInt(r.time.Unix(), 10))
 	if err != nil {
@@ -156,14 +156,14 @@ type builder struct {
 	ID string `json:"id"`
 }
 
-// byHand is the builder ID of releases that a person built outside the workflow.
+// byHand is the builder ID for releases that a person built outside the workflow.
 const byHand = "https://github.com/linkreel/linkreel/blob/main/docs/releasing.md#built-by-hand"
 
 const provenanceFile = "provenance.intoto.json"
 
 // provenance writes a statement about the artifacts, their source and their builder. RELEASE_BUILDER
 // is the URI of the builder, byHand if it is not set, and RELEASE_RUN is the URI of its run. The
-// statement is not signed. The workflow signs its own attestation of the same artifacts.
+// statement is not signed. The workflow signs its own attestation for the same artifacts.
 func (r *release) provenance() error {
 	var s statement
 	s.Type, s.PredicateType = "https://in-toto.io/Statement/v1", "https://slsa.dev/provenance/v1"

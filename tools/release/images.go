@@ -165,7 +165,7 @@ func appendLayer(image v1.Image, file, comment string) (v1.Image, error) {
 	return mutate.Append(image, mutate.Addendum{Layer: layer, MediaType: types.OCILayer, History: v1.History{CreatedBy: comment}})
 }
 
-// fileLayer creates the layer of a program: the program itself, its user, the certificates of
+// fileLayer creates the layer for a program: the program itself, its user, the certificates from
 // public authorities, and the licences of everything in it.
 func (r *release) fileLayer(file, programName, binary string) error {
 	out, err := os.Create(file)

@@ -40,9 +40,9 @@ type release struct {
 	root     string // the repository
 	out      string // files to download
 	layout   string // built images and chart, as an OCI image layout
-	work     string // temporary files of this run
+	work     string // temporary files from this run
 	version  string // semantic, without a v
-	registry string // host and folder of images and chart
+	registry string // host and folder for images and chart
 	branch   string // branch that must contain the commit; "" allows every commit
 	listen   string // address on which the step serve listens
 	insecure bool   // the registry speaks plain HTTP
@@ -135,7 +135,7 @@ func (r *release) ofCommit(ctx context.Context) error {
 	}
 	unix, err := strconv.ParseInt(seconds, 10, 64)
 	if err != nil {
-		return fmt.Errorf("time of the commit: %w", err)
+		return fmt.Errorf("commit time: %w", err)
 	}
 	r.time = time.Unix(unix, 0).UTC()
 	return r.documented()

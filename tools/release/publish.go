@@ -23,7 +23,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// nameOf is the annotation of a layout entry with its name below the registry's folder,
+// nameOf is the annotation on a layout entry with its name below the registry's folder,
 // such as auth or charts/linkreel.
 const nameOf = "org.opencontainers.image.ref.name"
 
@@ -31,7 +31,7 @@ func named(image string) layout.Option {
 	return layout.WithAnnotations(map[string]string{nameOf: image})
 }
 
-// repository returns the repository of an image in the registry.
+// repository returns an image's repository in the registry.
 func (r *release) repository(image string) (name.Repository, error) {
 	var opts []name.Option
 	if r.insecure {
@@ -44,7 +44,7 @@ func (r *release) remote(ctx context.Context) []remote.Option {
 	return []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
 }
 
-// entry is an image or the chart of the layout, with its repository.
+// entry is an image or the chart in the layout, with its repository.
 type entry struct {
 	repository name.Repository
 	v1.Descriptor

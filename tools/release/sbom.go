@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// writeSBOM writes an SPDX 2.3 document of a program's Go modules, as recorded in the program by
-// the linker, and of the Debian packages in the image below it.
+// writeSBOM writes an SPDX 2.3 document for a program's Go modules, as recorded in the program by
+// the linker, and for the Debian packages in the image below it.
 // https://spdx.github.io/spdx-spec/v2.3/
 func (r *release) writeSBOM(name, binary string, debian []debianPackage) error {
 	info, err := buildinfo.ReadFile(binary)
@@ -95,7 +95,7 @@ func (r *release) writeSBOM(name, binary string, debian []debianPackage) error {
 	return r.writeJSON(name+".spdx.json", document)
 }
 
-// modulesOf returns the third-party modules of a program. It skips our own modules, which go.mod
+// modulesOf returns the third-party modules in a program. It skips our own modules, which go.mod
 // replaces with folders and which are released with the program.
 func modulesOf(info *buildinfo.BuildInfo) []*debug.Module {
 	var all []*debug.Module
@@ -146,7 +146,7 @@ func sha256File(path string) (string, error) {
 
 var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|copyright)`)
 
-// goLicences collects the licence texts of the modules of a program. Most licences must accompany
+// goLicences collects the licence texts of a program's modules. Most licences must accompany
 // every copy.
 func goLicences(binary string) ([]byte, error) {
 	info, err := buildinfo.ReadFile(binary)

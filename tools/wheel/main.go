@@ -3,7 +3,7 @@
 //	go -C tools run ./wheel -out DIR -time 1790000000
 //
 // The same files and the same time give the same bytes on any machine. setuptools does not
-// guarantee this, because it writes its own version and the file modes of the machine into the
+// guarantee this, because it writes its own version and the machine's file modes into the
 // wheel.
 package main
 
@@ -44,7 +44,7 @@ func main() {
 	_, _ = fmt.Fprintln(os.Stdout, name) // ignore the error: the caller can also find the file in the folder
 }
 
-// file is one file of the wheel.
+// file is one file in the wheel.
 type file struct {
 	name    string
 	content []byte
@@ -82,7 +82,7 @@ func wheel(dir string, at time.Time) (name string, content []byte, err error) {
 	return "linkreel-" + version + "-py3-none-any.whl", content, err
 }
 
-// sources returns the files of the package, sorted by name.
+// sources returns the files in the package, sorted by name.
 func sources(client string) (files []file, err error) {
 	names, err := filepath.Glob(filepath.Join(client, "linkreel", "*.py"))
 	if err != nil {
@@ -107,7 +107,7 @@ func versionOf(files []file) (string, error) {
 	return "", errors.New("_version.py has no version")
 }
 
-// metadata returns the data of pyproject.toml in the format of installed packages.
+// metadata returns the data in pyproject.toml in the format for installed packages.
 func metadata(project []byte, version string) ([]byte, error) {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "Metadata-Version: 2.1\nName: linkreel\nVersion: %s\n", version)

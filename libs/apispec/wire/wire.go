@@ -167,7 +167,7 @@ type LinkPage struct {
 	NextCursor *int64 `json:"nextCursor"`
 }
 
-// LinkCreated is the response to the creation of a link.
+// LinkCreated is the response to creating a link.
 type LinkCreated struct {
 	BulkLink
 
@@ -230,7 +230,7 @@ type SlugAvailable struct {
 	Reason *string `json:"reason"`
 }
 
-// LinkUpdated is the response to an update of a link.
+// LinkUpdated is the response to updating a link.
 type LinkUpdated struct {
 	// Always true.
 	Success bool `json:"success"`
@@ -268,7 +268,7 @@ type DomainDay struct {
 	Ended int64 `json:"ended"`
 }
 
-// LinkStats are the clicks of a link over a range of days.
+// LinkStats are the clicks on a link over a range of days.
 type LinkStats struct {
 	// First day.
 	From string `json:"from"`
@@ -290,7 +290,7 @@ type LinkStats struct {
 	Rules []RuleClicks `json:"rules"`
 }
 
-// DayClicks are the clicks of a UTC day.
+// DayClicks are the clicks on a UTC day.
 type DayClicks struct {
 	// The day, UTC.
 	Date string `json:"date"`
@@ -306,7 +306,7 @@ type HostClicks struct {
 	Clicks int64 `json:"clicks"`
 }
 
-// CountryClicks are the clicks of a country.
+// CountryClicks are the clicks from a country.
 type CountryClicks struct {
 	// Two letters (ISO 3166-1); empty if unknown.
 	Country string `json:"country"`
@@ -314,7 +314,7 @@ type CountryClicks struct {
 	Clicks int64 `json:"clicks"`
 }
 
-// DeviceClicks are the clicks of a kind of device.
+// DeviceClicks are the clicks from a kind of device.
 type DeviceClicks struct {
 	// Kind of device. A phone is `mobile`.
 	Device string `json:"device"`
@@ -322,7 +322,7 @@ type DeviceClicks struct {
 	Clicks int64 `json:"clicks"`
 }
 
-// RuleClicks are the clicks that a rule of the link redirected.
+// RuleClicks are the clicks that one of the link's rules redirected.
 type RuleClicks struct {
 	// Name of the rule.
 	Rule string `json:"rule"`
@@ -344,7 +344,7 @@ type BulkUpdate struct {
 	Set BulkSet `json:"set"`
 }
 
-// BulkSet contains the changes of a bulk update. Tags replaces all tags and cannot be combined with
+// BulkSet contains the changes in a bulk update. Tags replaces all tags and cannot be combined with
 // AddTags or RemoveTags.
 type BulkSet struct {
 	// Replaces all tags.
@@ -363,7 +363,7 @@ type BulkDelete struct {
 	IDs []string `json:"ids"`
 }
 
-// BulkChanged contains the result of each link.
+// BulkChanged contains the result for each link.
 type BulkChanged struct {
 	// One per id, in their order.
 	Results       []BulkChange `json:"results"`
@@ -435,7 +435,7 @@ type TagPage struct {
 	NextCursor *string `json:"nextCursor"`
 }
 
-// Tag is a tag of links or videos.
+// Tag is a tag on links or videos.
 type Tag struct {
 	// The first spelling that was given.
 	Name string `json:"name"`
@@ -581,7 +581,7 @@ type VideoUpdate struct {
 	ExternalID  httpapi.Optional[string]   `json:"externalId"`
 }
 
-// VideoAccessUpdate replaces the access settings of a video.
+// VideoAccessUpdate replaces a video's access settings.
 type VideoAccessUpdate struct {
 	Privacy string `json:"privacy"`
 	// Required with privacy `password` unless the video has one, refused with any other.
@@ -607,7 +607,7 @@ type VideoAccess struct {
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
-// VideoThumbnail selects the thumbnail of a video.
+// VideoThumbnail selects a video's thumbnail.
 type VideoThumbnail struct {
 	// Seconds from the beginning of the video, or `null` for the automatic picture.
 	Time *float64 `json:"time"`
@@ -631,7 +631,7 @@ type Caption struct {
 	UpdatedAt int64  `json:"updatedAt"`
 }
 
-// VideoUpdated is the response to an update of a video.
+// VideoUpdated is the response to updating a video.
 type VideoUpdated struct {
 	// Always true.
 	Success       bool     `json:"success"`
@@ -676,7 +676,7 @@ type VideoList struct {
 	Data []VideoSummary `json:"data"`
 }
 
-// VideoCreated is the response to the creation of a video.
+// VideoCreated is the response to creating a video.
 type VideoCreated struct {
 	// Id of the video; the same as `id`.
 	VideoID string `json:"videoId"`
@@ -762,7 +762,7 @@ type Rendition struct {
 	FrameRate float64 `json:"frameRate"`
 }
 
-// CaptionsStored is the response to an upload of captions.
+// CaptionsStored is the response to uploading captions.
 type CaptionsStored struct {
 	// Always true.
 	Success bool `json:"success"`
@@ -770,7 +770,7 @@ type CaptionsStored struct {
 	Language string `json:"language"`
 }
 
-// Account is the account of the API key.
+// Account is the API key's account.
 type Account struct {
 	// Id of the account.
 	ID string `json:"id"`
@@ -787,7 +787,7 @@ type Account struct {
 	IgnoredFields []string     `json:"ignoredFields,omitempty"`
 }
 
-// AccountLimits are the limits of an account. null means no limit.
+// AccountLimits are an account's limits. null means no limit.
 type AccountLimits struct {
 	// Requests a minute.
 	RequestsPerMinute int `json:"requestsPerMinute"`
@@ -803,7 +803,7 @@ type AccountLimits struct {
 	StoredBytes *int64 `json:"storedBytes"`
 }
 
-// AccountUsage is the current usage of an account.
+// AccountUsage is an account's current usage.
 type AccountUsage struct {
 	// Links of the account.
 	Links int64 `json:"links"`
@@ -834,7 +834,7 @@ type KeyCreate struct {
 	ExpiresAt *jsdate.Moment `json:"expiresAt"`
 }
 
-// KeyRoll requests the successor of a key.
+// KeyRoll requests a key's successor.
 type KeyRoll struct {
 	// How long the old key keeps working. At most seven days.
 	OverlapSeconds float64 `json:"overlapSeconds"`
@@ -977,7 +977,7 @@ type DeviceCode struct {
 	Interval int `json:"interval"`
 }
 
-// DeviceCodeCollect collects the key of a device code.
+// DeviceCodeCollect collects the key for a device code.
 type DeviceCodeCollect struct {
 	// The `deviceCode` that the request for a code returned.
 	DeviceCode string `json:"deviceCode"`
@@ -1142,7 +1142,7 @@ type Actor struct {
 	Name string `json:"name"`
 }
 
-// Event is one change of one record.
+// Event is one change to one record.
 type Event struct {
 	// Id of the event, and `webhook-id` of its messages.
 	ID string `json:"id"`
@@ -1219,7 +1219,7 @@ type WebhookUpdate struct {
 	Enabled httpapi.Optional[bool] `json:"enabled"`
 }
 
-// WebhookReplay requests that the events of a time range are sent again.
+// WebhookReplay requests that the events in a time range are sent again.
 type WebhookReplay struct {
 	From jsdate.Moment `json:"from"`
 	To   jsdate.Moment `json:"to"`
@@ -1264,7 +1264,7 @@ type WebhookList struct {
 	NextCursor *string `json:"nextCursor"`
 }
 
-// Attempt is one attempt of a delivery.
+// Attempt is one attempt at a delivery.
 type Attempt struct {
 	At int64 `json:"at"`
 	// The status of the answer; null when there was none.
@@ -1294,7 +1294,7 @@ type Delivery struct {
 	Attempts []Attempt `json:"attempts"`
 }
 
-// DeliveryEvent is the event of a delivery.
+// DeliveryEvent is the event in a delivery.
 type DeliveryEvent struct {
 	// The message's `webhook-id`.
 	ID string `json:"id"`

@@ -193,9 +193,9 @@ func restoreTo(tb testing.TB, to, dir string, m *backup.Manifest, ids ...age.Ide
 	})
 }
 
-// TestABackupIsOneStateUnderWrites takes backups while objects and records are added and deleted.
-// Each backup must contain every record that was acknowledged before it began, and the object of
-// each of its records.
+// TestABackupIsOneStateUnderWrites takes backups while objects and records are being added and
+// deleted. Each backup must contain every record that was acknowledged before it began, and the
+// object of each of its records.
 func TestABackupIsOneStateUnderWrites(t *testing.T) {
 	t.Parallel()
 	c, dir := start(t, t.TempDir()), t.TempDir()
@@ -846,7 +846,7 @@ func TestABackupEndsWithASilentSource(t *testing.T) {
 	}
 }
 
-// The disk of the receiver takes longer than the source may be silent.
+// The receiver's disk takes longer than the source may be silent.
 func TestASlowDiskIsNoSilentSource(t *testing.T) {
 	t.Parallel()
 	c := start(t, t.TempDir())

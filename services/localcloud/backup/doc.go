@@ -1,4 +1,4 @@
-// Package backup copies the records and objects of a running local cloud into a folder, and
+// Package backup copies the records and objects from a running local cloud into a folder, and
 // restores them into an empty one. [Copy] passes the same state to another program.
 //
 // # What it promises

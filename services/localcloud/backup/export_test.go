@@ -11,7 +11,7 @@ func (o Options) WithWrite(write func(*os.File, []byte) (int, error)) Options {
 	return o
 }
 
-// WithSilence returns a copy of the options with a limit for the time in which the source sends
+// WithSilence returns a copy of the options with a limit on how long the source sends
 // nothing.
 func (o Options) WithSilence(limit time.Duration) Options {
 	o.silent = limit

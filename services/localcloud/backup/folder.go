@@ -335,7 +335,7 @@ func Newest(path string) (string, error) {
 	return newest, nil
 }
 
-// Read reads the manifest of a backup and checks it. name "" means the newest backup.
+// Read reads a backup's manifest and checks it. name "" means the newest backup.
 func Read(path, name string) (*Manifest, error) {
 	if name == "" {
 		newest, err := Newest(path)

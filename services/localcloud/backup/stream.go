@@ -120,7 +120,7 @@ func (s *stream) close() {
 	}
 }
 
-// explain replaces the error of a request that was canceled because the source was silent.
+// explain replaces the error from a request that was canceled because the source was silent.
 func (s *stream) explain(err error) error {
 	if why := context.Cause(s.ctx); err != nil && errors.Is(why, errSilent) {
 		return why

@@ -11,7 +11,7 @@ type aggregation struct {
 	alias string
 	kind  byte  // 'c'ount, 's'um or 'a'verage
 	field field // the field that sum or average reads
-	upTo  int64 // the limit of count; negative means no limit
+	upTo  int64 // the limit on count; negative means no limit
 
 	integers big.Int // exact, because large positive and negative numbers may cancel out
 	doubles  float64

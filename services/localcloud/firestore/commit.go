@@ -286,7 +286,7 @@ func (s *Server) validate(sn *snapshot, t *transaction) error {
 	return nil
 }
 
-// stage computes the effect of the writes without changing anything. Each write is applied to the
+// stage computes the writes' effect without changing anything. Each write is applied to the
 // result of the previous writes.
 func stage(sn *snapshot, writes []*pb.Write, at int64) ([]change, []*pb.WriteResult, error) {
 	staged := map[string]*change{}

@@ -355,7 +355,7 @@ var transformBehaviours = []behaviour{
 		set(t, c, "k/a", fields{"m": fields{"n": gc.Increment(2)}}, gc.MergeAll)
 		wantFields(t, c, "k/a", fields{"m": fields{"n": int64(4)}})
 	}},
-	{name: "transform/an update that increments a field of a missing document returns NotFound", run: func(t *testing.T, c *gc.Client) {
+	{name: "transform/an update that increments a field in a missing document returns NotFound", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Doc("k/none").Update(ctxOf(t), []gc.Update{{Path: "n", Value: gc.Increment(1)}})
 		wantCode(t, err, codes.NotFound)
 	}},
@@ -412,7 +412,7 @@ func wantServerTime(t *testing.T, got any, r *gc.WriteResult) {
 	}
 }
 
-// update changes one field of k/a.
+// update changes one field in k/a.
 func update(t *testing.T, c *gc.Client, path string, value any) {
 	t.Helper()
 	_, err := c.Doc("k/a").Update(ctxOf(t), []gc.Update{{Path: path, Value: value}})

@@ -163,7 +163,7 @@ var transactionBehaviours = []behaviour{
 		}
 		wantFields(t, c, "k/slug", fields{"by": <-won})
 	}},
-	{name: "transaction/a concurrent write waits for the end of the transaction", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/a concurrent write waits until the transaction ends", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"n": 1})
 		read, written := make(chan struct{}), make(chan error, 1)
 		must(t, c.RunTransaction(ctxOf(t), func(_ context.Context, tx *gc.Transaction) error {
@@ -324,7 +324,7 @@ var listenBehaviours = []behaviour{
 	}},
 }
 
-// wantNext checks the documents and changes of the next snapshot.
+// wantNext checks the documents and changes in the next snapshot.
 func wantNext(t *testing.T, it *gc.QuerySnapshotIterator, want, changes string) {
 	t.Helper()
 	snap, err := it.Next()

@@ -19,7 +19,7 @@ import (
 
 const database = "projects/linkreel/databases/(default)"
 
-// session makes the individual calls of a transaction, which client libraries hide.
+// session makes the individual calls in a transaction, which client libraries hide.
 type session struct {
 	t *testing.T
 	pb.FirestoreClient

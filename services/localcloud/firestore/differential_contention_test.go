@@ -41,7 +41,7 @@ func TestDifferentialContention(t *testing.T) {
 	}
 }
 
-// tell runs the steps of a story and returns the status code of each.
+// tell runs the steps in a story and returns the status code of each.
 func tell(s *session, story string) string {
 	s.t.Helper()
 	for _, id := range []string{"a", "b", "c", "d", "other"} {

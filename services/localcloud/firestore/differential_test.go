@@ -144,7 +144,7 @@ func envInt(tb testing.TB, name string, byDefault int) int {
 	return n
 }
 
-// answer contains the parts of a response that can be compared. It records whether a time changed,
+// answer contains the response parts that can be compared. It records whether a time changed,
 // not the time itself.
 type answer struct {
 	code   codes.Code

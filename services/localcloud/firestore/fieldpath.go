@@ -104,7 +104,7 @@ func fieldOf(d *pb.Document, raw string, path []string) *pb.Value {
 	return getPath(d.GetFields(), path)
 }
 
-// project keeps only the fields of a read mask or a projection. Without fields, it keeps the whole
+// project keeps only the fields in a read mask or a projection. Without fields, it keeps the whole
 // document.
 func project(d *pb.Document, fields []string) *pb.Document {
 	if len(fields) == 0 {

@@ -40,8 +40,8 @@ type indexDef struct {
 type indexField struct {
 	field
 	desc     bool
-	contains bool // one entry for each element of an array
-	members  bool // one entry for each member of a map, instead of one index per member
+	contains bool // one entry for each element in an array
+	members  bool // one entry for each member in a map, instead of one index per member
 }
 
 func newIndexDef(kind byte, x Index) (*indexDef, error) {
@@ -175,7 +175,7 @@ func (x *indexDef) keys(d *pb.Document, path []string) (keys [][]byte, cut bool)
 	return slices.CompactFunc(keys, bytes.Equal), cut
 }
 
-// update replaces the entries of a changed document. The bucket's sequence counts the documents
+// update replaces the entries for a changed document. The bucket's sequence counts the documents
 // with a truncated value. While it is not zero, queries do not rely on the order of the keys.
 func (x *indexDef) update(b *bolt.Bucket, path []string, documentKey []byte, c change) error {
 	old, oldCut := x.keys(c.before, path)

@@ -62,7 +62,7 @@ func (m metrics) called(err error) {
 // disk tracks whether commits reach the disk.
 type disk struct {
 	mu     sync.Mutex
-	err    error // error of the last batch
+	err    error // error from the last batch
 	failed int   // failed batches since the last log line
 	told   time.Time
 }

@@ -99,7 +99,7 @@ func appendEscaped[T string | []byte](b []byte, s T) []byte {
 func collectionKey(path []string) []byte { return append(appendSegments(nil, path), endOfPath) }
 
 // documentKey returns a key that begins with the collection. A collection's documents are therefore
-// adjacent, with no documents of subcollections between them.
+// adjacent, with no documents from subcollections between them.
 func documentKey(path []string) []byte {
 	return appendSegments(collectionKey(path[:len(path)-1]), path[len(path)-1:])
 }

@@ -38,7 +38,7 @@ type order struct {
 	desc bool
 }
 
-// filter is a node of the where clause. It is either a comparison on one field, or a list of
+// filter is a node in the where clause. It is either a comparison on one field, or a list of
 // children joined by AND or OR. A nil filter matches everything.
 type filter struct {
 	children []*filter
@@ -156,8 +156,8 @@ func (q *query) compileWhere(f *pb.StructuredQuery_Filter) error {
 	return nil
 }
 
-// compileOrders appends the implicit orders: the inequality fields in the order of their names, the
-// aggregated fields, and then the document's name, in the direction of the last explicit order.
+// compileOrders appends the implicit orders: the inequality fields, sorted by name, the aggregated
+// fields, and then the document's name, in the direction of the last explicit order.
 func (q *query) compileOrders(explicit []*pb.StructuredQuery_Order, aggregated []string) error {
 	seen := map[string]bool{}
 	desc := false
@@ -206,7 +206,7 @@ func (q *query) compileOrders(explicit []*pb.StructuredQuery_Order, aggregated [
 	return nil
 }
 
-// descendingKeyScan reports whether only the reverse order of the documents could answer the query.
+// descendingKeyScan reports whether only the documents in reverse order could answer the query.
 // If there is a filter on any field, an index can answer the query.
 func (q *query) descendingKeyScan(explicit []*pb.StructuredQuery_Order) bool {
 	for _, o := range explicit {

@@ -62,11 +62,11 @@ type Options struct {
 	Faults *Faults
 	// HotIndex, if set, is called for each stored field that increases with time in an index that
 	// all documents in a collection share. Such a field is a timestamp that has an automatic index
-	// or is the first field of a composite index. Production limits such an index to about 500
+	// or is the first field in a composite index. Production limits such an index to about 500
 	// writes per second.
 	HotIndex func(collection, field string)
-	// TTLInterval is the interval at which expired documents are deleted. 0 means every minute, and
-	// a negative value means never. Server.DeleteExpired deletes them immediately.
+	// TTLInterval is how often expired documents are deleted. 0 means every minute, and a negative
+	// value means never. Server.DeleteExpired deletes them immediately.
 	TTLInterval time.Duration
 	// ReadOnly starts the server in the state that [Server.SetReadOnly] sets.
 	ReadOnly bool

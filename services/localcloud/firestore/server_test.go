@@ -380,7 +380,7 @@ func TestListenFollowsSeveralTargetsOnOneStream(t *testing.T) {
 	wantEqual(t, l.until(t, "snapshot"), "change c for 1; snapshot")
 }
 
-// listener describes the events of a Listen stream in words.
+// listener describes the events on a Listen stream in words.
 type listener struct {
 	stream pb.Firestore_ListenClient
 	events string

@@ -51,7 +51,7 @@ type stats struct {
 	swept  int64
 }
 
-// recentWrites counts the writes of one document by second, oldest first.
+// recentWrites counts the writes to one document by second, oldest first.
 type recentWrites struct{ seconds []secondCount }
 
 type secondCount struct {
@@ -87,8 +87,8 @@ func (s *Server) ResetStats() { s.stats.reset() }
 
 // MaxSustainedWrites returns the document with the most writes within any single window. The server
 // tracks windows of 1 s, 10 s and a minute. MaxSustainedWrites uses the shortest of these that is
-// at least as long as window. Production promises about one sustained write per second and
-// document. Windows begin and end with whole seconds of the clock.
+// at least as long as window. Production promises about one sustained write per document per
+// second. Windows begin and end with whole seconds of the clock.
 func (s *Server) MaxSustainedWrites(window time.Duration) DocumentRate {
 	s.stats.mu.Lock()
 	defer s.stats.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 // production. Without a limit, a dead client would hold its locks forever.
 const transactionIdle = time.Minute
 
-// transaction records the reads of one transaction.
+// transaction records the reads in one transaction.
 type transaction struct {
 	readOnly   bool
 	optimistic bool // the client requested an optimistic transaction, which takes no locks in any mode

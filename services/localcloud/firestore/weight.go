@@ -17,7 +17,7 @@ const (
 	nameOverhead       = 16
 	documentOverhead   = 32
 	collectionOverhead = 32 // for each index entry
-	groupOverhead      = 48 // for each index entry of a collection group
+	groupOverhead      = 48 // for each index entry in a collection group
 )
 
 // checkTransaction rejects changes that are too large for one commit, and documents with more index

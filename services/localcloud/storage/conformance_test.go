@@ -453,7 +453,7 @@ var behaviours = []struct {
 			}
 		}
 	}},
-	{"a wrong CRC32C of the client's writer is rejected", func(t *testing.T, e *env) {
+	{"a wrong CRC32C from the client's writer is rejected", func(t *testing.T, e *env) {
 		w := e.object("w/crc").NewWriter(t.Context())
 		w.CRC32C, w.SendCRC32C = 1, true
 		io.WriteString(w, "hello")
@@ -495,7 +495,7 @@ var behaviours = []struct {
 			t.Errorf("the delete returned %v, want 412", err)
 		}
 		if err := e.object("c/gen").If(gcs.Conditions{GenerationMatch: a.Generation}).Delete(t.Context()); err != nil {
-			t.Errorf("the delete of the current generation returned %v, want no error", err)
+			t.Errorf("deleting the current generation returned %v, want no error", err)
 		}
 	}},
 	{"GenerationNotMatch returns a changed object, and otherwise 304", func(t *testing.T, e *env) {
@@ -754,7 +754,7 @@ var behaviours = []struct {
 	}},
 
 	// These are other behaviours.
-	{"errors of the JSON API have Google's format", func(t *testing.T, e *env) {
+	{"errors from the JSON API have Google's format", func(t *testing.T, e *env) {
 		var b struct {
 			Error struct {
 				Code   int
@@ -773,7 +773,7 @@ var behaviours = []struct {
 			}
 		}
 	}},
-	{"the public side rejects sessions of the JSON API", func(t *testing.T, e *env) {
+	{"the public side rejects sessions from the JSON API", func(t *testing.T, e *env) {
 		a := call(t, "POST", e.api.URL+"/upload/storage/v1/b/b-1/o?uploadType=resumable&name=j", nil)
 		u, err := url.Parse(a.header.Get("Location"))
 		if err != nil || a.status != 200 {

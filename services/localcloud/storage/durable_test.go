@@ -41,7 +41,7 @@ func (e *env) again(t testing.TB, o storage.Options) *env {
 	return n
 }
 
-// rebase changes a session URI to point to the listener of a new server.
+// rebase changes a session URI to point to a new server's listener.
 func rebase(t testing.TB, session, base string) string {
 	t.Helper()
 	u, err := url.Parse(session)
@@ -305,7 +305,7 @@ func TestTwoServersDoNotShareADirectory(t *testing.T) {
 	}
 }
 
-// receiver is the endpoint of a push subscription. It records messages with their tokens.
+// receiver is the endpoint for a push subscription. It records messages with their tokens.
 type receiver struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -487,7 +487,7 @@ func TestNotificationsThatCannotBeReadStopNoOther(t *testing.T) {
 	})
 	e = e.again(t, o)
 	e.put(t, "a", "x")
-	eventually(t, "the notification of a arrives", func() bool { return len(r.seen()) == 1 })
+	eventually(t, "the notification for a arrives", func() bool { return len(r.seen()) == 1 })
 }
 
 func TestASessionThatCannotBeReadStopsNoOther(t *testing.T) {
@@ -505,7 +505,7 @@ func TestASessionThatCannotBeReadStopsNoOther(t *testing.T) {
 		t.Error("ExpireSessions ignored the damaged session, want an error")
 	}
 	if n := files(t, e.dir, "tmp"); n != 0 {
-		t.Errorf("tmp contains %d files of the expired session, want 0", n)
+		t.Errorf("tmp contains %d files from the expired session, want 0", n)
 	}
 }
 
@@ -516,7 +516,7 @@ func TestWithoutAReceiverNothingIsRecorded(t *testing.T) {
 	r := receive(t)
 	e = e.again(t, storage.Options{Notify: &storage.Notify{URL: r.URL}})
 	e.put(t, "b", "x")
-	eventually(t, "the notification of b arrives", func() bool { return len(r.seen()) == 1 })
+	eventually(t, "the notification for b arrives", func() bool { return len(r.seen()) == 1 })
 	for k := range r.seen() {
 		if !strings.Contains(k, " b ") {
 			t.Errorf("the receiver got %s, want only b", k)

@@ -203,7 +203,7 @@ func (w *cutWriter) Write(p []byte) (int, error) {
 
 func (w *cutWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// muteWriter discards the response of a call with LoseAnswer.
+// muteWriter discards the response to a call with LoseAnswer.
 type muteWriter struct{ header http.Header }
 
 func (w *muteWriter) Header() http.Header         { return w.header }

@@ -15,7 +15,7 @@ import (
 	gcs "cloud.google.com/go/storage"
 )
 
-// fuzzCase is shared by all processes of a fuzzing run, so that mutations start from a valid
+// fuzzCase is shared by all processes in a fuzzing run, so that mutations start from a valid
 // signature.
 type fuzzCase struct {
 	Key []byte

@@ -8,7 +8,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// TestBalancersGetTheirAnswer checks that the health check of a load balancer, which requests "/"
+// TestBalancersGetTheirAnswer checks that a load balancer's health check, which requests "/"
 // of the public port, is the only request that needs no signature.
 func TestBalancersGetTheirAnswer(t *testing.T) {
 	t.Parallel()

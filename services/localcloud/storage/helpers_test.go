@@ -23,7 +23,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// sharedKey is the key of all servers. They share it because generating a key is slow.
+// sharedKey is the key for all servers. They share it because generating a key is slow.
 var sharedKey = sync.OnceValue(func() []byte {
 	dir, err := os.MkdirTemp("", "key")
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 // APIHandler serves the JSON API to callers that send a token from Options.Token. Use it only on a
 // private listener. The same token allows unsigned reads through the XML API, which the Go client
 // uses by default. The following paths need no token: /livez, /readyz and /healthz, the public keys
-// of push tokens at /oauth2/v3/certs, and /token. The last of these returns the token to programs
+// for push tokens at /oauth2/v3/certs, and /token. The last of these returns the token to programs
 // that prove that they have the service account key.
 //
 // APIHandler rejects requests that a web page may have caused. The host must be an IP address or a
@@ -103,7 +103,7 @@ func (s *Server) plainRead(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// apiCall is a call of the JSON API. Its name is the one in the API's documentation.
+// apiCall is a call to the JSON API. Its name is the one in the API's documentation.
 type apiCall struct {
 	name, bucket, object  string
 	dstBucket, dstObject  string
@@ -233,7 +233,7 @@ func writeJSON(w http.ResponseWriter, v any) error {
 	return json.NewEncoder(w).Encode(v)
 }
 
-// resource returns o as a resource of the JSON API.
+// resource returns o as a JSON API resource.
 func (o *object) resource() any {
 	c := *o
 	c.Blob = ""

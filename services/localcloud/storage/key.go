@@ -143,7 +143,7 @@ func (k *serviceAccount) jwt(claims map[string]any) (string, error) {
 	return text + "." + base64.RawURLEncoding.EncodeToString(sig), nil
 }
 
-// certs responds with the public key of push tokens as a JWK set.
+// certs responds with the public key for push tokens as a JWK set.
 func (s *Server) certs(w http.ResponseWriter, r *http.Request) {
 	k, err := s.oidc()
 	if err != nil {

@@ -24,9 +24,9 @@ const (
 	eventMetadata = "OBJECT_METADATA_UPDATE"
 )
 
-// Notify sends changes of objects in the same way as a Pub/Sub push subscription: at least once and
+// Notify sends changes to objects in the same way as a Pub/Sub push subscription: at least once and
 // in no guaranteed order. It retries with increasing pauses, for at most a week, until the receiver
-// responds with 102, 200, 201, 202 or 204. An event is recorded in the transaction of the change,
+// responds with 102, 200, 201, 202 or 204. An event is recorded in the change's own transaction,
 // so a crash cannot lose it.
 type Notify struct {
 	// URL receives the POST requests.
@@ -36,7 +36,7 @@ type Notify struct {
 	Events []string
 	// Subscription is the subscription name that each message contains.
 	Subscription string
-	// Audience, Issuer and Email are claims of the token in the Authorization header. The receiver
+	// Audience, Issuer and Email are claims in the Authorization header's token. The receiver
 	// checks the token against /oauth2/v3/certs of the APIHandler. The default Audience is URL, and
 	// the default Issuer is https://accounts.google.com.
 	Audience, Issuer, Email string
@@ -225,8 +225,8 @@ func (b *outbox) due(limit int) (notes []waiting, wait time.Duration, err error)
 }
 
 // tried ends an attempt. If the note is not finished, it pauses the note. The pause grows with the
-// number of unfinished notes, so up to 6,000 of them together are sent at most a hundred times per
-// second.
+// number of unfinished notes, so up to 6,000 of them are sent at most a hundred times per second in
+// total.
 func (b *outbox) tried(id uint64, finished bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

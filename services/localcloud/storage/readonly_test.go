@@ -60,6 +60,6 @@ func TestAReadOnlyServerServesObjectsAndChangesNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if code, text := call("POST", insert, "two"); code != 200 {
-		t.Errorf("a write after the end of the read-only mode returned %d, want 200: %s", code, text)
+		t.Errorf("a write after read-only mode ended returned %d, want 200: %s", code, text)
 	}
 }

@@ -51,7 +51,7 @@ func TestUploadsOfStrangersEndAtTheLargestSize(t *testing.T) {
 	if left, err := os.ReadDir(filepath.Join(e.dir, "tmp")); err != nil || len(left) != 0 {
 		t.Errorf("tmp contains %v (error %v), want no files", left, err)
 	}
-	// Objects of our own services are limited only by production's maximum.
+	// Objects from our own services are limited only by production's maximum.
 	e.put(t, "own", strings.Repeat("x", most+1))
 }
 

@@ -36,14 +36,14 @@ type Options struct {
 	// MaxUpload is the maximum size of an object that PublicHandler accepts. 0 means production's
 	// limit of 5 TiB. A signed x-goog-content-length-range may set a lower limit.
 	MaxUpload int64
-	// Reserve is the number of bytes of the objects' volume that uploads leave free. Uploads
+	// Reserve is the number of bytes on the objects' volume that uploads leave free. Uploads
 	// through PublicHandler that would use these bytes return 507. Uploads through APIHandler may
 	// use half of them. 0 means no reserve.
 	Reserve int64
-	// FreeSpace returns the free bytes of the objects' volume. Nil means the value that the
+	// FreeSpace returns the free bytes on the objects' volume. Nil means the value that the
 	// operating system reports.
 	FreeSpace func() (int64, error)
-	// APIHosts are additional host names of APIHandler, without the port. IP addresses and names
+	// APIHosts are additional host names for APIHandler, without the port. IP addresses and names
 	// without a dot, such as localhost or a Kubernetes Service, are always accepted, because public
 	// DNS does not resolve them.
 	APIHosts []string
@@ -54,7 +54,7 @@ type Options struct {
 	Token string
 	// Buckets are created if they do not exist.
 	Buckets []string
-	// CORS is the rule set of each of Buckets. Every Open applies it. Nil leaves a bucket's rules
+	// CORS is the rule set for each of Buckets. Every Open applies it. Nil leaves a bucket's rules
 	// unchanged. A bucket without rules sends no CORS header, as in production.
 	CORS []CORS
 	// Clock provides the time for checking signatures and for object timestamps. Nil means
@@ -63,15 +63,15 @@ type Options struct {
 	// Keys contains the public keys of other accepted signers, by service account.
 	Keys map[string]*rsa.PublicKey
 	// Key is the server's service account key file. If it is empty, Open uses the key in Dir, and
-	// generates one if there is none. The servers of a test can share one key.
+	// generates one if there is none. The servers in a test can share one key.
 	Key []byte
-	// PublicURL is the base of the session URIs that a signed POST returns. If it is empty, the
+	// PublicURL is the base for the session URIs that a signed POST returns. If it is empty, the
 	// base consists of http and the request's Host.
 	PublicURL string
 	// APIURL is the base URL of the JSON API. A generated key file contains a token_uri below it,
 	// so a client that needs an access token requests it from this server.
 	APIURL string
-	// Notify sends each change of an object to a receiver. If it is nil, changes are not recorded.
+	// Notify sends each change to an object to a receiver. If it is nil, changes are not recorded.
 	Notify *Notify
 	// Log receives the log lines of background work. Nil means slog.Default.
 	Log *slog.Logger
@@ -97,7 +97,7 @@ type Server struct {
 	wg   sync.WaitGroup
 }
 
-// Open starts a server on dir. It accepts the directory of a previous server, even if that server
+// Open starts a server on dir. It accepts a previous server's directory, even if that server
 // crashed.
 func Open(o Options) (*Server, error) {
 	if o.Clock == nil {
@@ -162,7 +162,7 @@ func (s *Server) start(o Options) (err error) {
 	return nil
 }
 
-// tidy removes unreachable data: leftover files of a crash at the start, and expired sessions every
+// tidy removes unreachable data: leftover files from a crash at startup, and expired sessions every
 // hour.
 func (s *Server) tidy(ctx context.Context, files []string) {
 	if n, err := s.st.sweep(files); err != nil {
@@ -192,7 +192,7 @@ func (s *Server) Close() error {
 	return s.st.close()
 }
 
-// SetReadOnly turns the read-only mode on or off. In this mode, the server does not create,
+// SetReadOnly turns read-only mode on or off. In this mode, the server does not create,
 // replace, edit or delete objects. When SetReadOnly returns, all accepted changes are on disk and
 // no further change is accepted. Reads keep working. Resumable uploads continue up to the last
 // byte, which clients must send again later.
@@ -280,7 +280,7 @@ func writeJSONError(w http.ResponseWriter, e *apiError) {
 		"errors": []map[string]string{{"domain": "global", "reason": reasons[status], "message": e.msg}}}})
 }
 
-// CORS is one rule of a bucket, in the format of `gcloud storage buckets update --cors-file`.
+// CORS is one of a bucket's rules, in the format of `gcloud storage buckets update --cors-file`.
 type CORS struct {
 	Origin         []string `json:"origin,omitempty"`
 	Method         []string `json:"method,omitempty"`
@@ -288,7 +288,7 @@ type CORS struct {
 	MaxAgeSeconds  int      `json:"maxAgeSeconds,omitempty"`
 }
 
-// cors sets the headers of the bucket's first matching rule. If no rule matches, it sets none.
+// cors sets the headers from the bucket's first matching rule. If no rule matches, it sets none.
 func (s *Server) cors(w http.ResponseWriter, r *http.Request, bucketName string) {
 	origin := r.Header.Get("Origin")
 	if origin == "" {

@@ -51,7 +51,7 @@ type session struct {
 
 	front sync.Mutex
 	cut   func()    // ends the body of the request that holds mu
-	moved time.Time // time at which that body last delivered bytes
+	moved time.Time // when that body last delivered bytes
 	kept  int64     // the acknowledged size, for queries during that request
 }
 
@@ -249,7 +249,7 @@ func (ses *session) take(w http.ResponseWriter, r *http.Request) (release func()
 	}
 }
 
-// pulse records the time at which a body last delivered bytes.
+// pulse records when a body last delivered bytes.
 type pulse struct {
 	io.ReadCloser
 	ses *session
@@ -280,7 +280,7 @@ type contentRange struct {
 	total       int64
 }
 
-// parseContentRange parses the formats of resumable uploads: "bytes 0-99/100", "bytes 0-99/*",
+// parseContentRange parses the formats for resumable uploads: "bytes 0-99/100", "bytes 0-99/*",
 // "bytes 0-*/100", "bytes 0-*/*", "bytes */100", "bytes */*". Without the header, the range is the
 // whole object.
 func parseContentRange(v string) (contentRange, error) {
@@ -330,7 +330,7 @@ func digits(s string) (int64, bool) {
 // final reports whether the bytes up to last complete the object.
 func (c contentRange) final() bool { return c.last < 0 || c.last+1 == c.total }
 
-// resume handles one request of a session: more bytes, a query for the offset, or the end of the
+// resume handles one request in a session: more bytes, a query for the offset, or the end of the
 // session. bucketName and name come from an XML session URI. They are empty for the JSON API.
 func (s *Server) resume(w http.ResponseWriter, r *http.Request, id, bucketName, name string) error {
 	ses, err := s.sessions.find(id)

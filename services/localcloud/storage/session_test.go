@@ -35,7 +35,7 @@ func TestASessionWithoutARequestTakesNoMemoryAndWithoutBytesNoFile(t *testing.T)
 	}
 }
 
-// Neither waiting nor later requests may recreate the file of a cancelled session.
+// Neither waiting nor later requests may recreate a cancelled session's file.
 func TestACancelledSessionLeavesNothing(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{})
@@ -58,7 +58,7 @@ func TestACancelledSessionLeavesNothing(t *testing.T) {
 			call(t, "PUT", s, random(9), "Content-Range", span).want(t, 404, "NoSuchUpload")
 		}
 		if n := files(t, e.dir, "tmp") + files(t, e.dir, "data"); n != 0 {
-			t.Fatalf("round %d: %d files of a cancelled session remain, want 0", round, n)
+			t.Fatalf("round %d: %d files from a cancelled session remain, want 0", round, n)
 		}
 	}
 }

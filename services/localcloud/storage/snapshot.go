@@ -17,7 +17,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Entry is one entry of the index: an object, a bucket, a pending notification or a number of the
+// Entry is one entry in the index: an object, a bucket, a pending notification or a number of the
 // index. Only this package interprets Key and Value.
 type Entry struct {
 	In    string `json:"in"`
@@ -46,7 +46,7 @@ func (e Entry) Blob() (b Blob, ok bool, err error) {
 		return b, false, fmt.Errorf("cannot read the object %q: %w", e.Key, err)
 	}
 	if !blobID.MatchString(o.Blob) || o.Size < 0 {
-		return b, false, fmt.Errorf("the object %q refers to no file of this server", e.Key)
+		return b, false, fmt.Errorf("the object %q refers to no file on this server", e.Key)
 	}
 	return Blob{o.Blob, o.Bucket + "/" + o.Name, o.Size, o.CRC32C}, true, nil
 }
@@ -110,7 +110,7 @@ type Snapshot struct {
 	end sync.Once
 }
 
-// Snapshot returns the current state. It calls also at the same point in time, so that no change of
+// Snapshot returns the current state. It calls also at the same point in time, so that no change to
 // an object is committed between the two. also must be fast.
 func (s *Server) Snapshot(also func() error) (*Snapshot, error) {
 	s.st.commits.Lock()
@@ -126,7 +126,7 @@ func (s *Server) Snapshot(also func() error) (*Snapshot, error) {
 	return &Snapshot{st: s.st, tx: tx}, nil
 }
 
-// Entries calls fn with each entry of the index, except for unfinished uploads. Call it only once,
+// Entries calls fn with each entry in the index, except for unfinished uploads. Call it only once,
 // because it releases the index, which cannot grow while a snapshot reads it.
 func (sn *Snapshot) Entries(fn func(Entry) error) error {
 	defer func() { _ = sn.tx.Rollback() }() // opened only for reading
@@ -190,7 +190,7 @@ func (p *pins) keep(path string) bool {
 type Restore struct{ st *store }
 
 // NewRestore creates the directories. It fails if they contain objects. It uses only Dir and
-// ObjectsDir of the options.
+// ObjectsDir from the options.
 func NewRestore(o Options) (*Restore, error) {
 	st := &store{dir: o.Dir, bytes: o.ObjectsDir}
 	if st.bytes == "" {

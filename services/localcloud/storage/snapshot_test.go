@@ -46,7 +46,7 @@ func TestANewNotificationOverwritesNoRestoredOne(t *testing.T) {
 	restored.put(t, "b", "")
 	r := receive(t)
 	restored.again(t, storage.Options{Notify: &storage.Notify{URL: r.URL}})
-	eventually(t, "the notifications of a and b have arrived", func() bool { return len(r.seen()) == 2 })
+	eventually(t, "the notifications for a and b have arrived", func() bool { return len(r.seen()) == 2 })
 }
 
 // TestABackupThatStallsStopsNoWrite adds 300 MB to the index while a backup reads it.

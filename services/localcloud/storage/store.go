@@ -50,7 +50,7 @@ const indexFile = "index.db"
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// object is one live object: its resource in the format of the JSON API, and the name of the file
+// object is one live object: its resource in the JSON API's format, and the name of the file
 // with its bytes.
 type object struct {
 	Bucket             string            `json:"bucket"`
@@ -163,7 +163,7 @@ func openStore(o Options, faults *Faults) (*store, error) {
 	return s, nil
 }
 
-// reservedMap returns the size of the address space that the mapping of the index reserves. It does
+// reservedMap returns the size of the address space that the index's mapping reserves. It does
 // not use memory. An index that outgrows its mapping can be remapped only when it has no reader, so
 // a stalled backup that reads the index would block every write. 16 GiB are enough for about ten
 // million objects. On Windows, reservedMap returns 0, because the file itself would grow to this
@@ -193,7 +193,7 @@ func (s *store) openIndex() error {
 }
 
 // prepare sets up a new directory or repairs one that a crash left inconsistent. It creates the
-// index's buckets and removes files of uploads that ended without an object.
+// index's buckets and removes files from uploads that ended without an object.
 func (s *store) prepare() error {
 	keep, unreadable := map[string]bool{}, false
 	err := s.db.Update(func(t *bolt.Tx) error {
@@ -244,8 +244,8 @@ func (s *store) prepare() error {
 }
 
 // sweep removes files without an object. Such files exist if a process was stopped between moving a
-// file and writing the index. sweep may run while requests are served, because names was listed
-// before the first request and a name is never reused.
+// file and writing the index. sweep may run while requests are being served, because names was
+// listed before the first request and a name is never reused.
 func (s *store) sweep(names []string) (removed int, err error) {
 	if len(names) == 0 {
 		return 0, nil
@@ -280,7 +280,7 @@ func (s *store) sweep(names []string) (removed int, err error) {
 	return removed, nil
 }
 
-// blobs lists the files of data/.
+// blobs lists the files in data/.
 func (s *store) blobs() ([]string, error) {
 	d, err := os.Open(filepath.Join(s.bytes, "data"))
 	if err != nil {
@@ -309,7 +309,7 @@ func (s *store) close() error {
 	return s.db.Close()
 }
 
-// write is the only writer of the index. All changes that are queued while one commit is being
+// write is the only writer to the index. All changes that are queued while one commit is being
 // synced share the next commit and its sync.
 func (s *store) write() {
 	defer close(s.gone)
@@ -410,7 +410,7 @@ var errClosed = errors.New("storage is closed")
 // also stop reading.
 var errReadOnly = &apiError{status: 503, jsonStatus: 403, code: "ServiceUnavailable", msg: "The objects are read-only now: they are being moved."}
 
-// change is like update, but for changes of objects.
+// change is like update, but for changes to objects.
 func (s *store) change(newBlob bool, f func(*bolt.Tx) error) error {
 	return s.update(newBlob, func(t *bolt.Tx) error {
 		if s.readOnly {
@@ -526,7 +526,7 @@ func newSums(s *store, blob string) *upload {
 }
 
 // newUpload starts an upload. expect is its length in bytes, or 0 if unknown. own is true for
-// uploads of our own programs.
+// uploads from our own programs.
 func (s *store) newUpload(own bool, expect int64) (*upload, error) {
 	if err := s.room.check(own, expect); err != nil {
 		return nil, err
@@ -574,7 +574,7 @@ func (e *diskError) Unwrap() error { return e.err }
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
 
-// fill copies at most limit bytes of r into the upload.
+// fill copies at most limit bytes from r into the upload.
 func (u *upload) fill(r io.Reader, limit int64) error {
 	b := buffers.Get().(*[]byte)
 	defer buffers.Put(b)
@@ -844,13 +844,13 @@ type listing struct {
 }
 
 // A page token consists of a letter that distinguishes an object's name from a prefix, followed by
-// the last entry of the previous page. A prefix means that all its members have been listed.
+// the last entry on the previous page. A prefix means that all its members have been listed.
 const (
 	tokenName   = "n"
 	tokenPrefix = "p"
 )
 
-// list returns objects and prefixes sorted by name, and the token of the next page.
+// list returns objects and prefixes sorted by name, and the token for the next page.
 func (s *store) list(bucketName string, q listing) (objs []*object, prefixes []string, next string, err error) {
 	err = s.db.View(func(t *bolt.Tx) error {
 		if t.Bucket(inBuckets).Get([]byte(bucketName)) == nil {

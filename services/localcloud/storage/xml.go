@@ -33,7 +33,7 @@ func (s *Server) PublicHandler() http.Handler {
 	})
 }
 
-// xmlCall returns the name of a call. Faults use this name to select calls.
+// xmlCall returns a call's name. Faults use this name to select calls.
 func xmlCall(r *http.Request, name string) string {
 	// The order matters: a preflight for an upload session also contains the session's ID but is
 	// not a call on the session.

@@ -1,5 +1,5 @@
 // Package contract parses the API's contract, libs/apispec/openapi.yaml, for code generators. It
-// extracts the schemas of bodies, and the properties of each operation that clients need.
+// extracts the body schemas, and the properties of each operation that clients need.
 package contract
 
 import (
@@ -15,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Contract is the content of the document, in the order of the document.
+// Contract is the document's content, in document order.
 type Contract struct {
 	Version    string // info.version
 	Operations []*Operation
@@ -32,14 +32,14 @@ type Operation struct {
 	Path        string // such as /api/v1/links/{id}
 	Public      bool   // requires no key
 	Plan, Scope string // requirements for the key, or "" for any plan or key
-	// PathParameters are in the order of the path.
+	// PathParameters are in path order.
 	PathParameters []*Parameter
 	Query          []*Parameter
 	Headers        []*Parameter
 	Body           *Body    // nil if the operation accepts none
 	Answers        []Answer // successful responses, sorted by status, then by media type
 	Paging         Paging
-	// Item is the schema of one record of a list. It is nil if the response is not a list.
+	// Item is the schema of one record in a list. It is nil if the response is not a list.
 	Item *Schema
 	// All is the name of the iterator over all pages: links for listLinks, adminAccounts for
 	// adminListAccounts. It is empty if the response is not a list.
@@ -49,7 +49,7 @@ type Operation struct {
 // Paging says how a client finds the next page of a list.
 type Paging string
 
-// The forms of paging. In each, the field data of the response contains the records.
+// The forms of paging. In each, the field data in the response contains the records.
 const (
 	NoList      Paging = ""       // the response is not a list
 	Whole       Paging = "whole"  // there is only one page
@@ -58,14 +58,14 @@ const (
 	cursorParam        = "cursor"
 )
 
-// Parameter is a path, query or header parameter of a request.
+// Parameter is a path, query or header parameter in a request.
 type Parameter struct {
 	Name, In, Description string
 	Required              bool
 	Schema                *Schema
 }
 
-// Body is the body of a request.
+// Body is a request body.
 type Body struct {
 	Required bool
 	Type     string // application/json or another media type
@@ -87,7 +87,7 @@ func (a Answer) JSON() bool { return a.Type == "application/json" }
 func (o *Operation) Operator() bool { return o.Tag == "Operator" }
 
 // Answer returns the response that clients decode. If there are several, it returns the one with
-// the highest status, which also describes the others: the 207 of a bulk request can contain
+// the highest status, which also describes the others: the 207 from a bulk request can contain
 // everything that a 201 can.
 func (o *Operation) Answer() Answer {
 	best := o.Answers[0]
@@ -245,7 +245,7 @@ func (d *document) operation(op *operation, method, at string) (*Operation, erro
 	return out, nil
 }
 
-// list sets the fields of an operation that lists records.
+// list sets the fields for an operation that lists records.
 func (c *Contract) list(o *Operation) {
 	before, after, found := strings.Cut(o.ID, "list")
 	if !found {

@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Schema is a schema of the contract, limited to the features that the types of our languages can
+// Schema is a schema in the contract, limited to the features that our languages' types can
 // express.
 type Schema struct {
 	Ref                 string `yaml:"$ref"`
@@ -20,7 +20,7 @@ type Schema struct {
 	Properties          Schemas
 	Required            []string
 	Items               *Schema
-	Values              *Schema `yaml:"additionalProperties"` // schema of the values of an object with arbitrary field names
+	Values              *Schema `yaml:"additionalProperties"` // schema of the values in an object with arbitrary field names
 	AnyOf, OneOf, AllOf []*Schema
 	Default             any
 	Minimum             *float64
@@ -36,7 +36,7 @@ type Schema struct {
 	Null bool `yaml:"-"`
 }
 
-// UnmarshalYAML decodes a schema with the names of OpenAPI.
+// UnmarshalYAML decodes a schema with OpenAPI's names.
 func (s *Schema) UnmarshalYAML(n *yaml.Node) error {
 	type plain Schema
 	if n.Kind != yaml.MappingNode { // additionalProperties: false
@@ -73,10 +73,10 @@ type Property struct {
 	Schema *Schema
 }
 
-// Schemas are schemas by name, in the order of the contract.
+// Schemas are schemas by name, in contract order.
 type Schemas struct{ List []Property }
 
-// UnmarshalYAML keeps the order of the document.
+// UnmarshalYAML keeps the document's order.
 func (o *Schemas) UnmarshalYAML(n *yaml.Node) error {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		p := Property{n.Content[i].Value, &Schema{}}

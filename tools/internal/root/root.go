@@ -1,4 +1,4 @@
-// Package root finds the root directory of the repository.
+// Package root finds the repository's root directory.
 package root
 
 import (
@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// Dir returns the root directory of the repository.
+// Dir returns the repository's root directory.
 func Dir() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

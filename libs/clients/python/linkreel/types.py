@@ -231,7 +231,7 @@ class LinkList(TypedDict):
 
 
 class LinkCreated(TypedDict):
-    """The response to the creation of a link."""
+    """The response to creating a link."""
     #: Id of the link.
     id: str
     #: The whole short address.
@@ -341,7 +341,7 @@ class SlugAvailable(TypedDict):
 
 
 class LinkUpdated(TypedDict):
-    """The response to an update of a link."""
+    """The response to updating a link."""
     #: Always true.
     success: Literal[True]
     #: Slug of the link.
@@ -380,7 +380,7 @@ class DomainDay(TypedDict):
 
 
 class DayClicks(TypedDict):
-    """The clicks of a UTC day."""
+    """The clicks on a UTC day."""
     #: The day, UTC.
     date: str
     #: Clicks of the day.
@@ -396,7 +396,7 @@ class HostClicks(TypedDict):
 
 
 class CountryClicks(TypedDict):
-    """The clicks of a country."""
+    """The clicks from a country."""
     #: Two letters (ISO 3166-1); empty if unknown.
     country: str
     #: Clicks from there.
@@ -404,7 +404,7 @@ class CountryClicks(TypedDict):
 
 
 class DeviceClicks(TypedDict):
-    """The clicks of a kind of device."""
+    """The clicks from a kind of device."""
     #: Kind of device. A phone is `mobile`.
     device: Literal["desktop", "mobile", "tablet", "other"]
     #: Clicks with it.
@@ -412,14 +412,14 @@ class DeviceClicks(TypedDict):
 
 
 class RuleClicks(TypedDict):
-    """The clicks that a rule of the link redirected."""
+    """The clicks that one of the link's rules redirected."""
     #: Name of the rule.
     rule: str
     #: Clicks that the rule decided.
     clicks: int
 
 
-#: The clicks of a link over a range of days.
+#: The clicks on a link over a range of days.
 LinkStats = TypedDict("LinkStats", {
     #: First day.
     "from": "str",
@@ -475,7 +475,7 @@ class BulkDelete(TypedDict):
 
 
 class BulkChanged(TypedDict):
-    """Contains the result of each link."""
+    """Contains the result for each link."""
     #: One per id, in their order.
     results: List[BulkChange]
     ignoredFields: NotRequired[IgnoredFields]
@@ -526,7 +526,7 @@ class BulkItemError(TypedDict):
 
 
 class Tag(TypedDict):
-    """A tag of links or videos."""
+    """A tag on links or videos."""
     #: The first spelling that was given.
     name: str
 
@@ -677,7 +677,7 @@ class VideoUpdate(TypedDict):
 
 
 class VideoAccessUpdate(TypedDict):
-    """Replaces the access settings of a video."""
+    """Replaces a video's access settings."""
     privacy: Privacy
     #: Required with privacy `password` unless the video has one, refused with any other.
     password: NotRequired[Optional[str]]
@@ -703,7 +703,7 @@ class VideoAccess(TypedDict):
 
 
 class VideoThumbnail(TypedDict):
-    """Selects the thumbnail of a video."""
+    """Selects a video's thumbnail."""
     #: Seconds from the beginning of the video, or `null` for the automatic picture.
     time: Optional[float]
 
@@ -727,7 +727,7 @@ class CaptionList(TypedDict):
 
 
 class VideoUpdated(TypedDict):
-    """The response to an update of a video."""
+    """The response to updating a video."""
     #: Always true.
     success: Literal[True]
     video: Video
@@ -775,7 +775,7 @@ class VideoList(TypedDict):
 
 
 class VideoCreated(TypedDict):
-    """The response to the creation of a video."""
+    """The response to creating a video."""
     #: Id of the video; the same as `id`.
     videoId: str
     #: Id of the video.
@@ -886,7 +886,7 @@ class Rendition(TypedDict):
 
 
 class CaptionsStored(TypedDict):
-    """The response to an upload of captions."""
+    """The response to uploading captions."""
     #: Always true.
     success: Literal[True]
     #: Language tag (BCP 47) of the captions.
@@ -922,7 +922,7 @@ class AccountUsage(TypedDict):
 
 
 class Account(TypedDict):
-    """The account of the API key."""
+    """The API key's account."""
     #: Id of the account.
     id: str
     #: Name of the account.
@@ -959,7 +959,7 @@ class KeyCreate(TypedDict):
 
 
 class KeyRoll(TypedDict):
-    """Requests the successor of a key."""
+    """Requests a key's successor."""
     #: How long the old key keeps working. At most seven days.
     overlapSeconds: NotRequired[int]
 
@@ -1124,7 +1124,7 @@ class DeviceCode(TypedDict):
 
 
 class DeviceCodeCollect(TypedDict):
-    """Collects the key of a device code."""
+    """Collects the key for a device code."""
     #: The `deviceCode` that the request for a code returned.
     deviceCode: str
 
@@ -1620,7 +1620,7 @@ class WebhookUpdate(TypedDict):
     enabled: NotRequired[bool]
 
 
-#: Requests that the events of a time range are sent again.
+#: Requests that the events in a time range are sent again.
 WebhookReplay = TypedDict("WebhookReplay", {
     "from": "Instant",
     "to": "Instant",

@@ -32,7 +32,7 @@ const (
 	longestOrder = 3 * time.Minute
 
 	// retryRefused is the first pause after a failed validation. The usual cause is a DNS record
-	// that does not point here yet. Let's Encrypt allows five failures per name and hour.
+	// that does not point here yet. Let's Encrypt allows five failures per name per hour.
 	retryRefused = 15 * time.Minute
 	mostRefused  = 12 * time.Hour
 	// retryAway is the first pause if the authority is down. It is short, because the name is not

@@ -7,7 +7,7 @@ import (
 // The log contains keys of three kinds: link.SlugKey for a slug, the plain host name for a custom
 // domain, and [AccountKey].
 
-// AccountKey returns the key of an account. The three kinds never collide, because only a slug's
+// AccountKey returns an account's key. The three kinds never collide, because only a slug's
 // key contains a bar and a host name contains no @.
 func AccountKey(accountID string) string { return "@" + accountID }
 
@@ -19,7 +19,7 @@ const everything = "*"
 const MaxPartitions = 64
 
 // Prefix returns the common part of a partition's Redis keys. The braces are a hash tag, which
-// makes a Redis Cluster keep all keys of a partition on one server. A script can only use keys on
+// makes a Redis Cluster keep all keys in a partition on one server. A script can only use keys on
 // the same server.
 func Prefix(part int) string {
 	if part == 0 {
@@ -29,7 +29,7 @@ func Prefix(part int) string {
 }
 
 // HeadKey returns the key of a hash: e = epoch, n = number of the last entry, s = size of the log
-// in bytes, r = run ID of the server. The size of the click log (c) is stored there too.
+// in bytes, r = the server's run ID. The size of the click log (c) is stored there too.
 func HeadKey(part int) string { return Prefix(part) + "inv:head" }
 
 // LogKey returns the key of a stream: n-0 → k = keys, one per line, and "<" with the number of the

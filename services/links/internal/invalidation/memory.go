@@ -176,7 +176,7 @@ func (a *Answer) Target() *link.Target {
 	return &a.target.Value
 }
 
-// Pages returns the pages of the visited custom host, or nil.
+// Pages returns the visited custom host's pages, or nil.
 func (a *Answer) Pages() *link.Pages {
 	if a.host.Entry == nil || !a.host.Found {
 		return nil
@@ -198,10 +198,10 @@ func (a *Answer) KnowsHost() bool { return a.host.Entry != nil && a.host.Found }
 // Suspended reports whether the account that owns the link or the host's pages is out of service.
 func (a *Answer) Suspended() bool { return a.account.Entry != nil && a.account.Value }
 
-// Key returns the key of the slug; see [link.SlugKey]. It is "" if the host is unknown.
+// Key returns the slug's key; see [link.SlugKey]. It is "" if the host is unknown.
 func (a *Answer) Key() string { return a.key }
 
-// At returns the time at which the response was resolved.
+// At returns when the response was resolved.
 func (a *Answer) At() time.Time { return a.at }
 
 // Partition returns the partition whose log confirms the response.

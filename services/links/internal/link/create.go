@@ -190,7 +190,7 @@ func (b *batch) results() []Result {
 // items that can be created. If a position or a generated slug was taken, it writes nothing and
 // returns errAgain, and the caller calls it again.
 func (b *batch) settle(tx Tx) error {
-	// settle may run several times. Discard the decisions of an earlier run, because the records
+	// settle may run several times. Discard the decisions from an earlier run, because the records
 	// may have changed.
 	for _, it := range b.part {
 		it.err, it.done = nil, false
@@ -270,7 +270,7 @@ func (b *batch) decide(tx Tx, open []*item, links []*Link, slugs []*SlugRecord) 
 	claimed := map[string]bool{}
 	for i, it := range open {
 		if links[i] != nil && links[i].Nonce == it.link.Nonce {
-			it.link, it.done = links[i], true // created by an earlier attempt of this request
+			it.link, it.done = links[i], true // created by an earlier attempt at this request
 			claimed[it.link.Key()] = true
 			tx.Announce(it.link.Key()) // the earlier attempt may have died before announcing the link
 			continue

@@ -32,7 +32,7 @@ type Visit struct {
 // that the host has no such page.
 type Pages struct{ Home, NotFound, Expired string }
 
-// PagesOf returns the pages of a domain, or nil.
+// PagesOf returns a domain's pages, or nil.
 func PagesOf(p customdomain.Pages) *Pages {
 	if p == (customdomain.Pages{}) {
 		return nil
@@ -49,7 +49,7 @@ type Site struct {
 // Surroundings contains the inputs to a decision other than the link and the visit.
 type Surroundings struct {
 	Suspended bool   // the account of the link, or of the host's pages, is out of service
-	Exhausted bool   // all clicks of a link with MaxClicks are used up
+	Exhausted bool   // all clicks on a link with MaxClicks are used up
 	Unlocked  bool   // the visitor has entered the link's password
 	Own       Hosts  // hosts of the default short host
 	Pages     *Pages // pages of the visited host
@@ -76,7 +76,7 @@ type Decision struct {
 	Outcome Outcome
 	// Location is the URL to which the visitor is redirected. It is ASCII and safe in a header. If
 	// it is empty, the visitor gets one of our own pages. For the outcomes Missing and Over,
-	// Location may be a page of the host or of the link.
+	// Location may be one of the host's or the link's pages.
 	Location string
 	Status   int // the HTTP status
 	// MaxAge is how many seconds a browser may reuse the response. It is negative for a response

@@ -29,7 +29,7 @@ func WithQuery(address, query string) string {
 	owner := piecesOf(own, true)
 
 	out := make([]string, 0, len(owner)+len(visitor))
-	done := map[string]bool{} // names of parameters that the visitor cannot add
+	done := map[string]bool{} // parameter names that the visitor cannot add
 	for _, p := range owner {
 		if !passedOn[p.name] || !slices.ContainsFunc(visitor, p.sameName) {
 			out = append(out, p.text)

@@ -71,7 +71,7 @@ func externalIDs(tx Tx, accountID string, changes []change) (taken []bool, err e
 	return taken, nil
 }
 
-// labels records the tags of one changed link. It returns [ExternalIDTaken] if another link has the
+// labels records the tags on one changed link. It returns [ExternalIDTaken] if another link has the
 // external ID that the change claims.
 func labels(tx Tx, c change) error {
 	taken, err := externalIDs(tx, c.after.AccountID, []change{c})
@@ -97,7 +97,7 @@ func tags(tx Tx, accountID string, changes []change) error {
 	return tx.Tags(accountID, got, lost)
 }
 
-// Tags lists the tags of the account's links and videos in alphabetical order, starting
+// Tags lists the tags on the account's links and videos in alphabetical order, starting
 // after a cursor. next is "" after the last tag.
 func (s *Service) Tags(ctx context.Context, accountID, q, after string, limit int) (page []string, next string, err error) {
 	return s.opt.Store.Tags(ctx, accountID, q, after, limit)

@@ -99,7 +99,7 @@ func (s Slug) Folded() string { return strings.ToLower(string(s)) }
 // key, and the ID of the slug's document is derived from it.
 func SlugKey(domainID, folded string) string { return domainID + "|" + folded }
 
-// ShortURL returns the short URL of the link. A custom host gets the scheme of the default host and
+// ShortURL returns the link's short URL. A custom host gets the scheme of the default host and
 // no port.
 func (l *Link) ShortURL(shortBaseURL string) string {
 	if l.Host == "" {
@@ -139,7 +139,7 @@ const (
 	Active    Status = "active"
 	Scheduled Status = "scheduled" // the link has not started yet
 	Expired   Status = "expired"
-	UsedUp    Status = "exhausted"  // all clicks of the link are used up
+	UsedUp    Status = "exhausted"  // all clicks on the link are used up
 	Taken     Status = "taken_down" // the operator took the link down; only the operator can change that
 )
 
@@ -243,7 +243,7 @@ type Target struct {
 // MetaTags contains a link's Open Graph tags, ready to be inserted into a page.
 type MetaTags struct{ Title, Description, Image string }
 
-// Target returns the data of the link that a redirect needs.
+// Target returns the link data that a redirect needs.
 func (l *Link) Target() *Target {
 	t := &Target{
 		LinkID: l.ID, AccountID: l.AccountID, TakenDown: l.Takedown != nil, Slug: l.Slug, Location: l.Destination.Location,

@@ -7,10 +7,10 @@ import "errors"
 var ErrRefused = errors.New("the database refuses this commit, and retrying will not help")
 
 // inPieces changes items in several commits if one commit would be too large. do changes as many
-// items as fit into one commit, starting with the first, and returns their number. If the store
-// rejects a commit, inPieces tries half as many items, until it finds an item that is rejected even
-// on its own. It passes that item to refused and continues with the others. Any other error ends
-// the work. Earlier changes are kept.
+// leading items as fit into one commit, and returns how many. If the store rejects a commit,
+// inPieces tries half as many items, until it finds an item that is rejected even on its own. It
+// passes that item to refused and continues with the others. Any other error ends the work. Earlier
+// changes are kept.
 func inPieces[T any](items []T, do func(items []T) (tried int, err error), refused func(item T, err error)) error {
 	for size := len(items); len(items) > 0; {
 		piece := items[:min(size, len(items))]
@@ -66,8 +66,8 @@ func (l *Link) weight() int {
 	return linkWeight + 2*(len(l.Destination.Given)+len(l.Destination.Location)) + 3*rules + termWeight*min(terms, maxTerms)
 }
 
-// fitting returns the number of links, starting with the first, that fit into one commit. It
-// returns at least 1, unless there are no links.
+// fitting returns how many leading links fit into one commit. It returns at least 1, unless there
+// are no links.
 func fitting(links []*Link) int {
 	sum := 0
 	for i, l := range links {

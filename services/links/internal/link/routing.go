@@ -68,7 +68,7 @@ type When struct {
 	Devices     []Device // Desktop, Mobile or Tablet
 	Systems     []System
 	Languages   []string          // BCP 47
-	Query       map[string]string // parameters of the visit; "*" means any value
+	Query       map[string]string // parameters in the visit; "*" means any value
 	From, Until Moment            // From is inclusive, Until is exclusive
 	Percent     int               // share of the visitors; 0 means all
 }
@@ -157,7 +157,7 @@ func (l *Link) Conflicts() (all []Conflict) {
 	return all
 }
 
-// CheckRules checks and normalizes all rules of a link. It trims names, and converts countries to
+// CheckRules checks and normalizes all of a link's rules. It trims names, and converts countries to
 // upper case and languages to the case that BCP 47 recommends. countryKnown reports whether this
 // installation can determine a visitor's country. The details name fields such as
 // rules.0.when.country.

@@ -54,7 +54,7 @@ func hostAndPath(location string) (host, path string) {
 	return host, path
 }
 
-// decoded decodes the percent escapes of a path. Invalid escapes are kept. Bytes that are not valid
+// decoded decodes the percent escapes in a path. Invalid escapes are kept. Bytes that are not valid
 // UTF-8 become U+FFFD, which separates words.
 func decoded(path string) string {
 	out := make([]byte, 0, len(path))

@@ -21,7 +21,7 @@ var ErrInTheWay = errors.New("the records must be read first")
 type Store interface {
 	// Link returns a link in any account, or the error NotFound.
 	Link(ctx context.Context, id string) (*Link, error)
-	// Slug returns the record of the slug with this [SlugKey], or nil.
+	// Slug returns the record for the slug with this [SlugKey], or nil.
 	Slug(ctx context.Context, key string) (*SlugRecord, error)
 	// List lists links, newest first, and reports whether more follow.
 	List(ctx context.Context, q Query) (page []*Link, more bool, err error)
@@ -66,7 +66,7 @@ type Tx interface {
 	// Tags records the tags that links in the account gain and lose. It reads records, so call it
 	// before the transaction's writes.
 	Tags(accountID string, got, lost []string) error
-	// Places returns the places of a link, or nil for a link without a limit.
+	// Places returns a link's places, or nil for a link without a limit.
 	Places(linkID string) (*Places, error)
 	// Room returns how many links the account may add, at most want; see libs/quota.
 	Room(accountID string, limit, want int) (int, error)
@@ -82,10 +82,10 @@ type Tx interface {
 	// Put changes a link. before is the link before the change. If MaxClicks changes, Put also
 	// changes the link's places.
 	Put(before, after *Link, what events.Type)
-	// Remove deletes a link and replaces the record of its slug. If slug is nil, that record does
+	// Remove deletes a link and replaces its slug's record. If slug is nil, that record does
 	// not change.
 	Remove(l *Link, slug *SlugRecord, what events.Type)
-	// PutSlug replaces the record of a slug without a link.
+	// PutSlug replaces the record for a slug without a link.
 	PutSlug(key string, slug *SlugRecord)
 
 	// Announce announces slugs ([SlugKey]) that an earlier attempt at the request has changed. That

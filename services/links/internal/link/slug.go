@@ -21,7 +21,7 @@ var reserved = map[string]bool{
 }
 
 // Quarantine is how long a deleted link's slug stays unavailable to other accounts, so that nobody
-// can take over the visitors of a printed address.
+// can take over the visitors to a printed address.
 const Quarantine = 30 * 24 * time.Hour
 
 // SlugRecord contains the account and link that have a slug on a domain, or had it last. It does
@@ -42,7 +42,7 @@ type SlugRecord struct {
 // never is the end of a quarantine that lasts until the operator ends it.
 var never = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Released returns the record of the link's slug after the link is deleted at now.
+// Released returns the record for the link's slug after the link is deleted at now.
 func Released(l *Link, now time.Time) *SlugRecord {
 	r := &SlugRecord{AccountID: l.AccountID, Formerly: l.ID, ReleasedUntil: now.Add(Quarantine), Takedown: l.Takedown}
 	if r.Takedown != nil {

@@ -11,7 +11,7 @@ type DayStats struct {
 	Day    Day
 	Clicks int64
 	Shares
-	// Broken is the error of an unreadable record. If it is set, only Day is set too.
+	// Broken is the error from an unreadable record. If it is set, only Day is set too.
 	Broken error
 }
 

@@ -55,7 +55,7 @@ func (s *Service) TakeDown(ctx context.Context, slugKey string, t Takedown) (*Li
 	return after, nil
 }
 
-// Lift ends a takedown of a slug, even if the link was deleted or replaced by another link with the
+// Lift ends a takedown on a slug, even if the link was deleted or replaced by another link with the
 // slug. It also succeeds if the takedown is no longer in effect.
 func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
 	return s.opt.Store.Atomically(ctx, "lift takedown", func(tx Tx) error {
@@ -87,7 +87,7 @@ func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
 	})
 }
 
-// behind returns the record of a slug and its link. Either is nil if it does not exist.
+// behind returns a slug's record and its link. Either is nil if it does not exist.
 func behind(tx Tx, slugKey string) (*SlugRecord, *Link, error) {
 	_, slugs, err := tx.Find(nil, []string{slugKey})
 	if err != nil {
@@ -133,7 +133,7 @@ func (s *Service) Purge(ctx context.Context, accountID string, before int64, lim
 	return last, err
 }
 
-// erase removes as many of the links as fit into one commit, starting with the first.
+// erase removes as many leading links as fit into one commit.
 func (s *Service) erase(ctx context.Context, accountID string, ids []string) (n int, err error) {
 	err = s.opt.Store.Atomically(ctx, "purge links", func(tx Tx) error {
 		found, err := tx.FindBroken(ids)

@@ -26,8 +26,8 @@ type Click struct {
 	Rule     string // the name, at that time, of the rule that redirected the visitor, or ""
 }
 
-// Names of the kinds of visits that no link serves, in the counts of a domain. They are stored in
-// the same field as rule names in the counts of a link.
+// Names of the kinds of visits that no link serves, in the counts for a domain. They are stored in
+// the same field as rule names in the counts for a link.
 const (
 	VisitHome     = "home"
 	VisitNotFound = "notFound"
@@ -92,8 +92,8 @@ func (t *Tally) Size() int {
 	return n
 }
 
-// Mark records which batches of a producer have been counted. Batch is the last counted batch, and
-// Total is the number of clicks in all batches up to it.
+// Mark records which batches from a producer have been counted. Batch is the last counted batch,
+// and Total is the number of clicks in all batches up to it.
 type Mark struct {
 	Batch, Total int64
 	Day          Day // day of the last batch; marks without new batches are removed later

@@ -52,7 +52,7 @@ func ParseHost(hostport string) Host {
 	return Host{strings.TrimSuffix(strings.ToLower(name), "."), port}
 }
 
-// Names returns the names of the hosts.
+// Names returns the hosts' names.
 func (h Hosts) Names() []string {
 	out := make([]string, len(h))
 	for i := range h {

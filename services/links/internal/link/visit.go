@@ -17,7 +17,7 @@ func IsPrefetch(purpose string) bool {
 // maxReferrer is the maximum length of a stored referrer host. DNS has the same limit.
 const maxReferrer = 253
 
-// ReferrerHost returns the host of a Referer header. It returns "" for headers that are not
+// ReferrerHost returns the host in a Referer header. It returns "" for headers that are not
 // counted: those with another scheme, without a plain host, or with a host in own.
 func ReferrerHost(referer string, own Hosts) string {
 	hostport, _ := authority(referer)

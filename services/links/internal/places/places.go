@@ -62,10 +62,10 @@ type Options struct {
 // so many visits to one link cannot use up the memory, workers or calls that other links need.
 const (
 	maxLines    = 512  // links with waiting visits
-	linesEach   = 16   // links of one account with waiting visits
+	linesEach   = 16   // links in one account with waiting visits
 	maxWaiting  = 8192 // waiting visits
-	waitingEach = 1024 // waiting visits at one link
-	waitingOf   = 2048 // waiting visits at all links of one account
+	waitingEach = 1024 // waiting visits to one link
+	waitingOf   = 2048 // waiting visits to all links in one account
 	callTime    = 4 * time.Second
 	// maxUnsure limits the number of asks with an unknown outcome that a line remembers. Places
 	// from older asks stay used.
@@ -158,7 +158,7 @@ func (g *Gate) Back(accountID, linkID, slugKey string) {
 	}
 }
 
-// line returns the line of a link, or nil if there are too many lines.
+// line returns the line for a link, or nil if there are too many lines.
 func (g *Gate) line(accountID, linkID, slugKey string) *line {
 	if l := g.lines[linkID]; l != nil {
 		return l

@@ -72,7 +72,7 @@ type Options struct {
 	// SplitKey is an input to the hash that assigns visitors to shares. If the operator changes it,
 	// visitors to any link may move to another share.
 	SplitKey string
-	// Pages contains the pages of the default short host, or is nil if there are none.
+	// Pages contains the pages for the default short host, or is nil if there are none.
 	Pages *link.Pages
 	// Passwords checks link passwords, and Guesses limits the guesses.
 	Passwords *password.Hasher
@@ -132,7 +132,7 @@ func HostOf(baseURL string) string {
 	return strings.ToLower(host)
 }
 
-// OwnHosts returns the names of the default short host. If that host is this machine, they include
+// OwnHosts returns the default short host's names. If that host is this machine, they include
 // the machine's loopback names and addresses.
 func OwnHosts(shortBaseURL string) link.Hosts {
 	host := link.ParseHost(HostOf(shortBaseURL))
@@ -187,7 +187,7 @@ func (v *visit) waits(known bool) (context.Context, error) {
 	return v.ctx, nil
 }
 
-// place is a place of a link with maxClicks.
+// place is a place on a link with maxClicks.
 type place struct{ account, link, key string }
 
 // tries limits how often a visit starts again because a change made its response stale.

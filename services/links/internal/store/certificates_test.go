@@ -60,7 +60,7 @@ func TestDeleteTakesACertificateThatCannotBeReadAlong(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, found, err := b.Certificates().Certificate(t.Context(), d.Hostname); found || err != nil {
-		t.Errorf("certificate of the deleted domain: found = %v, %v; want none", found, err)
+		t.Errorf("deleted domain's certificate: found = %v, %v; want none", found, err)
 	}
 	if _, err := b.domains.Get(t.Context(), "a", d.ID); apierr.CodeOf(err) != apierr.DomainNotFound {
 		t.Errorf("get the deleted domain: %v, want DOMAIN_NOT_FOUND", err)

@@ -32,7 +32,7 @@ type domainDoc struct {
 	Visits int64 `firestore:"visits,omitempty"`
 }
 
-// pagesDoc contains [customdomain.Pages] in the documents of a domain and of its host.
+// pagesDoc contains [customdomain.Pages] in the documents for a domain and its host.
 type pagesDoc struct {
 	Home     urlDoc `firestore:"home"`
 	NotFound urlDoc `firestore:"notFound"`
@@ -145,7 +145,7 @@ type domainTx struct {
 	record.In[customdomain.Domain]
 	tx    *record.Tx
 	s     *Store
-	certs map[string]*certificateDoc // certificate records of the hosts whose owner this transaction has read
+	certs map[string]*certificateDoc // certificate records for the hosts whose owner this transaction has read
 }
 
 // Domain implements [customdomain.Tx].
@@ -215,7 +215,7 @@ func (t domainTx) ClearOwner(d *customdomain.Domain) {
 	t.tx.Delete(t.s.hostRef(d.Hostname))
 }
 
-// handOver assigns the certificate record of a host to account, or to "" if the host loses its
+// handOver assigns a host's certificate record to account, or to "" if the host loses its
 // owner. It returns the part of the record that is kept, which is nothing if this transaction has
 // not read the owner.
 func (t domainTx) handOver(host, account string) *certificate.Record {

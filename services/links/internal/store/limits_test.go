@@ -74,7 +74,7 @@ func TestAFullAccountIsCountedOnce(t *testing.T) {
 	}
 	for _, r := range results {
 		if apierr.CodeOf(r.Err) != apierr.QuotaExceeded {
-			t.Errorf("item of a bulk create in a full account: %v, want QUOTA_EXCEEDED", r.Err)
+			t.Errorf("item in a bulk create in a full account: %v, want QUOTA_EXCEEDED", r.Err)
 		}
 	}
 	if n := b.cloud.Firestore.Stats().Calls["RunAggregationQuery"]; n != 2 {

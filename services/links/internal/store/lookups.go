@@ -57,7 +57,7 @@ func (r Lookups) Owner(ctx context.Context, host string) (domainID string, found
 
 func (r Lookups) hostRef(host string) firestoredb.Ref { return r.DB.Collection("hostnames").Doc(host) }
 
-// Suspended reports whether an account is suspended or being erased. The links of such an account
+// Suspended reports whether an account is suspended or being erased. The links in such an account
 // do not redirect.
 func (r Lookups) Suspended(ctx context.Context, accountID string) (bool, error) {
 	standing, err := Standings(r.DB).Standing(ctx, accountID)

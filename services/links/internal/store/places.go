@@ -54,7 +54,7 @@ func placesDocOf(accountID string, p *link.Places) *placesDoc {
 // Places implements [link.Tx].
 func (t *tx) Places(linkID string) (*link.Places, error) { return t.s.placesIn(t.Tx, linkID) }
 
-// placesIn returns the places of a link, or nil if the link has no limit.
+// placesIn returns a link's places, or nil if the link has no limit.
 func (s *Store) placesIn(t *record.Tx, linkID string) (*link.Places, error) {
 	snaps, err := t.GetAll(s.placesRef(linkID))
 	if err != nil || snaps[0] == nil {
@@ -63,7 +63,7 @@ func (s *Store) placesIn(t *record.Tx, linkID string) (*link.Places, error) {
 	return readPlaces(snaps[0])
 }
 
-// putPlaces creates, changes or removes the places of a link if its limit has changed. before is
+// putPlaces creates, changes or removes a link's places if its limit has changed. before is
 // nil for a new link. An edit never writes the number of used places.
 func (t *tx) putPlaces(before, l *link.Link) {
 	var was int64
@@ -108,7 +108,7 @@ func (s *Store) Settle(ctx context.Context, linkID string) error {
 	})
 }
 
-// changePlaces changes the places of a link. When all of them are used, the same commit records
+// changePlaces changes a link's places. When all of them are used, the same commit records
 // this in the link and in its slug. Replicas read the slug, so later visits need no write.
 func (s *Store) changePlaces(
 	ctx context.Context, what, linkID string, change func(*record.Tx, *link.Places) (changed bool, err error),

@@ -11,7 +11,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/procstat"
 )
 
-// The memory limit of the link cache relies on the size that a routing reports. The test is not
+// The link cache's memory limit relies on the size that a routing reports. The test is not
 // parallel, because it measures the heap.
 func TestARoutingTakesNoMoreMemoryThanItSays(t *testing.T) {
 	to := func(n int) urlDoc {

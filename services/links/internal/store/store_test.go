@@ -390,7 +390,8 @@ func (p *proofs) Texts(_ context.Context, name string) ([]string, error) {
 	return p.texts[name], nil
 }
 
-// show publishes the records of the given claims, and removes all other records of the host name.
+// show publishes the records for the given claims, and removes all other records from the host
+// name.
 func (p *proofs) show(hostname string, claims ...*customdomain.Domain) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -505,7 +506,7 @@ func TestRecheckDuePassesOverDomainsThatCannotBeChecked(t *testing.T) {
 	_ = b.domains.RecheckDue(t.Context())
 	b.offset.Add(int64(8 * 24 * time.Hour))
 	prove(taker)
-	b.proofs.show("lost.example.com", lost, taker) // the check of the lost domain now returns DOMAIN_TAKEN
+	b.proofs.show("lost.example.com", lost, taker) // the check on the lost domain now returns DOMAIN_TAKEN
 	for _, d := range broken {
 		b.proofs.down[customdomain.RecordName(d.Hostname)] = true
 	}
@@ -608,7 +609,7 @@ func TestQuotasHoldUnderRacesAndReplay(t *testing.T) {
 	}
 	for _, o := range made {
 		if results, err := b.links.CreateAll(t.Context(), limited, o, []link.Draft{draft("")}); err != nil || results[0].Err != nil {
-			t.Errorf("retry of a successful create: %v, %v; want the same link", results, err)
+			t.Errorf("retrying a successful create: %v, %v; want the same link", results, err)
 		}
 	}
 	b.create(t, "free", 1)

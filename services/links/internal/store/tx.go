@@ -56,7 +56,7 @@ func (s *Store) Add(ctx context.Context, limit int, links ...*link.Link) error {
 	return err
 }
 
-// inLinkWords converts a database error to an error of package link.
+// inLinkWords converts a database error to one of package link's errors.
 func inLinkWords(err error) error {
 	switch {
 	// This includes unknown outcomes, because our own earlier attempt may have created the
@@ -155,7 +155,7 @@ func (t *tx) Tags(accountID string, got, lost []string) error {
 	return t.Label(t.s.labels, accountID, got, lost)
 }
 
-// tell writes the event of a change.
+// tell writes the event for a change.
 func (t *tx) tell(l *link.Link, what events.Type) {
 	if what == events.Quiet {
 		return
@@ -207,7 +207,7 @@ func (t *tx) Put(before, l *link.Link, what events.Type) {
 		updates = append(updates, firestore.Update{Path: "usedUp", Value: d.UsedUp})
 	}
 	t.Update(t.s.linkRef(l.ID), updates...)
-	if l.Routing != before.Routing { // an edit of the limit creates a new Routing
+	if l.Routing != before.Routing { // an edit to the limit creates a new Routing
 		t.putPlaces(before, l)
 	}
 	if l.ExternalID != before.ExternalID {

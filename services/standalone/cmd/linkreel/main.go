@@ -111,7 +111,7 @@ func move(ctx context.Context, args []string, env cli.Env) error {
 	return standalone.Move(ctx, env.Out, o)
 }
 
-// folder parses flags before and after the one argument, the folder of backups.
+// folder parses flags before and after the one argument, the backup folder.
 func folder(fs *flag.FlagSet, args []string, env cli.Env) (string, error) {
 	words, err := parse(fs, args, env)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // TestTheChartsCommandsAreUnderstood parses the arguments of the chart's backup job and restore
-// container in the same way as the program.
+// container the way the program does.
 func TestTheChartsCommandsAreUnderstood(t *testing.T) {
 	t.Parallel()
 	const chart = "../../../../charts/linkreel"

@@ -11,14 +11,14 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// Route sends a path prefix of the base host to a service. A prefix matches whole segments: "/v"
+// Route sends a path prefix on the base host to a service. A prefix matches whole segments: "/v"
 // matches "/v" and "/v/abc" but not "/video".
 type Route struct {
 	Prefix  string
 	Service string
 }
 
-// Routes is the route table of the base host. The Helm chart renders the same table into its
+// Routes is the route table for the base host. The Helm chart renders the same table into its
 // Ingress and HTTPRoute. The first match wins. Requests that match no row are sent to auth, which
 // serves documents, the landing page and unknown paths.
 var Routes = []Route{

@@ -81,6 +81,6 @@ func TestRecordsMoveToGooglesEmulator(t *testing.T) {
 	}
 	docs, err := db.Collection("events").OrderBy("n", gc.Asc).Documents(t.Context()).GetAll()
 	if err != nil || len(docs) != 2 || !docs[0].CreateTime.Before(docs[1].CreateTime) {
-		t.Errorf("the events are %v (error %v), want two in the order of their creation", docs, err)
+		t.Errorf("the events are %v (error %v), want two in creation order", docs, err)
 	}
 }

@@ -1,5 +1,5 @@
-// Package move copies the records and objects of an embedded cloud into another database and
-// bucket, such as Google's. It uses the protocols of Firestore and Cloud Storage.
+// Package move copies the records and objects from an embedded cloud into another database and
+// bucket, such as Google's. It uses the Firestore and Cloud Storage protocols.
 //
 // # What it promises
 //
@@ -7,9 +7,9 @@
 //     writes only the differences, so later passes are shorter. A pass continues where a killed one
 //     stopped, even in another process.
 //   - It writes into a target only if the target was empty or belongs to the same move.
-//   - Values and names are copied exactly. Only the name of the database is replaced, in document
+//   - Values and names are copied exactly. Only the database name is replaced, in document
 //     names and references. Objects keep their generations (see [objectstore.Moved]).
-//   - Documents of [Move.Ordered] collections are created in the same order as in the source, even
+//   - Documents in [Move.Ordered] collections are created in the same order as in the source, even
 //     if only their creation times record that order.
 //   - No release of Linkreel opens the target's database before [Move.Finish], because the
 //     database's identity document is written last.
@@ -55,14 +55,14 @@ type Source struct {
 	Bucket     string
 }
 
-// Move is one move. After an error, continue with a new Move of the same ID.
+// Move is one move. After an error, continue with a new Move with the same ID.
 type Move struct {
 	ID      string
 	From    Source
 	Records *firestoredb.Documents // of the target
 	Objects *objectstore.Store     // of the target
-	Ordered []string               // ids of collections
-	// Step, if set, is called with the name of a step before or after each change of the target.
+	Ordered []string               // collection ids
+	// Step, if set, is called with the name of a step before or after each change to the target.
 	Step func(string)
 
 	pass     int
@@ -284,7 +284,7 @@ func (m *Move) Pass(ctx context.Context) (did Changes, err error) {
 		if !errors.As(err, &cut{}) || n == attempts || !outage.Pause(ctx, time.Second) {
 			return did, err
 		}
-		// The content of the target is no longer known, so read it again.
+		// The target's content is no longer known, so read it again.
 		if err := patiently(ctx, func() error { return m.Begin(ctx) }); err != nil {
 			return did, err
 		}
@@ -319,7 +319,7 @@ func (m *Move) once(ctx context.Context) (Changes, error) {
 	if err == nil {
 		err = p.gone()
 	}
-	// An error of a writer also ends the stream. In that case, report the writer's error.
+	// An error from a writer also ends the stream. In that case, report the writer's error.
 	if err := cmp.Or(g.Wait(), err); err != nil {
 		return p.did, err
 	}
@@ -345,7 +345,7 @@ type pass struct {
 func (p *pass) record(d *pb.Document) error {
 	path, ok := strings.CutPrefix(d.GetName(), p.From.Database+"/documents/")
 	if !ok {
-		return fmt.Errorf("the source contains a document of another database: %s", d.GetName())
+		return fmt.Errorf("the source contains a document from another database: %s", d.GetName())
 	}
 	p.rename(d, path)
 	switch path {
@@ -372,7 +372,7 @@ func (p *pass) record(d *pb.Document) error {
 	return p.write(&pb.Write{Operation: &pb.Write_Update{Update: d}})
 }
 
-// rename changes the document's name and its references to those of the target.
+// rename changes the document's name and its references to the target's.
 func (p *pass) rename(d *pb.Document, path string) {
 	d.Name = p.Records.Name(path)
 	for _, v := range d.GetFields() {
@@ -383,7 +383,7 @@ func (p *pass) rename(d *pb.Document, path string) {
 // nan is the form of NaN that Firestore stores. Go uses a different form.
 var nan = math.Float64frombits(0x7ff8 << 48)
 
-// refer converts references to documents of the source, and NaN, to the target's form.
+// refer converts references to documents in the source, and NaN, to the target's form.
 func (p *pass) refer(v *pb.Value) {
 	switch x := v.GetValueType().(type) {
 	case *pb.Value_ReferenceValue:
@@ -432,7 +432,7 @@ func (p *pass) flush() error {
 	return p.ctx.Err()
 }
 
-// inOrder creates the documents of ordered collections. It uses one commit for all documents that
+// inOrder creates the documents in ordered collections. It uses one commit for all documents that
 // one commit created in the source.
 func (p *pass) inOrder(ctx context.Context) error {
 	slices.SortStableFunc(p.ordered, func(a, b *pb.Document) int {

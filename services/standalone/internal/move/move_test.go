@@ -212,7 +212,7 @@ func TestAMoveIsExactThroughFaults(t *testing.T) {
 		t.Errorf("the identity is %s (error %v), want the source's identity", identity, err)
 	}
 	if err := m.Objects.Claim(t.Context(), identity); err != nil {
-		t.Errorf("Claim of the bucket = %v, want no error", err)
+		t.Errorf("claiming the bucket = %v, want no error", err)
 	}
 	if err := w.move("m1").Begin(t.Context()); !errors.Is(err, move.ErrFinished) {
 		t.Errorf("Begin after Finish = %v, want ErrFinished", err)
@@ -349,7 +349,7 @@ func TestVerifyFindsWhatDiffers(t *testing.T) {
 			if totals, err := m.Verify(t.Context()); err == nil || !strings.Contains(err.Error(), "verify: ") {
 				t.Errorf("Verify = %+v, %v, want an error", totals, err)
 			}
-			// A pass of another process must repair the target.
+			// A pass by another process must repair the target.
 			run(t, w.move("m1"))
 		})
 	}

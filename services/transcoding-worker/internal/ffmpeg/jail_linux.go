@@ -17,7 +17,7 @@ import (
 // and blocks all system calls that the tool does not need (seccomp). These steps need no
 // privileges, so enterJail works in a restricted pod.
 //
-// enterJail does not set RLIMIT_NPROC, because it counts all processes of a user, and the pods of
+// enterJail does not set RLIMIT_NPROC, because it counts all of a user's processes, and the pods on
 // a node may run as the same user. The seccomp filter forbids child processes instead.
 func enterJail(spec jailSpec) error {
 	runtime.LockOSThread() // seccomp and no_new_privs apply to the thread that calls exec
@@ -62,7 +62,7 @@ func enterJail(spec jailSpec) error {
 		return selfTest(spec.Test)
 	}
 	// Limit the memory last, because the Go runtime may reserve more than the tool's limit.
-	// The limit of the address space is higher, because it also counts libraries and address
+	// The address space limit is higher, because it also counts libraries and address
 	// space that malloc only reserves.
 	if err := setrlimit(unix.RLIMIT_AS, spec.Memory+addressRoom); err != nil {
 		return err
@@ -131,7 +131,7 @@ func setrlimit(resource int, limit uint64) error {
 // jailed wraps a tool's call: this program starts itself again as the jail, in its own process
 // group, and the kernel kills that process when this one dies.
 func jailed(spec jailSpec, encoded string) *exec.Cmd {
-	cmd := exec.Command("/proc/self/exe") //nolint:noctx // run kills the whole process group when its context ends
+	cmd := exec.Command("/proc/self/exe") //nolint:noctx // run kills the whole process group when its context is done
 	cmd.Args = []string{jailName, encoded}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	return cmd

@@ -19,7 +19,7 @@ func jailed(spec jailSpec, _ string) *exec.Cmd {
 		// Without a jail, a tool can read files outside its folder.
 		return exec.Command("sh", "-c", "exit "+strconv.Itoa(testFiles)) //nolint:noctx // it ends at once
 	}
-	cmd := exec.Command(spec.Tool, spec.Args...) //nolint:noctx // run kills the whole process group when its context ends
+	cmd := exec.Command(spec.Tool, spec.Args...) //nolint:noctx // run kills the whole process group when its context is done
 	cmd.Dir = spec.Dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd

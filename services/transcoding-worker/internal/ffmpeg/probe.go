@@ -112,7 +112,7 @@ func refuse(code transcode.Code, message string) error {
 }
 
 // Probe identifies the file at path. If the file cannot be played, the error is a
-// *transcode.Failure with the reason. path must be in dir, the folder of the job.
+// *transcode.Failure with the reason. path must be in dir, the job's folder.
 func (t *Tools) Probe(ctx context.Context, dir, path string, limits transcode.Limits) (*Source, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -367,7 +367,7 @@ func (t *Tools) packets(ctx context.Context, dir string, s *Source, limits trans
 	args := append([]string{"-hide_banner", "-v", "error"}, Input(s.Demuxer, s.Path, limits.MaxPixels)...)
 	args = append(args, "-show_entries", "packet=stream_index,pts_time,dts_time,duration_time,size,flags", "-of", "compact=nk=1:p=0")
 	scan := scanner{source: s}
-	// The clock of these formats may jump. See scanner.add.
+	// The clock in these formats may jump. See scanner.add.
 	jumps := s.Demuxer == "mpegts" || s.Demuxer == "mpeg"
 	total := 0
 	// This call reads the whole file. Allow for storage as slow as 10 MiB per second.
@@ -623,7 +623,7 @@ var standardRates = []Rate{
 	{15, 1}, {12, 1}, {10, 1}, {20, 1}, {5, 1}, {1, 1}, {15000, 1001}, {12500, 1000}, {90, 1}, {100, 1}, {120000, 1001}, {120, 1}, {144, 1}, {240000, 1001}, {240, 1},
 }
 
-// fitRate returns the rate of the constant grid of the frames and true. If there is no such grid,
+// fitRate returns the rate of the frames' constant grid and true. If there is no such grid,
 // it returns the rate of the fastest passages and false.
 func fitRate(times []float64, step float64) (Rate, bool) {
 	n := len(times)
@@ -659,10 +659,10 @@ func fitRate(times []float64, step float64) (Rate, bool) {
 	return best, false
 }
 
-// slack is the maximum distance of a frame from its position on the grid, in frame intervals.
+// slack is the maximum distance between a frame and its position on the grid, in frame intervals.
 const slack = 0.35
 
-// offGrid returns the largest distance of a frame from its position on a grid, in frame
+// offGrid returns the largest distance between a frame and its position on a grid, in frame
 // intervals.
 func offGrid(times []float64, rate float64) float64 {
 	off := 0.0

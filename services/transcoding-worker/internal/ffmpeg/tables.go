@@ -10,11 +10,10 @@ import (
 // ErrCorrupt means that a file is too damaged to be played.
 var ErrCorrupt = errors.New("corrupt file")
 
-// CheckTables reads the boxes of an MP4 or QuickTime file. It returns ErrCorrupt if a sample
-// table or a fragment refers to bytes past the end of the file, if the samples of a track have
-// more bytes than the whole file, or if there is no index. ffmpeg reads such files without an
-// error. The output is then too short, or many gigabytes long if a table refers to the same bytes
-// repeatedly.
+// CheckTables reads the boxes in an MP4 or QuickTime file. It returns ErrCorrupt if a sample
+// table or a fragment refers to bytes past the end of the file, if a track's samples have more
+// bytes than the whole file, or if there is no index. ffmpeg reads such files without an error. The
+// output is then too short, or many gigabytes long if a table refers to the same bytes repeatedly.
 func CheckTables(r io.ReaderAt, size int64) error {
 	w := tableWalker{r: r, size: size}
 	if err := w.file(); err != nil {
@@ -43,7 +42,7 @@ type box struct {
 
 func (b box) len() int64 { return b.end - b.start }
 
-// next reads the header of the box at off, which must be before limit.
+// next reads the box header at off, which must be before limit.
 func (w *tableWalker) next(off, limit int64) (box, error) {
 	var h [16]byte
 	if limit-off < 8 {
@@ -169,9 +168,9 @@ func (w *tableWalker) container(parent box, depth int) error {
 	return nil
 }
 
-// table checks that each chunk of the track ends within the file, and that all chunks
-// together are not larger than the file. Tracks are checked separately, because two tracks
-// may share bytes, such as a video and its mirrored copy in QuickTime.
+// table checks that each chunk in the track ends within the file, and that all chunks in total are
+// no larger than the file. Tracks are checked separately, because two tracks may share bytes, such
+// as a video and its mirrored copy in QuickTime.
 func (w *tableWalker) table() error {
 	width := int64(4)
 	if w.wide {

@@ -1,5 +1,5 @@
 // Package fmp4 reads the fragmented MP4 files that the worker produces, checks that each has
-// one continuous timeline, and describes them as renditions of an outcome.
+// one continuous timeline, and describes them as renditions in an outcome.
 package fmp4
 
 import (
@@ -40,7 +40,7 @@ type Fragment struct {
 
 var errTrack = errors.New("not a fragmented single-track file")
 
-// ReadTrack reads the boxes of a single-track fMP4 file. It skips the sample data.
+// ReadTrack reads the boxes in a single-track fMP4 file. It skips the sample data.
 func ReadTrack(r io.ReadSeeker) (*Track, error) {
 	size, err := r.Seek(0, io.SeekEnd)
 	if err != nil {

@@ -40,7 +40,7 @@ func TestAJobWaitsForRoomForAWhileAndThenOthersHaveTheirTurn(t *testing.T) {
 			t.Errorf("reserve by a new job while another job waits = %v, want %v", err, errReserved)
 		}
 		if err := <-large; !errors.Is(err, errReserved) {
-			t.Errorf("await of the large job = %v, want %v", err, errReserved)
+			t.Errorf("await for the large job = %v, want %v", err, errReserved)
 		}
 		if waited := time.Since(began); waited != longestWait {
 			t.Errorf("the large job waited for %v, want %v", waited, longestWait)
@@ -50,10 +50,10 @@ func TestAJobWaitsForRoomForAWhileAndThenOthersHaveTheirTurn(t *testing.T) {
 			select {
 			case err := <-waits("next"):
 				if !errors.Is(err, errReserved) {
-					t.Fatalf("await of a job that may not wait = %v, want %v", err, errReserved)
+					t.Fatalf("await for a job that may not wait = %v, want %v", err, errReserved)
 				}
 				if err := s.reserve(dirs["small"], 1<<20); err != nil {
-					t.Fatalf("reserve of a small job %v after the wait = %v, want nil", time.Since(began), err)
+					t.Fatalf("reserve for a small job %v after the wait = %v, want nil", time.Since(began), err)
 				}
 				time.Sleep(time.Second)
 				continue

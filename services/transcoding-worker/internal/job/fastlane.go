@@ -21,13 +21,13 @@ import (
 // errInspected ends the fast lane's work on a job.
 var errInspected = errors.New("inspected")
 
-// headStart is how long the fast lane leaves a new job for free slots of this or another worker.
+// headStart is how long the fast lane leaves a new job for free slots in this or another worker.
 // Slots have priority because a slot can continue with the ladder without fetching the source
 // again.
 const headStart = 250 * time.Millisecond
 
-// laneMemory is the memory limit of the fast lane's programs, in addition to the memory of
-// the slots' programs. It is enough for copying but not for encoding.
+// laneMemory is the memory limit for the fast lane's programs, in addition to the memory for the
+// slots' programs. It is enough for copying but not for encoding.
 const laneMemory = 112 << 20
 
 // fastLane inspects one waiting job after another.

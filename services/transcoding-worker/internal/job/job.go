@@ -55,7 +55,7 @@ type Options struct {
 	Bucket   Bucket
 	Maker    func(change func(*ffmpeg.Tools)) Maker // returns a Maker with the tools adjusted for one job
 	Scratch  *Scratch
-	Name     string // the name of this worker, unique among all workers
+	Name     string // this worker's name, unique among all workers
 	Slots    int    // number of concurrent jobs
 
 	Lease     time.Duration // how long a job remains reserved for a worker that sends no heartbeats
@@ -86,8 +86,8 @@ func New(o Options) *Worker {
 // patience is how long a slot waits for a message before it checks for other work.
 const patience = 2 * time.Second
 
-// Run runs jobs until ctx ends. It returns only after it has put every unfinished job back in the
-// queue.
+// Run runs jobs until ctx is done. It returns only after it has put every unfinished job back in
+// the queue.
 func (w *Worker) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { w.sweep(ctx) })
@@ -165,14 +165,14 @@ func (w *Worker) handOver(ctx context.Context, id string) error {
 // errStopping ends a job when the worker itself is stopped.
 var errStopping = errors.New("worker is stopping")
 
-// errUsed ends an attempt if its prefix contains objects of another attempt with the same number.
-var errUsed = errors.New("objects of an earlier attempt with this number exist")
+// errUsed ends an attempt if its prefix contains objects from another attempt with the same number.
+var errUsed = errors.New("objects from an earlier attempt with this number exist")
 
 // unused returns errUsed if there are objects under the attempt's prefix. After older records are
-// restored, attempt numbers repeat, but the bucket still contains the objects of the attempts
-// that the restore undid. Those objects must not be overwritten: an operator may restore the
-// newer records again, and players and caches treat objects as immutable. The next attempt gets
-// the next number.
+// restored, attempt numbers repeat, but the bucket still contains the objects from the attempts
+// that the restore undid. Those objects must not be overwritten: an operator may restore the newer
+// records again, and players and caches treat objects as immutable. The next attempt gets the next
+// number.
 func (a *attempt) unused(ctx context.Context) error {
 	for _, err := range a.w.o.Bucket.List(ctx, a.prefix) {
 		if err != nil {
@@ -254,7 +254,7 @@ func (w *Worker) unclaimed(ctx context.Context, id string, m *queue.Message, err
 	w.message(ctx, m, func(m *queue.Message, ctx context.Context) error { return m.Delay(ctx, w.o.Now().Add(delay)) })
 }
 
-// end records the result of the work on a job and returns it as a label for metrics.
+// end records the result of working on a job and returns it as a label for metrics.
 func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 	w, r, t, log := a.w, a.record, a.token, a.log.With("used", &a.used)
 	var failure *transcode.Failure
@@ -271,7 +271,7 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 		return "inspected"
 
 	case errors.Is(err, errUsed):
-		log.WarnContext(ctx, "objects of an earlier attempt exist, as after a restore; returning the job for the next attempt")
+		log.WarnContext(ctx, "objects from an earlier attempt exist, as after a restore; returning the job for the next attempt")
 		w.note(ctx, "return", w.o.Jobs.Nack(ctx, t))
 		w.message(ctx, m, (*queue.Message).Nack)
 		return "returned"
@@ -340,8 +340,7 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 	return "retried"
 }
 
-// roomEvery is the approximate interval at which a job that waits for scratch space is
-// claimed again.
+// roomEvery is approximately how often a job that waits for scratch space is claimed again.
 const roomEvery = 5 * time.Second
 
 // backOff returns how long a job waits after its n-th failed attempt.
@@ -395,7 +394,7 @@ func (w *Worker) insist(ctx context.Context, write func() error) error {
 // exit within the chart's grace period of 10 s.
 const tidyTime = 5 * time.Second
 
-// prefixOf returns the prefix of the objects of an attempt.
+// prefixOf returns the prefix for an attempt's objects.
 func prefixOf(r transcode.Record) string {
 	if r.Still != nil {
 		return transcode.StillPrefix(r.ID, r.Attempt)

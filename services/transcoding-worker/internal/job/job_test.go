@@ -70,7 +70,7 @@ func newWorld(t *testing.T) *world {
 	return b
 }
 
-// run starts the worker, which stops at the end of the test unless the test stops it first.
+// run starts the worker, which stops when the test ends unless the test stops it first.
 func (b *world) run() {
 	ctx, stop := context.WithCancel(context.Background())
 	b.stop, b.stopped = stop, make(chan struct{})
@@ -120,7 +120,7 @@ func (b *world) awaitGone(id string) {
 func final(r transcode.Record) bool { return r.State.Final() }
 
 // TestAnAttemptLeavesEarlierObjectsAlone starts from records that were restored to a time before
-// the first attempt, and a bucket with the objects of two attempts.
+// the first attempt, and a bucket with the objects from two attempts.
 func TestAnAttemptLeavesEarlierObjectsAlone(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -142,7 +142,7 @@ func TestAnAttemptLeavesEarlierObjectsAlone(t *testing.T) {
 	}
 }
 
-// In TestAnAttemptThatCannotListRemovesNothing, the bucket contains an object of an undone
+// In TestAnAttemptThatCannotListRemovesNothing, the bucket contains an object from an undone
 // attempt with the same number. Listing the prefix fails, so the new attempt cannot tell whether
 // the object is its own.
 func TestAnAttemptThatCannotListRemovesNothing(t *testing.T) {
@@ -157,7 +157,7 @@ func TestAnAttemptThatCannotListRemovesNothing(t *testing.T) {
 		t.Errorf("record = %+v, want a job that is done with the prefix %s", r, want)
 	}
 	if left := b.bucket.under(transcode.Prefix("vid", 7, 1)); !slices.Equal(left, []string{earlier}) {
-		t.Errorf("objects of the undone attempt = %q, want %s", left, earlier)
+		t.Errorf("objects from the undone attempt = %q, want %s", left, earlier)
 	}
 }
 
@@ -523,7 +523,7 @@ func TestTroubleThatMayPassIsTriedAgainLater(t *testing.T) {
 }
 
 // Storage hangs in this test. A worker on a preempted node has only 15 s, and another worker
-// must not wait for the end of the lease.
+// must not wait for the lease to end.
 func TestAStoppedWorkerReturnsItsJobBeforeItTidiesUp(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -568,7 +568,7 @@ func TestAJobWithoutAMessageThatCannotBeClaimedIsHintedOrReported(t *testing.T) 
 }
 
 // TestOnesUploadDoesNotWaitForAnothersThousand checks that a worker with one slot runs an
-// account's only job before most of the many jobs of another account.
+// account's only job before most of the many jobs from another account.
 func TestOnesUploadDoesNotWaitForAnothersThousand(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -591,7 +591,7 @@ func TestOnesUploadDoesNotWaitForAnothersThousand(t *testing.T) {
 	// One job was in the slot, one may have had its turn, and one more may have ended after
 	// the check.
 	if before > 6 {
-		t.Errorf("%d jobs of the other account were done first, want at most 6", before)
+		t.Errorf("%d jobs from the other account were done first, want at most 6", before)
 	}
 }
 
@@ -625,7 +625,7 @@ func (b *world) noParts(r transcode.Record) {
 			return
 		}
 		if time.Now().After(end) {
-			b.t.Fatalf("objects of parts still exist: %v, want none", left)
+			b.t.Fatalf("part objects still exist: %v, want none", left)
 		}
 	}
 }
@@ -909,7 +909,7 @@ func (m *fakeMaker) Download(_ context.Context, dir string, _ ladder.File, _ *la
 type memory struct {
 	mu      sync.Mutex
 	objects map[string]objectstore.Object
-	hang    bool         // whether a removal hangs until its context ends
+	hang    bool         // whether a removal hangs until its context is done
 	gaveUp  atomic.Bool  // whether a hanging removal has given up
 	vanish  string       // when an object with this prefix is read, all objects with it are removed
 	blind   atomic.Int64 // number of upcoming List calls that fail

@@ -12,7 +12,7 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode/jobs"
 )
 
-// leaseKeeper keeps the lease of a claimed job: it sends heartbeats for the lease and for the
+// leaseKeeper keeps the lease on a claimed job: it sends heartbeats for the lease and for the
 // message, and cancels its context when the job is lost. Only the lease in Firestore matters.
 // If the message is lost, Redis was emptied or delivered the message to another worker, and
 // that worker cannot claim the job.
@@ -65,8 +65,8 @@ func (w *Worker) keepLease(ctx context.Context, t jobs.Token, m *queue.Message, 
 	return k
 }
 
-// release stops the heartbeats and waits for an in-flight heartbeat. Call it before recording
-// the end of the job, because a late heartbeat would extend the lease of a finished job.
+// release stops the heartbeats and waits for an in-flight heartbeat. Call it before recording that
+// the job ended, because a late heartbeat would extend the lease of a finished job.
 func (k *leaseKeeper) release() {
 	k.cancel(nil)
 	k.wg.Wait()

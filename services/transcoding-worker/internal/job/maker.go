@@ -16,13 +16,13 @@ type Maker interface {
 	Probe(ctx context.Context, dir, path string, limits transcode.Limits) (*ffmpeg.Source, error)
 	// Copy repackages the source's own video track.
 	Copy(ctx context.Context, dir string, p ladder.Plan) (ladder.Tracks, error)
-	// Ladder encodes all rungs of a plan at once and calls progress with the finished fraction.
+	// Ladder encodes all rungs in a plan at once and calls progress with the finished fraction.
 	Ladder(ctx context.Context, dir string, p ladder.Plan, sound bool, progress func(float64)) (ladder.Tracks, error)
 	// Sound, Part and Join encode a plan in parts.
 	Sound(ctx context.Context, dir string, p ladder.Plan) error
 	Part(ctx context.Context, dir string, p ladder.Plan, part ladder.Part, progress func(float64)) ([]string, error)
 	Join(dir string, p ladder.Plan, parts [][]string, sound bool) (ladder.Tracks, error)
-	// Poster, Storyboard and Download make the optional extras of a video.
+	// Poster, Storyboard and Download make a video's optional extras.
 	Poster(ctx context.Context, dir string, from ladder.File) (ladder.Picture, error)
 	Storyboard(ctx context.Context, dir string, from ladder.File) (*transcode.Storyboard, ladder.Picture, error)
 	Download(ctx context.Context, dir string, video ladder.File, audio *ladder.File) (string, error)

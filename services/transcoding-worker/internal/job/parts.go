@@ -89,7 +89,7 @@ const maxOffers = 3
 // errPartGone means that objects of a part recorded as done are missing.
 var errPartGone = errors.New("objects of a finished part are missing")
 
-// offer creates the parts' records. It keeps the records of an earlier attempt, including
+// offer creates the parts' records. It keeps the records from an earlier attempt, including
 // finished parts, unless their objects are missing. It offers all parts before this worker
 // starts with one, so helpers can share the work.
 func (a *attempt) offer(ctx context.Context, p ladder.Plan, parts []ladder.Part) error {
@@ -116,7 +116,7 @@ func (a *attempt) offer(ctx context.Context, p ladder.Plan, parts []ladder.Part)
 	return nil
 }
 
-// dropIncomplete removes the record of a part that is done but has missing objects.
+// dropIncomplete removes the record for a part that is done but has missing objects.
 func (a *attempt) dropIncomplete(ctx context.Context, id string, there map[string]bool) error {
 	record, err := a.w.o.Jobs.Get(ctx, id)
 	if errors.Is(err, jobs.ErrNotFound) || err == nil && record.State != transcode.Done {
@@ -157,7 +157,7 @@ func (a *attempt) offerPart(ctx context.Context, p ladder.Plan, part ladder.Part
 	return nil
 }
 
-// part provides the files of one part: it encodes the part, or downloads it if it is already
+// part provides the files for one part: it encodes the part, or downloads it if it is already
 // done. ErrHeld means that another worker is encoding the part.
 func (a *attempt) part(ctx context.Context, p ladder.Plan, part ladder.Part, index, done, total int) ([]string, error) {
 	id := transcode.PartID(a.record.ID, index)
@@ -218,7 +218,7 @@ func (a *attempt) collect(ctx context.Context, p ladder.Plan, id, dir string) ([
 	}
 	if record.Outcome == nil || len(record.Outcome.Renditions) != len(p.Rungs) {
 		// The helpers failed to encode this part, and this worker may fail too, so count this as
-		// a failed attempt of the whole job. The next attempt offers the part again.
+		// a failed attempt at the whole job. The next attempt offers the part again.
 		return nil, errors.Join(fmt.Errorf("helpers did not finish part %s: its state is %s", id, record.State), a.w.o.Jobs.Delete(ctx, id))
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -288,7 +288,7 @@ func (a *attempt) help(ctx context.Context) error {
 	return err
 }
 
-// dropParts removes the records and objects of the parts of a job that has ended.
+// dropParts removes the part records and objects for a job that has ended.
 func (a *attempt) dropParts(ctx context.Context) {
 	if a.parts == 0 {
 		return

@@ -27,8 +27,8 @@ type Scratch struct {
 	freed    chan struct{}    // closed when space may have become free
 }
 
-// OpenScratch removes leftovers in root and creates this process's folder. All its jobs together
-// may use at most limit bytes. 0 means the size of the disk.
+// OpenScratch removes leftovers in root and creates this process's folder. Its jobs may use at most
+// limit bytes in total. 0 means the size of the disk.
 func OpenScratch(root string, limit int64) (*Scratch, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -89,8 +89,8 @@ func newLock(root string) (*os.File, error) {
 	}
 }
 
-// sweepScratch removes the files of killed processes. Several processes may do this at the
-// same time.
+// sweepScratch removes the files that killed processes left behind. Several processes may do this
+// at the same time.
 func sweepScratch(root string) error {
 	locks, err := filepath.Glob(filepath.Join(root, "worker-*.lock"))
 	if err != nil {
@@ -137,7 +137,7 @@ var (
 	// errNoSpace means that the disk is too full for a job. Another worker's disk may have
 	// space.
 	errNoSpace = errors.New("not enough space on the scratch disk")
-	// errReserved means that a job will fit when other jobs of this worker have ended.
+	// errReserved means that a job will fit when this worker's other jobs have ended.
 	errReserved = errors.New("the scratch space is reserved for other jobs")
 	// errTooLarge means that a job does not fit on the disk even without other jobs.
 	errTooLarge = errors.New("the scratch space is too small for the job")
@@ -177,7 +177,7 @@ const (
 	othersTurn  = time.Minute
 )
 
-// await does the same as reserve, but for a job that is already old. It waits until this
+// await is like reserve, but for a job that is already old. It waits until this
 // worker's running jobs leave enough space, and does not give that space to jobs that start
 // in the meantime. Only one job waits at a time, because two jobs could wait for each other's
 // sources. A second job gets errReserved, as does a job that has waited for [longestWait].

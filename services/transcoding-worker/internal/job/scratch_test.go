@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestWorkersMayStartAtOnceBesideLeftovers restarts all workers of a node after they were
+// TestWorkersMayStartAtOnceBesideLeftovers restarts all workers on a node after they were
 // killed.
 func TestWorkersMayStartAtOnceBesideLeftovers(t *testing.T) {
 	t.Parallel()
@@ -43,7 +43,7 @@ func TestWorkersMayStartAtOnceBesideLeftovers(t *testing.T) {
 		}
 		for _, s := range append(opened, late) {
 			if _, remove, err := s.Job(); err != nil {
-				t.Errorf("Job of a running worker returned %v, want a new folder", err)
+				t.Errorf("Job for a running worker returned %v, want a new folder", err)
 			} else {
 				remove()
 			}

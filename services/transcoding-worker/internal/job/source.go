@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// sourceCache retains the source of the last job, because the next job may need it too. The next
+// sourceCache retains the last job's source, because the next job may need it too. The next
 // job may encode a part of the same video, or the fast lane may have just inspected it. The
 // cached file is a hard link, so dropping it does not affect a job that is using the source. A
 // source that no job uses still counts in [Scratch.reserve], and is dropped if a job needs its

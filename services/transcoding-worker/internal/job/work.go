@@ -107,7 +107,7 @@ func (a *attempt) work(ctx context.Context) error {
 const longWait = time.Minute
 
 // reserve reserves scratch space for the job before it writes. If there is too little space,
-// reserve drops the retained source of any other job.
+// reserve drops any other job's retained source.
 func (a *attempt) reserve(ctx context.Context, bytes int64) error {
 	err := a.w.o.Scratch.reserve(a.dir, bytes)
 	if (errors.Is(err, errReserved) || errors.Is(err, errNoSpace)) && a.w.o.Scratch.idle() > 0 {
@@ -198,7 +198,7 @@ func (a *attempt) prepare(ctx context.Context, p ladder.Plan) error {
 		return err
 	}
 	if tracks != nil && !a.retain {
-		remove(tracks.Video...) // only the audio of the copy is still needed
+		remove(tracks.Video...) // only the copy's audio is still needed
 	}
 	if tracks == nil || len(p.Rungs) > 0 {
 		made, err := a.encode(ctx, p, tracks == nil)
@@ -232,18 +232,18 @@ func (a *attempt) prepare(ctx context.Context, p ladder.Plan) error {
 // dropSource removes the upload from the disk when it is no longer needed. A later attempt
 // downloads it again.
 func (a *attempt) dropSource(p ladder.Plan) {
-	_ = os.Remove(p.Source.Path) // the job's folder is removed in any case
+	_ = os.Remove(p.Source.Path) // the job's folder is removed anyway
 	a.w.sources.forget(sourceKey{a.record.Object, a.record.Generation})
 }
 
 // remove removes files from the disk when they have been uploaded and are no longer needed.
 func remove(files ...ladder.File) {
 	for _, f := range files {
-		_ = os.Remove(f.Path) // the job's folder is removed in any case
+		_ = os.Remove(f.Path) // the job's folder is removed anyway
 	}
 }
 
-// begin sets the fields of the outcome that are known before any rendition exists.
+// begin sets the outcome fields that are known before any rendition exists.
 func (a *attempt) begin(p ladder.Plan) {
 	v := p.Source.Video
 	a.outcome = transcode.Outcome{

@@ -147,7 +147,7 @@ func audioInit(rate, channels, object int, out io.Writer) error {
 	return init.Encode(out)
 }
 
-// countFrames counts the frames of an ADTS stream.
+// countFrames counts the frames in an ADTS stream.
 func countFrames(adts string) (int, error) {
 	in, err := os.Open(adts)
 	if err != nil {

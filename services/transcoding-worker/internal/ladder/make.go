@@ -136,7 +136,7 @@ func (m *Maker) Ladder(ctx context.Context, dir string, p Plan, sound bool, prog
 	return t, nil
 }
 
-// outputs returns the arguments of the outputs for every rung of a part.
+// outputs returns the output arguments for every rung in a part.
 func (m *Maker) outputs(dir string, p Plan, part Part) []string {
 	var args []string
 	for i, r := range p.Rungs {
@@ -195,7 +195,7 @@ func (p *Plan) videoGraph(part Part) string {
 		chain = append(chain, fmt.Sprintf("framestep=%d", p.Step))
 	}
 	if top.Half {
-		// All rungs of this plan have half the rate. Taller full-rate rungs are in another plan.
+		// All rungs in this plan have half the rate. Taller full-rate rungs are in another plan.
 		chain = append(chain, "framestep=2")
 	}
 	if part.From > 0 {
@@ -234,7 +234,7 @@ func (p *Plan) videoGraph(part Part) string {
 // minSide is the smallest frame side that decoders handle well. Smaller frames are padded.
 const minSide = 16
 
-// audioGraph aligns the audio with the timeline of the video track. It trims the beginning or
+// audioGraph aligns the audio with the video track's timeline. It trims the beginning or
 // pads it with silence, and also pads the end with silence. The encoder adds a delay of 1024
 // samples, so the graph removes the same number of samples to keep the audio in sync.
 func (p *Plan) audioGraph() string {

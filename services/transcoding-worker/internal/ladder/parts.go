@@ -35,7 +35,7 @@ const (
 
 func (p *Plan) whole() Part { return Part{Frames: p.Frames} }
 
-// time returns the time of a frame of the full-rate grid, in seconds.
+// time returns the time of a frame on the full-rate grid, in seconds.
 func (p *Plan) time(frame int) float64 { return float64(frame) / p.Rate.Float() }
 
 // Parts divides a long plan at segment boundaries into parts of about a minute. A plan that
@@ -75,8 +75,7 @@ func (m *Maker) Sound(ctx context.Context, dir string, p Plan) error {
 	return nil
 }
 
-// Part encodes one part of every rung into dir and returns the files in the order of
-// the rungs.
+// Part encodes one part of every rung into dir and returns the files in rung order.
 func (m *Maker) Part(ctx context.Context, dir string, p Plan, part Part, progress func(float64)) ([]string, error) {
 	args := append(m.base(), "-progress", "pipe:1", "-stats_period", "0.5", "-threads", strconv.Itoa(m.threads(p.Source.Video)))
 	if part.From > 0 {
@@ -122,7 +121,7 @@ func (m *Maker) Join(dir string, p Plan, parts [][]string, sound bool) (Tracks, 
 			return Tracks{}, fmt.Errorf("join %s: %w", r.Name, err)
 		}
 		for _, file := range files {
-			_ = os.Remove(file) // the job's folder is removed in any case
+			_ = os.Remove(file) // the job's folder is removed anyway
 		}
 		f, err := p.check(dir, r)
 		if err != nil {

@@ -44,13 +44,13 @@ func TestPartsAreCutAtSegmentsAndCoverEveryPicture(t *testing.T) {
 				next += part.Frames
 			}
 			if next != p.Frames {
-				t.Errorf("all parts together have %d frames, want %d", next, p.Frames)
+				t.Errorf("the parts have %d frames in total, want %d", next, p.Frames)
 			}
 		})
 	}
 }
 
-// Consecutive frames of the source differ in brightness, so the test detects a frame that is
+// Consecutive frames in the source differ in brightness, so the test detects a frame that is
 // missing, duplicated or out of order at a boundary.
 func TestJoinedPartsHaveEveryPictureOnce(t *testing.T) {
 	t.Parallel()

@@ -1,4 +1,4 @@
-// Package ladder produces the renditions of a probed source. It plans the renditions, runs
+// Package ladder produces the renditions for a probed source. It plans the renditions, runs
 // ffmpeg to encode them, checks that they are complete and have the same cuts, and describes
 // them.
 //
@@ -28,13 +28,13 @@ type Rung struct {
 	Half          bool // uses every second frame
 }
 
-// Plan describes the renditions of a source.
+// Plan describes the renditions for a source.
 type Plan struct {
 	Source *ffmpeg.Source
 
 	Rungs    []Rung      // tallest first; the tallest has the source's frame size if that is allowed
 	Rate     ffmpeg.Rate // rate of full-rate rungs
-	Step     int         // one of every Step frames of the source's grid is kept
+	Step     int         // one of every Step frames on the source's grid is kept
 	Grid     ffmpeg.Rate // the source's grid before Step
 	Frames   int         // number of frames in a full-rate rung
 	Held     int         // frames at the end that repeat the source's last frame for audio that continues after it
@@ -142,7 +142,7 @@ func (p *Plan) rung(short, width, height int) Rung {
 		// larger frame are more similar. A source between two steps gets a rate between theirs.
 		r.Kbps = int(float64(kbps) * math.Pow(float64(short)/float64(step.short), 1.5))
 	}
-	// A higher bit rate than that of the source would not improve the quality.
+	// A higher bit rate than the source's would not improve the quality.
 	v := p.Source.Video
 	if v.Span > 0 && v.Bytes > 0 {
 		share := min(1, math.Pow(float64(width*height)/float64(v.Width*v.Height), 0.75))
@@ -164,7 +164,7 @@ func efficiency(codec string) float64 {
 	return 1
 }
 
-// Space returns the maximum disk space of a plan, in bytes. copied is the maximum until the
+// Space returns the maximum disk space for a plan, in bytes. copied is the maximum until the
 // source has been copied, and whole is the overall maximum. Space counts each rendition at
 // its maximum bit rate plus a margin for the encoder's buffer, so no rendition is larger.
 func (p *Plan) Space() (copied, whole int64) {
@@ -207,9 +207,9 @@ func (p *Plan) PartSpace(part Part) int64 {
 	return whole
 }
 
-// bytes returns an upper bound for the size of a rung: its maximum bit rate, 5% more for the
+// bytes returns an upper bound on the size of a rung: its maximum bit rate, 5% more for the
 // container and for the encoder's buffer, which each part may fill again, and two seconds for
-// the buffer of a short video.
+// a short video's buffer.
 func (r Rung) bytes(seconds float64) int64 {
 	return int64(float64(r.Kbps) * 125 * (seconds*1.05 + 2))
 }
@@ -228,7 +228,7 @@ func (p *Plan) sound() int64 {
 	return 2 * bytes
 }
 
-// pixels returns how many pixels all rungs together encode per frame of the full rate.
+// pixels returns how many pixels all rungs encode in total per full-rate frame.
 func (p *Plan) pixels() float64 {
 	var n float64
 	for _, r := range p.Rungs {

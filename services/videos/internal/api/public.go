@@ -1,4 +1,4 @@
-// Package api serves the HTTP API of videos: it reads requests, leaves decisions to package
+// Package api serves the HTTP API for videos: it reads requests, leaves decisions to package
 // video, and writes responses as the API document defines them. It also receives decisions about
 // accounts from auth and notifications from storage. The notification route is public, so the
 // service verifies each notification and uses it only as a hint to check storage.

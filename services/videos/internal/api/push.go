@@ -24,7 +24,7 @@ import (
 const StorageHookPath = "/hooks/storage"
 
 // Hooks adds the route for storage's notifications. If push is nil, the route rejects every
-// notification. uploaded checks the object of that name for a finished upload.
+// notification. uploaded checks the object with that name for a finished upload.
 func Hooks(a *httpapi.API, uploaded func(ctx context.Context, object string) error, push *Verifier, log *slog.Logger) {
 	h := hooks{uploaded, push, log}
 	a.Public(fiber.MethodPost, StorageHookPath, h.storageEvent)
@@ -68,7 +68,7 @@ func (h hooks) storageEvent(c *fiber.Ctx) error {
 	return httpapi.NoContent(c)
 }
 
-// Verifier checks the identity tokens of one push subscription. A valid token is
+// Verifier checks the identity tokens from one push subscription. A valid token is
 // signed with RS256 by a key that Google publishes, names our audience and the
 // subscription's account, and has not expired.
 type Verifier struct {
@@ -96,8 +96,8 @@ const (
 	fetchPause = 5 * time.Second
 )
 
-// NewVerifier returns a verifier of tokens for an audience. account is the e-mail address
-// of the service account that pushes; "" accepts any account of the issuer. certsURL is
+// NewVerifier returns a verifier for an audience's tokens. account is the e-mail address
+// of the service account that pushes; "" accepts any of the issuer's accounts. certsURL is
 // where the issuer publishes its keys.
 func NewVerifier(audience, account, certsURL string, now func() time.Time) *Verifier {
 	v := &Verifier{audience: audience, account: account, fetch: &sparing{now: now}}
@@ -152,7 +152,7 @@ type sparing struct {
 
 	mu    sync.Mutex
 	tried time.Time // time of the last fetch
-	err   error     // error of the last fetch, or nil
+	err   error     // error from the last fetch, or nil
 }
 
 // RoundTrip implements [http.RoundTripper].

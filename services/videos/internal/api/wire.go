@@ -49,7 +49,7 @@ func (p presenter) created(v *video.Video, by *identity.Principal, ignored []str
 	}
 }
 
-// record returns the wire format of a video without the URLs that give access.
+// record returns a video's wire format without the URLs that give access.
 func (p presenter) record(v *video.Video) wire.Video {
 	f := wire.Video{
 		VideoSummary: p.summary(v), Description: wire.OrNull(v.Description), UpdatedAt: v.UpdatedAt.UnixMilli(),
@@ -80,14 +80,13 @@ func (p presenter) record(v *video.Video) wire.Video {
 }
 
 // Shown returns a function that converts videos to their wire format for events, without the
-// URLs that give access. restoredAt returns the time of the installation's last restore, or
-// zero.
+// URLs that give access. restoredAt returns when the installation was last restored, or zero.
 func Shown(addresses video.Addresses, restoredAt func() time.Time) func(*video.Video) any {
 	p := presenter{addresses: addresses, restoredAt: restoredAt}
 	return func(v *video.Video) any { return p.record(v) }
 }
 
-// full returns the wire format of a video with the URLs that give access. A caller that may
+// full returns a video's wire format with the URLs that give access. A caller that may
 // read videos gets playback URLs, which stop working when the caller loses that right. A
 // caller that may write videos gets upload URLs. The playback URLs ignore the video's privacy
 // and expiry. A video that was taken down has none.

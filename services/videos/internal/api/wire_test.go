@@ -94,7 +94,7 @@ func TestWhatShowsMovesUpdatedAt(t *testing.T) {
 	}
 }
 
-// shownOf returns the visible fields of a video as JSON. It omits UpdatedAt and the fields whose
+// shownOf returns a video's visible fields as JSON. It omits UpdatedAt and the fields whose
 // changes write no event.
 func shownOf(t *testing.T, v *video.Video) string {
 	t.Helper()

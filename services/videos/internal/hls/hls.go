@@ -20,11 +20,11 @@ import (
 type Caption struct {
 	Lang    string // BCP 47
 	Name    string // shown in the player's menu
-	URI     string // URL of a media playlist of WebVTT
+	URI     string // URL of a WebVTT media playlist
 	Default bool
 }
 
-// MasterPlaylist renders the HLS master playlist of an outcome. uri returns the URL of a
+// MasterPlaylist renders the HLS master playlist for an outcome. uri returns the URL of a
 // rendition's media playlist. The bandwidths are measured and include the audio. Players
 // start with the first rendition, so a medium one is listed first.
 func MasterPlaylist(o *transcode.Outcome, uri func(transcode.Rendition) string, captions ...Caption) string {
@@ -57,7 +57,7 @@ func MasterPlaylist(o *transcode.Outcome, uri func(transcode.Rendition) string, 
 	return b.String()
 }
 
-// channels returns the CHANNELS attribute of an audio rendition. The attribute is optional. It is
+// channels returns the CHANNELS attribute for an audio rendition. The attribute is optional. It is
 // omitted for outcomes stored before the channel count was recorded, because their audio may be
 // mono or stereo.
 func channels(r transcode.Rendition) string {
@@ -79,16 +79,16 @@ func startOrder(rs []transcode.Rendition) []transcode.Rendition {
 	return rs
 }
 
-// MediaPlaylist returns the byte-range playlist of one rendition and the playlist's size in
+// MediaPlaylist returns the byte-range playlist for one rendition and the playlist's size in
 // bytes. url is the (signed) URL of the rendition's object. Every segment repeats the URL, so the
-// playlist of a four-hour film is megabytes long. It is therefore rendered while it is read, and
+// playlist of a four-hour film is megabytes long. It is therefore rendered as it is read, and
 // a slow reader keeps only one segment in memory.
 func MediaPlaylist(r transcode.Rendition, url string) (playlist io.Reader, size int) {
 	counted, _ := io.Copy(io.Discard, newMediaPlaylist(r, url)) // neither side can fail
 	return newMediaPlaylist(r, url), int(counted)
 }
 
-// mediaPlaylist is a reader that renders a playlist while it is read.
+// mediaPlaylist is a reader that renders a playlist as it is read.
 type mediaPlaylist struct {
 	url      string
 	segments transcode.Segments
@@ -149,14 +149,14 @@ func (p *mediaPlaylist) render() bool {
 	return true
 }
 
-// CaptionPlaylist renders the media playlist of a caption track, which is one WebVTT file for
+// CaptionPlaylist renders the media playlist for a caption track, which is one WebVTT file for
 // the whole duration.
 func CaptionPlaylist(duration float64, url string) string {
 	return fmt.Sprintf("#EXTM3U\n#EXT-X-VERSION:7\n#EXT-X-TARGETDURATION:%d\n#EXT-X-MEDIA-SEQUENCE:0\n#EXT-X-PLAYLIST-TYPE:VOD\n#EXTINF:%.6f,\n%s\n#EXT-X-ENDLIST\n",
 		int64(math.Max(1, math.Ceil(duration))), duration, url)
 }
 
-// StoryboardVTT renders the WebVTT thumbnail track of an outcome. url returns the URL of a
+// StoryboardVTT renders the WebVTT thumbnail track for an outcome. url returns the URL of a
 // sheet. If the outcome has no storyboard, the track has only the header.
 func StoryboardVTT(o *transcode.Outcome, url func(object string) string) string {
 	var b strings.Builder

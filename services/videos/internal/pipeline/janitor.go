@@ -12,10 +12,10 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// janitorTick is how often a replica tries to claim the next search of the bucket.
+// janitorTick is how often a replica tries to claim the next bucket search.
 const janitorTick = 10 * time.Minute
 
-// RunJanitor searches the whole bucket for orphans every JanitorEvery until ctx ends. It finds
+// RunJanitor searches the whole bucket for orphans every JanitorEvery until ctx is done. It finds
 // objects that no record refers to, such as those of deleted videos. [Pipeline.Sweep] removes the
 // objects that an existing video no longer needs. If JanitorEvery is 0, RunJanitor does nothing.
 // It returns an error if the bucket belongs to another database.
@@ -65,8 +65,8 @@ func (p *Pipeline) Tidy(ctx context.Context) error {
 		p.tidy(ctx, "videos/", p.judgeMedia, found),
 		p.tidy(ctx, "uploads/", p.judgeUpload, found),
 	}
-	// An interrupted search has not counted every object, so it must not remove strays. Errors
-	// with single objects are not interruptions.
+	// An interrupted search has not counted every object, so it must not remove strays. Errors on
+	// single objects are not interruptions.
 	if !found.cut {
 		outcome, err := p.tidyStrays(ctx, found)
 		turn, errs = outcome, append(errs, err)
@@ -120,9 +120,9 @@ const (
 type judgeFunc func(v *video.Video, keep map[string]bool, o objectstore.Object) verdict
 
 // judgeMedia judges an object that was made for a video. Some objects are in use although the
-// record does not refer to them. These are objects of a job that may still run, replaced media
-// while one of its URLs may still be valid, and objects so new that the record may not refer to
-// them yet. A running job's objects include finished parts, which a worker that takes over the
+// record does not refer to them. These are objects from a job that may still be running, replaced
+// media while one of its URLs may still be valid, and objects so new that the record may not refer
+// to them yet. A running job's objects include finished parts, which a worker that takes over the
 // job reuses.
 //
 // An object that is newer than the record's last change is a stray, never dead: the record may
@@ -144,7 +144,7 @@ func (p *Pipeline) judgeMedia(v *video.Video, keep map[string]bool, o objectstor
 			return inUse
 		}
 		return of
-	// A ready video accepts no other file, so media of another generation was never shown.
+	// A ready video accepts no other file, so media from another generation was never shown.
 	case generation != v.Source.Generation:
 		return of
 	case v.InWork(), v.Status == video.Ready && now.Before(v.DecidedAt().Add(p.o.Plan.Replaced)):
@@ -196,7 +196,7 @@ func (p *Pipeline) tidy(ctx context.Context, prefix string, judge judgeFunc, str
 		if !ok {
 			continue
 		}
-		// The listing is sorted by name, so all objects of a video are in the same batch.
+		// The listing is sorted by name, so a video's objects are all in the same batch.
 		if len(batch) == 100 && batch[id] == nil {
 			errs = append(errs, flush())
 		}
@@ -205,7 +205,7 @@ func (p *Pipeline) tidy(ctx context.Context, prefix string, judge judgeFunc, str
 	return errors.Join(append(errs, flush())...)
 }
 
-// tidyBatch removes the dead objects of a batch of videos and adds their strays to strays, which
+// tidyBatch removes the dead objects for a batch of videos and adds their strays to strays, which
 // is nil except in a search of the whole bucket.
 func (p *Pipeline) tidyBatch(ctx context.Context, batch map[video.ID][]objectstore.Object, judge judgeFunc, strays *turnStrays) error {
 	ids := make([]video.ID, 0, len(batch))

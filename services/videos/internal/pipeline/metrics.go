@@ -50,7 +50,7 @@ func known() []metrics.Series {
 
 func became(s video.Status, code video.Code) { moves.WithLabelValues(string(s), string(code)).Inc() }
 
-// observeReady records the time from the arrival of a video's file until the video became ready.
+// observeReady records the time from when a video's file arrived until the video became ready.
 func observeReady(v *video.Video) {
 	length := longer
 	switch {

@@ -1,5 +1,5 @@
 // Package pipeline detects finished uploads and applies the results that workers publish. It
-// changes the status of videos and removes the objects of deleted videos.
+// changes videos' statuses and removes deleted videos' objects.
 //
 // The pipeline does not depend on messages. It detects an upload through storage's notification,
 // and a worker's outcome through the worker's hint. It also detects both in a sweep, or when
@@ -92,7 +92,7 @@ type Options struct {
 	Jobs   Jobs
 	Queue  Queue
 	// Hint waits briefly for a worker's message that a job has a result to apply. jobID is ""
-	// if no message arrived. hinted carries the trace of the message.
+	// if no message arrived. hinted carries the message's trace.
 	Hint func(ctx context.Context) (hinted context.Context, jobID string, err error)
 	Now  func() time.Time
 	Log  *slog.Logger
@@ -106,7 +106,7 @@ type Options struct {
 
 	// JanitorOff reports whether the janitor is off. A restore turns it off until the operator
 	// turns it on again. While it is off, nothing removes objects that no record refers to. The
-	// objects of deleted videos are still removed, because a record of the deletion refers to
+	// objects of deleted videos are still removed, because a deletion record refers to
 	// them. If JanitorOff is nil, the janitor is on.
 	JanitorOff func() bool
 
@@ -286,7 +286,7 @@ func (p *Pipeline) arrive(ctx context.Context, v *video.Video) (*video.Video, er
 	if former != "" && former != arrived.Source.JobID {
 		// The previous job has failed, and its record is no longer needed.
 		if err := p.o.Jobs.Delete(ctx, former); err != nil {
-			p.o.Log.WarnContext(ctx, "cannot delete the record of the previous job", "job", former, "error", err)
+			p.o.Log.WarnContext(ctx, "cannot delete the previous job's record", "job", former, "error", err)
 		}
 	}
 	// Another replica may have crashed after recording the file, so do the remaining steps even
@@ -337,10 +337,10 @@ func (p *Pipeline) startJob(ctx context.Context, j transcode.Job) error {
 	j.Limits, j.Trace, j.CreatedAt = p.o.Job, trace, p.o.Now()
 	made, err := p.o.Jobs.Create(ctx, j)
 	if err != nil {
-		return fmt.Errorf("start job of video %s: %w", j.VideoID, err)
+		return fmt.Errorf("start job for video %s: %w", j.VideoID, err)
 	}
-	// Only the replica that created the job wakes a worker. If the wake-up is lost, the sweep
-	// of jobs repeats it.
+	// Only the replica that created the job wakes a worker. If the wake-up is lost, the job sweep
+	// repeats it.
 	if !made {
 		return nil
 	}
@@ -396,7 +396,7 @@ func (p *Pipeline) publish(ctx context.Context, v *video.Video, job transcode.Re
 	if changed {
 		p.o.Log.InfoContext(ctx, "video published", "video", v.ID, "version", media.Version, "final", media.Final,
 			"path", media.Path, "renditions", len(media.Renditions))
-		// Only the first publication is a change of status.
+		// Only the first publication is a status change.
 		if published.ReadyAt.Equal(published.UpdatedAt) {
 			became(video.Ready, "")
 			observeReady(published)
@@ -422,7 +422,7 @@ func (p *Pipeline) finish(ctx context.Context, v *video.Video) (*video.Video, er
 func (p *Pipeline) move(ctx context.Context, id video.ID, step func(*video.Video) error) (v *video.Video, changed bool, err error) {
 	v, err = p.o.Store.Update(ctx, id, func(v *video.Video) error {
 		err := step(v)
-		// Every attempt of the transaction sets this variable. The last attempt counts.
+		// Every attempt at the transaction sets this variable. The last attempt counts.
 		changed = err == nil
 		if errors.Is(err, video.ErrTransition) {
 			return video.ErrUnchanged

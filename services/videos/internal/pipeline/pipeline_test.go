@@ -38,7 +38,7 @@ type shelf struct {
 	videos  map[video.ID]*video.Video
 	objects map[string]objectstore.Object
 	content map[string][]byte
-	failing map[string]error // errors of Stat and Upload, by object name
+	failing map[string]error // errors from Stat and Upload, by object name
 
 	unreadable map[video.ID]error
 
@@ -567,7 +567,7 @@ func TestAnotherDatabasesBucketIsLeftAlone(t *testing.T) {
 	}
 }
 
-// graves is a shelf with purge tasks of deleted videos.
+// graves is a shelf with purge tasks for deleted videos.
 type graves struct {
 	*shelf
 	tasks map[video.ID]*video.Purge
@@ -786,14 +786,14 @@ func TestVideosThatFailKeepNothingFromTheOthers(t *testing.T) {
 	s.put(video.UploadObject("good"), 1)
 	s.now = s.now.Add(time.Minute)
 	if err := p.Sweep(t.Context()); err == nil {
-		t.Error("Sweep returned nil, want the errors of the failed checks")
+		t.Error("Sweep returned nil, want the errors from the failed checks")
 	}
 	if status := s.videos["good"].Status; status != video.Processing {
 		t.Errorf("the other video is %s, want %s", status, video.Processing)
 	}
 }
 
-// lines is a store that counts the updates of a busy account's videos and rejects them.
+// lines is a store that counts the updates to a busy account's videos and rejects them.
 type lines struct {
 	*shelf
 	waited atomic.Int64
@@ -822,7 +822,7 @@ func TestABusyAccountsUploadsHoldNoPlaceOfOthers(t *testing.T) {
 	s.now = s.now.Add(time.Minute)
 	_ = p.Sweep(t.Context())
 	if n := l.waited.Load(); n == 0 || n > 16 {
-		t.Errorf("got %d updates of the busy account's videos, want 1 to 16: only those that started together", n)
+		t.Errorf("got %d updates to the busy account's videos, want 1 to 16: only those that started together", n)
 	}
 	if status := s.videos["good"].Status; status != video.Processing {
 		t.Errorf("the other account's video is %s, want %s", status, video.Processing)
@@ -953,7 +953,7 @@ func TestTheJanitorRestsUntilItIsTurnedOn(t *testing.T) {
 func TestTheTimeToReadyIsMeteredByLength(t *testing.T) {
 	t.Parallel()
 	uploaded := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	for _, seconds := range []float64{1, 60, 61, 600, 601} { // no other test of this package publishes a video
+	for _, seconds := range []float64{1, 60, 61, 600, 601} { // no other test in this package publishes a video
 		v := &video.Video{Status: video.Processing, CreatedAt: uploaded.Add(-time.Hour), Source: video.Source{JobID: "job", StoredAt: uploaded}}
 		if err := v.Publish("job", video.Media{Duration: seconds}, uploaded.Add(20*time.Second)); err != nil {
 			t.Fatal(err)

@@ -24,7 +24,7 @@ func (p *Pipeline) Purge() {
 	}
 }
 
-// purgeTime is how long one call of PurgeDue keeps starting tasks, and purgesAtOnce is how many
+// purgeTime is how long one PurgeDue call keeps starting tasks, and purgesAtOnce is how many
 // run at the same time. Sweeps share the loop, so an account that deletes thousands of videos
 // must not delay the other accounts.
 const (
@@ -76,7 +76,7 @@ func (p *Pipeline) purge(ctx context.Context, task video.Purge) error {
 	return errors.Join(err, p.o.Store.PutOffPurge(ctx, &task))
 }
 
-// errAlive reports that the video of a purge task exists again.
+// errAlive reports that a purge task's video exists again.
 var errAlive = errors.New("the video was created again")
 
 // purgeNow runs a task once.

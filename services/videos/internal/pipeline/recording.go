@@ -10,7 +10,7 @@ import (
 )
 
 // follow checks how many bytes a session has received, because they count towards the account's
-// storage. If the page of a recording was closed, follow finishes the recording with the bytes
+// storage. If a recording's page was closed, follow finishes the recording with the bytes
 // received so far. Only sweeps query storage, because a query may abort the part that is being
 // sent, and the sender would have to send that part again.
 func (p *Pipeline) follow(ctx context.Context, v *video.Video) (*video.Video, error) {

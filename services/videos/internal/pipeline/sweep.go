@@ -19,7 +19,7 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// Run sweeps at intervals until ctx ends.
+// Run sweeps at intervals until ctx is done.
 func (p *Pipeline) Run(ctx context.Context) error {
 	if err := p.awaitBucket(ctx); err != nil {
 		return err
@@ -43,13 +43,13 @@ func (p *Pipeline) Run(ctx context.Context) error {
 				continue
 			}
 			p.report(ctx, "sweep", p.Sweep(ctx))
-			p.report(ctx, "sweep of jobs", p.o.Queue.Sweep(ctx))
+			p.report(ctx, "job sweep", p.o.Queue.Sweep(ctx))
 			p.report(ctx, "purge", p.o.Seen.Round(ctx, purges, p.PurgeDue))
 		}
 	}
 }
 
-// RunHints receives the workers' hints and applies the results until ctx ends. If a hint is lost
+// RunHints receives the workers' hints and applies the results until ctx is done. If a hint is lost
 // or its video cannot be read, a sweep applies the result.
 func (p *Pipeline) RunHints(ctx context.Context) error {
 	// away limits the log to one warning per outage.
@@ -96,11 +96,11 @@ func (p *Pipeline) report(ctx context.Context, what string, err error) {
 	}
 }
 
-// Sweep visits every due video once. After an error with one video, it continues with the
+// Sweep visits every due video once. After an error on one video, it continues with the
 // others.
 func (p *Pipeline) Sweep(ctx context.Context) error {
 	due, err := p.o.Store.Due(ctx)
-	// While an account's ledger of stored bytes is contended, each update of its videos takes
+	// While an account's ledger of stored bytes is contended, each update to its videos takes
 	// seconds, and all accounts share these few goroutines. The account's other videos are
 	// therefore postponed without an attempt.
 	var busy sync.Map

@@ -1,4 +1,4 @@
-// Package preflight checks, with the credentials and settings of the pods, that Google Cloud and
+// Package preflight checks, with the pods' credentials and settings, that Google Cloud and
 // Redis are set up for an installation. The chart runs it as a Job before it rolls out anything,
 // with the image and the service account of the videos service, which needs the most permissions.
 // For each problem it prints a sentence that says what is wrong and what to do. It writes only
@@ -105,7 +105,7 @@ func (p *preflight) run(ctx context.Context) error {
 	return nil
 }
 
-// complain prints a failure of the current check: what is wrong and what to do about it.
+// complain prints a failure in the current check: what is wrong and what to do about it.
 func (p *preflight) complain(format string, args ...any) {
 	p.complaints++
 	fmt.Fprintf(p.out, "FAILED  %s: %s\n", p.check, fmt.Sprintf(format, args...))

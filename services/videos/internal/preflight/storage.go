@@ -18,7 +18,7 @@ import (
 	"github.com/linkreel/linkreel/libs/objectstore"
 )
 
-// corsRule is a CORS rule of the bucket or of the chart's file.
+// corsRule is a CORS rule on the bucket or in the chart's file.
 type corsRule struct {
 	Origin, Method, ResponseHeader []string
 }

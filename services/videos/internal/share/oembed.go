@@ -11,7 +11,7 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// oembed returns the embed code of a video for sites that turn links into players
+// oembed returns a video's embed code for sites that turn links into players
 // (oembed.com). It does not describe videos that have a password.
 func (s *Share) oembed(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderAccessControlAllowOrigin, "*")

@@ -218,7 +218,7 @@ func (s *Share) preview(v *video.Video) *preview {
 	return p
 }
 
-// unready returns the page of a video that is not ready or has failed.
+// unready returns the page for a video that is not ready or has failed.
 func (s *Share) unready(v *video.Video, embed bool) messagePage {
 	p := messagePage{Head: head{Title: design.TabTitle(titleOf(v)), NoIndex: true, Script: true, Again: true}, Embed: embed, Glyph: "wait", Title: titleOf(v)}
 	p.Waiting = &waiting{Status: string(v.Status), URL: "/v/" + string(v.Slug) + "/status"}

@@ -23,7 +23,7 @@ import (
 // maxLongLife limits how long players that cannot renew their access may play.
 const maxLongLife = 6 * time.Hour
 
-// maxSigned limits the lifetime of every signed media URL. After any change of access, including
+// maxSigned limits the lifetime of every signed media URL. After any access change, including
 // a takedown, playback ends within this time.
 const maxSigned = 15 * time.Minute
 
@@ -114,14 +114,14 @@ func (s *Share) viaUs(v *video.Video, g video.Grant) bool {
 
 // mediaFile is the prefix of file names in our media URLs. The rest of the name is the object's
 // path within its video, not just the rendition's name, because the byte ranges in a player's
-// playlist do not match newer media of the same name.
+// playlist do not match newer media with the same name.
 const mediaFile = "media~"
 
 func (s *Share) mediaName(v *video.Video, object string) string {
 	return mediaFile + strings.ReplaceAll(strings.TrimPrefix(object, transcode.VideoPrefix(string(v.ID))), "/", "~")
 }
 
-// media redirects to a signed URL of a rendition's object.
+// media redirects to a signed URL for a rendition's object.
 func (s *Share) media(c *fiber.Ctx, v *video.Video, g video.Grant, file string) error {
 	object := transcode.VideoPrefix(string(v.ID)) + strings.ReplaceAll(strings.TrimPrefix(file, mediaFile), "~", "/")
 	made, err := wasMade(v, object)
@@ -141,8 +141,8 @@ func (s *Share) media(c *fiber.Ctx, v *video.Video, g video.Grant, file string) 
 // wasMade reports whether a playlist of the current source may have contained object. The caller
 // chooses the name, and each accepted name costs a signature and a cache entry. wasMade therefore
 // accepts only a few names: the video's renditions of every attempt up to the current one. A
-// player may still use the playlist of an earlier attempt. A later version of an outcome has
-// every rendition of the earlier versions. The download file is not accepted, because visitors
+// player may still use the playlist from an earlier attempt. A later version of an outcome has
+// every rendition in the earlier versions. The download file is not accepted, because visitors
 // may not be allowed to download it.
 func wasMade(v *video.Video, object string) (bool, error) {
 	made, ok := transcode.ParseRendition(string(v.ID), object)
@@ -246,7 +246,7 @@ func (s *Share) sign(ctx context.Context, v *video.Video, g video.Grant, object 
 	return address, whole, nil
 }
 
-// session renews the access of a page's player. It sends a token and the signed URLs of all
+// session renews access for a page's player. It sends a token and the signed URLs for all
 // renditions.
 func (s *Share) session(c *fiber.Ctx) error {
 	v, err := s.open(c)

@@ -22,7 +22,7 @@ const (
 	// buffers take about the same amount.
 	anyway = 64 << 10
 	// wholeOfAccount and wholeBodies limit how many larger bodies may be in memory while they are
-	// sent, per account and for all accounts together. Any further body is streamed from storage.
+	// being sent, per account and across all accounts. Any further body is streamed from storage.
 	wholeOfAccount, wholeBodies = 4, 32
 	// passTime limits the download from storage. The server's write timeout usually ends it
 	// sooner.
@@ -128,7 +128,7 @@ type bounded struct {
 
 func (b *bounded) Write(p []byte) (int, error) {
 	if b.n += len(p); b.n > maxSmall {
-		return 0, errors.New("object exceeds the size limit of pictures and captions")
+		return 0, errors.New("object exceeds the size limit for pictures and captions")
 	}
 	return b.w.Write(p)
 }

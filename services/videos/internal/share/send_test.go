@@ -37,7 +37,7 @@ func (b library) Download(_ context.Context, _ string, _ int64, w io.Writer) (ob
 	return objectstore.Object{}, nil
 }
 
-// Many viewers request different captions of one account and do not read the responses. The
+// Many viewers request different captions from one account and do not read the responses. The
 // test measures the heap, so it must not run in parallel with other tests.
 func TestReadersThatReadNothingHoldLittle(t *testing.T) {
 	asked := &atomic.Int64{}
@@ -68,7 +68,7 @@ func TestReadersThatReadNothingHoldLittle(t *testing.T) {
 		}
 	}
 	if n := s.whole.Taken(); n > wholeOfAccount {
-		t.Errorf("%d bodies of one account are in memory, want at most %d", n, wholeOfAccount)
+		t.Errorf("%d bodies for one account are in memory, want at most %d", n, wholeOfAccount)
 	}
 	if grown := procstat.Heap() - before; grown > readers*captionSize/2 {
 		t.Errorf("%d clients that read nothing use %d MiB, want at most %d MiB", readers, grown>>20, (readers*captionSize/2)>>20)

@@ -40,7 +40,7 @@ type Videos interface {
 	Refresh(ctx context.Context, v *video.Video) *video.Video
 }
 
-// Views stores the view counts of videos.
+// Views stores videos' view counts.
 type Views interface {
 	AddViews(ctx context.Context, id video.ID, n int64) error
 }
@@ -90,7 +90,7 @@ type Options struct {
 	UnlockTTL time.Duration // how long a browser remains unlocked after entering the password
 }
 
-// Share contains the handlers of the public pages.
+// Share contains the handlers for the public pages.
 type Share struct {
 	o       Options
 	assets  assets
@@ -159,7 +159,7 @@ func (s *Share) Register(api *httpapi.API) {
 	get("/oembed", s.oembed)
 }
 
-// StoreViews stores the counted views of the videos for which this replica gets a turn.
+// StoreViews stores the counted views for the videos for which this replica gets a turn.
 func (s *Share) StoreViews(ctx context.Context) error { return s.views.flush(ctx, s.o.Guard.First) }
 
 // Close stores the remaining views. It does not wait for turns, because the process is
@@ -175,7 +175,7 @@ func locked() error { return apierr.New(apierr.Forbidden, "This video needs its 
 // viewers on a scanner's network can keep watching.
 const foundFor = 10 * time.Minute
 
-// find looks up the video of a page. A network that requests many missing videos must wait,
+// find looks up the video for a page. A network that requests many missing videos must wait,
 // because an unlisted video is protected only by its slug, and each look-up is a paid read.
 func (s *Share) find(c *fiber.Ctx, slug video.Slug) (*video.Video, error) {
 	now, ip := s.o.Now(), s.o.ClientIP(c)

@@ -25,8 +25,8 @@ const (
 	returnLife   = 90 * 24 * time.Hour
 )
 
-// Limits on password guesses in addition to those of [unlock.Guess]. Together, they allow 720
-// wrong guesses per hour and video, no matter how many networks are used. That is too few to find
+// Limits on password guesses in addition to those in [unlock.Guess]. Together, they allow 720
+// wrong guesses per video per hour, no matter how many networks are used. That is too few to find
 // a reasonable password.
 const (
 	// returningGuesses is an hourly budget for browsers that have unlocked this video before.
@@ -107,7 +107,7 @@ func (s *Share) returning(c *fiber.Ctx, v *video.Video) string {
 	if err != nil || g.Kind != video.Returning || g.Video != v.ID || !s.o.Now().Before(g.Expires) {
 		return ""
 	}
-	// The creation time of the cookie is enough to distinguish browsers.
+	// The cookie's creation time is enough to distinguish browsers.
 	return strconv.FormatInt(g.Expires.UnixMilli(), 36)
 }
 

@@ -11,15 +11,15 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// newViewers is how many new viewers of one network a replica counts in a burst. After that, it
+// newViewers is how many new viewers from one network a replica counts in a burst. After that, it
 // counts one more every 12 seconds, or 300 per hour. That is enough for a large office with one
 // IP address. A client can change its User-Agent to look like another viewer, so without a limit
 // one client could add any number of views.
 const newViewers = 300
 
 // view counts a play, which the page's player reports after a minimum playback time. A viewer
-// counts once per day and video. A keyed hash that changes daily distinguishes viewers, so
-// neither IP address nor browser is stored. Redis has one sketch per video and day instead of one
+// counts once per video per day. A keyed hash that changes daily distinguishes viewers, so
+// neither IP address nor browser is stored. Redis has one sketch per video per day instead of one
 // key per viewer, because many viewers of one video must not evict other clients' rate limits.
 func (s *Share) view(c *fiber.Ctx) error {
 	v, g, err := s.redeem(c)

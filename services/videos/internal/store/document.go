@@ -195,7 +195,7 @@ const maxTerms = 2000
 
 // termsOf returns the terms by which a filtered list may find v. The first letter of a term
 // denotes its kind. Firestore allows one membership test per query, so a list queries for the
-// rarest term of its filter and checks the other terms on the returned records.
+// rarest term in its filter and checks the other terms on the returned records.
 func termsOf(v *video.Video) []string {
 	terms := []string{"s:" + string(v.Status), "p:" + string(v.Privacy)}
 	for _, t := range v.Tags {
@@ -207,7 +207,7 @@ func termsOf(v *video.Video) []string {
 	return terms
 }
 
-// rarestTerm returns the term of f that is likely to match the fewest records.
+// rarestTerm returns the term in f that is likely to match the fewest records.
 func rarestTerm(f video.Filter) string {
 	switch {
 	case f.Query.Rarest() != "":

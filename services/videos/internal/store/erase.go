@@ -25,7 +25,7 @@ func (s *Store) eraseVideos(ctx context.Context, account string, limit int) (int
 	return len(mine), nil
 }
 
-// Erase removes a video of an account that is being erased, even if its record is unreadable. It
+// Erase removes a video from an account that is being erased, even if its record is unreadable. It
 // writes no event, since the account has no receivers left, and keeps the slug reserved for a
 // while without naming the account.
 func (s *Store) Erase(ctx context.Context, id video.ID) error {
@@ -130,7 +130,7 @@ func salvagedPurge(snap firestoredb.Snap, account string, now time.Time) *video.
 	}
 }
 
-// field reads one field of a document that cannot be decoded. It returns the zero value if
+// field reads one field in a document that cannot be decoded. It returns the zero value if
 // the field has another type.
 func field[T any](snap firestoredb.Snap, path string) T {
 	v, _ := snap.DataAt(path)

@@ -4,7 +4,7 @@
 // one read. A second collection maps slugs to videos. A slug remains reserved after its video is
 // deleted, so that an old URL never shows somebody else's video. A third collection keeps
 // external ids unique within an account. Deleting a video creates a purge task in the same
-// transaction. The task remains until storage has no object of the video. The operator's
+// transaction. The task remains until storage has no object for the video. The operator's
 // decisions about accounts are in a separate collection.
 //
 // Every change to a video is one transaction, and each method that changes a video takes the
@@ -45,11 +45,11 @@ type Store struct {
 	purges *record.Kept[video.Purge]
 	tags   *tags.Store
 
-	// Records covers all records of an account in this service.
+	// Records covers all of an account's records in this service.
 	Records *record.Set
 }
 
-// New returns a store. shown returns the wire format of a video without the URLs that give
+// New returns a store. shown returns a video's wire format without the URLs that give
 // access.
 func New(db *record.DB, shown func(*video.Video) any) *Store {
 	s := &Store{db: db, tags: tags.New(db.DB, tags.Videos, db.Now)}
@@ -127,12 +127,12 @@ func (s *Store) Create(ctx context.Context, v *video.Video, limits identity.Quot
 	return nil, video.ErrSlugTaken
 }
 
-// Get reads a video of any account.
+// Get reads a video in any account.
 func (s *Store) Get(ctx context.Context, id video.ID) (*video.Video, error) {
 	return s.videos.Get(ctx, "", string(id))
 }
 
-// BySlug reads the video with the slug of a share URL.
+// BySlug reads the video with the slug in a share URL.
 func (s *Store) BySlug(ctx context.Context, slug video.Slug) (*video.Video, error) {
 	return s.led(ctx, s.slug(slug))
 }
@@ -317,7 +317,7 @@ func (s *Store) SweepTags(ctx context.Context) error {
 	})
 }
 
-// AddViews adds to the view counts of videos. It ignores deleted videos.
+// AddViews adds to videos' view counts. It ignores deleted videos.
 func (s *Store) AddViews(ctx context.Context, id video.ID, n int64) error {
 	views := []firestore.Update{{Path: "views", Value: firestore.Increment(n)}}
 	return firestoredb.IgnoreMoved(s.db.Update(ctx, "count views", s.db.Collection(videos).Doc(string(id)), views))

@@ -223,20 +223,20 @@ func TestTheSameCreateTwiceIsOneVideo(t *testing.T) {
 	v := b.make(1, func(v *video.Video) { v.ExternalID = "x" })
 	again := *v
 	if got, err := b.Create(t.Context(), &again, identity.Quotas{Videos: 1}); err != nil || got.ID != v.ID {
-		t.Errorf("Create of the same video again returned %v, want the stored video", err)
+		t.Errorf("creating the same video again returned %v, want the stored video", err)
 	}
 	other := *v
 	other.ID, other.ExternalID = "vid_2", "y"
 	if _, err := b.Create(t.Context(), &other, identity.Quotas{}); !errors.Is(err, video.ErrSlugTaken) {
-		t.Errorf("Create of another video with the same slug returned %v, want %v", err, video.ErrSlugTaken)
+		t.Errorf("creating another video with the same slug returned %v, want %v", err, video.ErrSlugTaken)
 	}
 	other.Slug, other.ExternalID = "free", "x"
 	if _, err := b.Create(t.Context(), &other, identity.Quotas{}); apierr.CodeOf(err) != apierr.ExternalIDTaken {
-		t.Errorf("Create of another video with the same external id returned %v, want %s", err, apierr.ExternalIDTaken)
+		t.Errorf("creating another video with the same external id returned %v, want %s", err, apierr.ExternalIDTaken)
 	}
 	other.ExternalID = ""
 	if _, err := b.Create(t.Context(), &other, identity.Quotas{Videos: 1}); apierr.CodeOf(err) != apierr.QuotaExceeded {
-		t.Errorf("Create of a video above the quota returned %v, want %s", err, apierr.QuotaExceeded)
+		t.Errorf("creating a video above the quota returned %v, want %s", err, apierr.QuotaExceeded)
 	}
 }
 
@@ -286,7 +286,7 @@ func TestASearchFindsWhatANaiveOneDoes(t *testing.T) {
 	}
 }
 
-// TestEveryWriteHasItsEvent calls every method of the store that writes. Add each new method
+// TestEveryWriteHasItsEvent calls every store method that writes. Add each new method
 // with its event.
 func TestEveryWriteHasItsEvent(t *testing.T) {
 	t.Parallel()

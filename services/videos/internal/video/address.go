@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Addresses builds the public URLs of videos. Base is the base URL of the product, without a
+// Addresses builds videos' public URLs. Base is the product's base URL, without a
 // trailing slash.
 type Addresses struct{ Base string }
 
@@ -21,7 +21,7 @@ func (a Addresses) Thumbnail(s Slug) string { return a.Page(s) + "/thumbnail.jpg
 // File returns the URL of the video as an MP4, for link previews that play files.
 func (a Addresses) File(s Slug) string { return a.Page(s) + "/video.mp4" }
 
-// OEmbed returns the URL of the oEmbed description of a share page.
+// OEmbed returns the URL of the oEmbed description for a share page.
 func (a Addresses) OEmbed(s Slug) string {
 	return a.Base + "/oembed?format=json&url=" + url.QueryEscape(a.Page(s))
 }

@@ -31,10 +31,10 @@ func (v *Video) Caption(lang string) (Caption, bool) {
 	return v.Captions[i], true
 }
 
-// MaxCaptions limits the tracks of one video.
+// MaxCaptions limits the tracks on one video.
 const MaxCaptions = 50
 
-// SetCaption adds a track or replaces the track of the same language. It returns false if the
+// SetCaption adds a track or replaces the track in the same language. It returns false if the
 // video already has MaxCaptions tracks.
 func (v *Video) SetCaption(c Caption, now time.Time) bool {
 	captions := slices.Clone(v.Captions)

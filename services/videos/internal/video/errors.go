@@ -13,8 +13,7 @@ var (
 	ErrUnchanged = errors.New("video: nothing to change")
 )
 
-// NotFound returns the error for a video that does not exist and for a video of another
-// account.
+// NotFound returns the error for a video that does not exist and for a video in another account.
 func NotFound() error { return apierr.New(apierr.VideoNotFound, "There is no such video.") }
 
 // NoCaptions returns the error for a video without captions in a language.
@@ -22,7 +21,7 @@ func NoCaptions() error {
 	return apierr.New(apierr.NotFound, "This video has no captions in this language.")
 }
 
-// ExternalIDTaken returns the error for an externalId that another video of the account already
+// ExternalIDTaken returns the error for an externalId that another video in the account already
 // uses.
 func ExternalIDTaken() error {
 	return apierr.New(apierr.ExternalIDTaken, "This account already has a video with this externalId. Choose another externalId, or clear it on that video first.")
@@ -37,7 +36,7 @@ func takenDown() error {
 	return apierr.New(apierr.TakenDown, "This video was taken down by the operator of this service.")
 }
 
-// accountSuspended returns the error for a video of a suspended account.
+// accountSuspended returns the error for a video in a suspended account.
 func accountSuspended() error {
 	return &apierr.Error{Code: apierr.AccountSuspended, Message: "The account that shared this video is suspended.", OnPage: true}
 }

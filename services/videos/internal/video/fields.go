@@ -80,7 +80,7 @@ func New(id Identity, c Checked, passwordHash string, now time.Time) *Video {
 	}
 }
 
-// Change is one field of a PATCH: absent, set to a new value, or cleared.
+// Change is one field in a PATCH: absent, set to a new value, or cleared.
 type Change struct {
 	Set   bool
 	Value string // "" when cleared
@@ -94,7 +94,7 @@ type Patch struct {
 	ExternalID  Change
 }
 
-// Check reports every broken rule of the patch. It returns the patch with normalised tags.
+// Check reports every broken rule in the patch. It returns the patch with normalised tags.
 func (p Patch) Check() (Patch, []apierr.Detail) {
 	bad := append(checkText("title", p.Title.Value, MaxTitle), checkText("description", p.Description.Value, MaxDescription)...)
 	if p.Tags != nil {

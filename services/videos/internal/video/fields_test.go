@@ -81,7 +81,7 @@ func TestExpiryIsExclusive(t *testing.T) {
 	v := uploading()
 	v.ExpiresAt = start
 	if !v.Expired(start) || v.Expired(start.Add(-time.Millisecond)) {
-		t.Error("Expired is false at ExpiresAt or true before it, want true exactly from ExpiresAt on")
+		t.Error("Expired is false at ExpiresAt or true before it, want true from ExpiresAt on")
 	}
 }
 

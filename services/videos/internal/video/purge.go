@@ -25,7 +25,7 @@ type Purge struct {
 	Stored time.Time
 }
 
-// purgedFor and erasedFor are how long a task keeps searching for all objects of a video.
+// purgedFor and erasedFor are how long a task keeps searching for a video's objects.
 // erasedFor is shorter because auth must forget an erased account within an hour, and does so
 // only when no task refers to the account.
 const (
@@ -39,7 +39,7 @@ const sleptFor = 24 * time.Hour
 // LongestAddress is the maximum lifetime of an upload URL: storage rejects older signatures.
 const LongestAddress = 7 * 24 * time.Hour
 
-// PurgeOf returns the purge task for the deletion of v.
+// PurgeOf returns the purge task for deleting v.
 func PurgeOf(v *Video, erase bool, now time.Time) Purge {
 	p := Purge{Video: v.ID, Account: v.AccountID, Since: now, Due: now, Until: now.Add(purgedFor)}
 	if erase {
@@ -68,7 +68,7 @@ func PurgeOf(v *Video, erase bool, now time.Time) Purge {
 // IsTombstone reports whether p is in its second phase and only waits for late uploads.
 func (p Purge) IsTombstone() bool { return p.Until.IsZero() }
 
-// Tombstone returns the tombstone of p, which is kept until Late. It does not refer to an
+// Tombstone returns the tombstone for p, which is kept until Late. It does not refer to an
 // account, so an erasure need not wait for it.
 func (p Purge) Tombstone() Purge { return Purge{Video: p.Video, Late: p.Late, Stored: p.Stored} }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// Rights returns the current scopes of a key or a member of an account. See apikey.Rights.
+// Rights returns the current scopes of a key or an account member. See apikey.Rights.
 type Rights func(ctx context.Context, accountID, id string) (identity.ScopeSet, error)
 
 // rightsStale is how long auth's last response is used while auth is unreachable. The same limit
@@ -18,7 +18,7 @@ type Rights func(ctx context.Context, accountID, id string) (identity.ScopeSet, 
 const rightsStale = 30 * time.Second
 
 // rights checks whether the key or member for whom an owner's URL was created may still read
-// the account's videos. It asks auth once per principal and lease, so a revocation takes
+// the account's videos. It asks auth once per principal per lease, so a revocation takes
 // effect within about a second.
 type rights struct {
 	ask Rights
@@ -34,7 +34,7 @@ func newRights(ask Rights) *rights {
 	return r
 }
 
-// may reports whether the key or member may read videos of the account.
+// may reports whether the key or member may read videos in the account.
 func (r *rights) may(ctx context.Context, account, id string) (bool, error) {
 	return r.of(ctx, account+"/"+id)
 }

@@ -23,7 +23,7 @@ func TestGrantsAreBoundToVideoAccessAndTime(t *testing.T) {
 		t.Fatalf("Verify of a new token returned %v and error %v, want a grant that allows watching", g, err)
 	}
 	if g.Allows(v, start.Add(time.Hour)) {
-		t.Error("Allows returned true at the expiry of the token, want false")
+		t.Error("Allows returned true at the token's expiry, want false")
 	}
 	other := *v
 	other.ID = "vid_2"
@@ -57,7 +57,7 @@ func TestSecretsCanBeReplaced(t *testing.T) {
 		t.Errorf("Verify of a token signed with the previous secret returned %v, want nil", err)
 	}
 	if _, err := only.Verify(token); err == nil {
-		t.Error("Verify accepted a token of a removed secret, want an error")
+		t.Error("Verify accepted a token signed with a removed secret, want an error")
 	}
 	if _, err := video.NewKeyring([]byte("short")); err == nil {
 		t.Error("NewKeyring accepted a short secret, want an error")
@@ -90,7 +90,7 @@ func TestACursorIsBoundToItsAccount(t *testing.T) {
 		t.Errorf("Position = %v, %v; want %v, true", got, ok, p)
 	}
 	if _, ok := keys.Position("acc_b", cursor); ok {
-		t.Error("Position accepted a cursor of another account, want it rejected")
+		t.Error("Position accepted a cursor from another account, want it rejected")
 	}
 	for _, bad := range []string{"", "1", "!", cursor[1:], cursor + "A"} {
 		if _, ok := keys.Position("acc_a", bad); ok {
@@ -107,7 +107,7 @@ func TestPseudonymsChangeDailyAndPerViewer(t *testing.T) {
 		t.Error("the pseudonym changed within a day, want it unchanged")
 	}
 	if a == keys.Pseudonym(start.Add(24*time.Hour), "10.0.0.1", "agent") || a == keys.Pseudonym(start, "10.0.0.1a", "gent") {
-		t.Error("pseudonyms of different days or viewers are equal, want different ones")
+		t.Error("pseudonyms for different days or viewers are equal, want different ones")
 	}
 }
 

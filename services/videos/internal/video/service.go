@@ -26,12 +26,12 @@ import (
 type Store interface {
 	// Create stores a video, or returns the stored video if the same create succeeded before.
 	// It returns ErrSlugTaken if the caller must choose another slug, EXTERNAL_ID_TAKEN if
-	// another video of the account has the external id, and QUOTA_EXCEEDED if the account has
+	// another video in the account has the external id, and QUOTA_EXCEEDED if the account has
 	// as many videos as limits allow.
 	Create(ctx context.Context, v *Video, limits identity.Quotas) (*Video, error)
-	// Get looks up a video of any account. It returns NotFound if the video does not exist.
+	// Get looks up a video in any account. It returns NotFound if the video does not exist.
 	Get(ctx context.Context, id ID) (*Video, error)
-	// BySlug looks up the video with the slug of a share URL.
+	// BySlug looks up the video with the slug in a share URL.
 	BySlug(ctx context.Context, slug Slug) (*Video, error)
 	// List returns an account's videos, newest first, as summaries without the fields that only
 	// a single video's page or player needs. next is nil on the last page.
@@ -68,7 +68,7 @@ type Pipeline interface {
 	// TakeStill makes a worker take the poster that v requests, and waits briefly for it. If
 	// the worker takes longer, the poster appears later.
 	TakeStill(ctx context.Context, v *Video) (*Video, error)
-	// Purge starts the removal of objects after a deletion was committed.
+	// Purge starts removing objects after a deletion was committed.
 	Purge()
 }
 
@@ -156,7 +156,7 @@ type Position struct {
 	ID      ID
 }
 
-// List returns an account's videos, newest first, and the cursor of the next page. On the
+// List returns an account's videos, newest first, and the cursor for the next page. On the
 // last page the cursor is "".
 func (s *Service) List(ctx context.Context, account string, f Filter, cursor string, limit int) ([]*Video, string, error) {
 	var after *Position
@@ -217,7 +217,7 @@ func idOf(origin identity.Origin) ID { return ID(identity.IDFrom("vid", origin.N
 // transaction. [Service.Create] checks the number of videos again in its transaction. The storage
 // limit is checked when a file arrives, because a video uses no storage before then (see
 // [Video.FileArrived]). A repeated request succeeds if the first attempt created the video. left
-// is how many bytes a session of the account may store. It is negative if there is no limit.
+// is how many bytes a session in the account may store. It is negative if there is no limit.
 func (s *Service) Room(ctx context.Context, account string, limits identity.Quotas, origin identity.Origin) (left int64, err error) {
 	if limits.Videos <= 0 && limits.StoredBytes <= 0 {
 		return -1, nil
@@ -246,7 +246,7 @@ func (u Usage) Left(limit int64) int64 {
 	return max(0, limit-u.StoredBytes-u.Reserved)
 }
 
-// usage returns the usage of an account. It includes the account's sessions only if there is
+// usage returns an account's usage. It includes the account's sessions only if there is
 // a storage limit.
 func (s *Service) usage(ctx context.Context, account string, limit int64) (have Usage, err error) {
 	reserved := int64(0)
@@ -313,7 +313,7 @@ func (s *Service) Create(ctx context.Context, n NewVideo) (*Video, error) {
 	return nil, apierr.Down(ErrSlugTaken)
 }
 
-// settleUpload ends the session of fresh if the record does not have this session, because the
+// settleUpload ends fresh's session if the record does not have this session, because the
 // request was repeated, was rejected or lost a race. If it is unknown whether the record was
 // stored, settleUpload keeps the session: no caller has its URL, so the session receives no
 // bytes.
@@ -327,13 +327,13 @@ func (s *Service) settleUpload(ctx context.Context, fresh Upload, stored *Video,
 
 // maybeStored reports whether a write that returned an error may have been stored, because
 // only the response to the commit was lost. Any other error means that nothing was stored.
-// This includes RATE_LIMITED, the error of a transaction that lost to other writers.
+// This includes RATE_LIMITED, the error for a transaction that lost to other writers.
 func maybeStored(err error) bool {
 	code := apierr.CodeOf(err)
 	return code == apierr.Unavailable || code == apierr.Internal
 }
 
-// reserve keeps the session of v only if the account has enough storage for it. It checks after
+// reserve keeps v's session only if the account has enough storage for it. It checks after
 // the record was committed and before any caller gets the session's URL. Even if several sessions
 // start at the same time, each check therefore sees every session with a URL that was already
 // returned. As a result, no two sessions count on the same storage, although there is no document
@@ -446,7 +446,7 @@ func (s *Service) newUpload(ctx context.Context, object, page string, left int64
 	return u, g.Wait()
 }
 
-// Owned looks up a video of the account. It returns NotFound for another account's video.
+// Owned looks up a video in the account. It returns NotFound for another account's video.
 func (s *Service) Owned(ctx context.Context, account string, id ID) (*Video, error) {
 	v, err := s.o.Store.Get(ctx, id)
 	if err == nil && v.AccountID != account {
@@ -455,7 +455,7 @@ func (s *Service) Owned(ctx context.Context, account string, id ID) (*Video, err
 	return v, err
 }
 
-// Get looks up a video of the account and refreshes it. If the video awaits a file and
+// Get looks up a video in the account and refreshes it. If the video awaits a file and
 // uploads is true, Get renews an upload URL that expires soon.
 func (s *Service) Get(ctx context.Context, account string, id ID, uploads bool) (*Video, error) {
 	v, err := s.Owned(ctx, account, id)
@@ -530,7 +530,7 @@ func (s *Service) renewUpload(ctx context.Context, v *Video) (*Video, error) {
 	return s.reserve(ctx, stored), nil
 }
 
-// sessionRoom returns how many bytes a new session of v may store, for [Service.newUpload]. It
+// sessionRoom returns how many bytes a new session for v may store, for [Service.newUpload]. It
 // ends the previous sessions first, because they use storage until they have ended.
 func (s *Service) sessionRoom(ctx context.Context, v *Video) (int64, error) {
 	for _, session := range v.Upload.Ended {
@@ -547,11 +547,11 @@ func (s *Service) sessionRoom(ctx context.Context, v *Video) (int64, error) {
 	return have.Left(v.StorageLimit), err
 }
 
-// Condition is a caller's precondition on the revision of a video, such as an If-Match
+// Condition is a caller's precondition on a video's revision, such as an If-Match
 // header.
 type Condition interface{ Check(rev int64) error }
 
-// change updates a video of the account under a condition.
+// change updates a video in the account under a condition.
 func (s *Service) change(ctx context.Context, account string, id ID, c Condition, fn func(v *Video, now time.Time) error) (*Video, error) {
 	return s.o.Store.Update(ctx, id, func(v *Video) error {
 		if v.AccountID != account {
@@ -642,7 +642,7 @@ func (s *Service) Delete(ctx context.Context, account string, id ID, c Condition
 	return nil
 }
 
-// SetCaptions stores file, which is WebVTT, as the captions of a language. It stores the file
+// SetCaptions stores file, which is WebVTT, as the captions in a language. It stores the file
 // under a new name before the video refers to it, so a player never gets an incomplete file.
 func (s *Service) SetCaptions(ctx context.Context, account string, id ID, lang string, file []byte) error {
 	object := CaptionObject(id, lang, identity.NewNonce())
@@ -670,7 +670,7 @@ func (s *Service) SetCaptions(ctx context.Context, account string, id ID, lang s
 	return err
 }
 
-// DeleteCaptions removes the captions of a language.
+// DeleteCaptions removes the captions in a language.
 func (s *Service) DeleteCaptions(ctx context.Context, account string, id ID, lang string) error {
 	former := ""
 	_, err := s.change(ctx, account, id, always{}, func(v *Video, now time.Time) error {
@@ -702,7 +702,7 @@ func (s *Service) drop(ctx context.Context, object string) {
 	}
 }
 
-// SetThumbnail sets the poster of a video to its frame at seconds. If seconds is nil,
+// SetThumbnail sets a video's poster to its frame at seconds. If seconds is nil,
 // SetThumbnail restores the automatic poster.
 func (s *Service) SetThumbnail(ctx context.Context, account string, id ID, c Condition, seconds *float64) (*Video, error) {
 	if seconds == nil {
@@ -731,7 +731,7 @@ func (s *Service) SetThumbnail(ctx context.Context, account string, id ID, c Con
 	return s.o.Pipeline.TakeStill(ctx, v)
 }
 
-// Now returns the time of the service's clock.
+// Now returns the time on the service's clock.
 func (s *Service) Now() time.Time { return s.o.Now() }
 
 // Own returns a token that lets an owner watch and download v. The token is no longer valid once
@@ -742,9 +742,9 @@ func (s *Service) Own(v *Video, by *identity.Principal) string {
 	return s.o.Keys.Sign(g)
 }
 
-// Visit looks up the video of a share URL for a visitor who has only the URL. It rejects
-// videos that nobody may see: expired videos, videos that were taken down, and videos of
-// suspended accounts.
+// Visit looks up the video for a share URL for a visitor who has only the URL. It rejects
+// videos that nobody may see: expired videos, videos that were taken down, and videos in suspended
+// accounts.
 func (s *Service) Visit(ctx context.Context, slug Slug) (*Video, error) {
 	v, err := s.o.Store.BySlug(ctx, slug)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // measured by the machine's monotonic clock.
 const lease = time.Second
 
-// leaseMargin is added when waiting for all leases to end, because the clocks of machines run
+// leaseMargin is added when waiting for all leases to end, because machines' clocks run
 // at slightly different speeds.
 const leaseMargin = 100 * time.Millisecond
 
@@ -89,9 +89,8 @@ func (s *leases[V]) load(ctx context.Context, name string) (leased[V], error) {
 	return k, nil
 }
 
-// standings checks whether an account's videos may be shown, with one read per account and
-// lease. If the store cannot be read, it returns an error, because the account may have been
-// suspended.
+// standings checks whether an account's videos may be shown, with one read per account per lease.
+// If the store cannot be read, it returns an error, because the account may have been suspended.
 //
 // A caller that changes an account's standing stores the new standing and then waits for a lease.
 // After that, no replica uses the old standing. The replicas need not exchange messages, so this

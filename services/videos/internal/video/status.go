@@ -21,7 +21,7 @@ const (
 	Failed     Status = "failed"     // another file may be uploaded at the same address
 )
 
-// transitions lists every allowed change of status.
+// transitions lists every allowed status change.
 var transitions = map[Status][]Status{
 	Uploading:  {Processing, Failed}, // failed: no file arrived in time, or the file was rejected unread
 	Processing: {Ready, Failed},
@@ -124,7 +124,7 @@ func (v *Video) Forgotten(now time.Time) bool {
 	return true
 }
 
-// noRoom is the failure of a video that exceeds its account's storage limit, whether with its
+// noRoom is the failure for a video that exceeds its account's storage limit, whether with its
 // whole file or with the part received so far.
 var noRoom = Failure{FileTooLarge, "The account's storage has no room for the uploaded file. Delete other videos, then upload it again."}
 
@@ -177,7 +177,7 @@ func (v *Video) Publish(jobID string, m Media, now time.Time) error {
 	return nil
 }
 
-// Fail ends the processing of a job with a reason. If the file was uploaded as a form, the
+// Fail ends a job's processing with a reason. If the file was uploaded as a form, the
 // failure says so. A file is never rejected for its Content-Type alone, because clients may
 // send a video with any Content-Type.
 func (v *Video) Fail(jobID string, f Failure, now time.Time) error {
@@ -198,14 +198,14 @@ func (v *Video) Fail(jobID string, f Failure, now time.Time) error {
 // a file's bytes.
 const notAVideo, corruptFile = Code(transcode.NotAVideo), Code(transcode.CorruptFile)
 
-// isForm reports whether the Content-Type of the upload is that of a form, as with `curl -F`
+// isForm reports whether the upload's Content-Type is that of a form, as with `curl -F`
 // and `curl -d`.
 func (s Source) isForm() bool {
 	media, _, _ := strings.Cut(strings.ToLower(s.ContentType), ";")
 	return slices.Contains([]string{"multipart/form-data", "application/x-www-form-urlencoded"}, strings.TrimSpace(media))
 }
 
-// UploadToReady returns the time from the arrival of the file in storage until the video
+// UploadToReady returns the time from the file's arrival in storage until the video
 // could be played. It returns zero if either time is unknown.
 func (v *Video) UploadToReady() time.Duration {
 	if v.Source.StoredAt.IsZero() || v.ReadyAt.IsZero() {
@@ -248,8 +248,8 @@ const (
 // Schedule sets when the video is due next. A video that waits for an upload is checked after
 // 10s, 20s, 40s and so on, until the pause reaches an hour. A hundred thousand abandoned videos
 // therefore cost little, while an upload to a new video is detected soon. An unfinished recording
-// is checked ten times during the idle period after which it counts as finished. Every change of
-// a video must call Schedule before the video is stored.
+// is checked ten times during the idle period after which it counts as finished. Every change to a
+// video must call Schedule before the video is stored.
 func (v *Video) Schedule(p Plan, now time.Time) {
 	pause := func(waited, most time.Duration) time.Time { return now.Add(min(max(waited, firstPause), most)) }
 	v.DueAt = time.Time{}

@@ -78,7 +78,7 @@ func TestAFormInPlaceOfAFileIsExplained(t *testing.T) {
 			want = video.Failure{Code: "NOT_A_VIDEO", Message: transcode.FormUpload}
 		}
 		if *v.Failure != want {
-			t.Errorf("failure %s of an upload with Content-Type %q = %+v, want %+v", tt.code, tt.contentType, *v.Failure, want)
+			t.Errorf("failure %s for an upload with Content-Type %q = %+v, want %+v", tt.code, tt.contentType, *v.Failure, want)
 		}
 	}
 }
@@ -228,7 +228,7 @@ func TestBytesCountsWhatASessionHoldsAndNothingOfARefusedFile(t *testing.T) {
 	v := video.Video{Upload: video.Upload{Received: 700}}
 	v.Source.Size, v.Media = 600, &video.Media{Bytes: 5}
 	if got := v.Bytes(); got != 1305 {
-		t.Errorf("Bytes = %d, want 1305: 700 of the session, 600 of the source and 5 of its media", got)
+		t.Errorf("Bytes = %d, want 1305: 700 from the session, 600 from the source and 5 from its media", got)
 	}
 	v.Status, v.Media = video.Failed, nil
 	if got := v.Bytes(); got != 700 {

@@ -21,7 +21,7 @@ func (v *Video) CheckStill(seconds float64) []apierr.Detail {
 // AskStill records that job will take the poster at seconds. The video keeps its current poster
 // until then.
 func (v *Video) AskStill(seconds float64, job string, now time.Time) {
-	// This replaces an earlier job, so TakeStill rejects the poster of that job.
+	// This replaces an earlier job, so TakeStill rejects the poster from that job.
 	still := Still{Time: seconds, JobID: job}
 	if v.Still != nil {
 		still.Object = v.Still.Object

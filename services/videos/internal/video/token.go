@@ -25,9 +25,9 @@ const (
 	// WatchLong is like Watch, but for players that cannot renew it, so it is valid for the
 	// whole video. Its playlists contain our own media URLs, which check access again.
 	WatchLong Kind = 'l'
-	// Own is the owner's grant, which the API returns. It needs no password and ignores the
-	// privacy and the expiry of the video. It is valid while the key or member that it was
-	// created for may read videos.
+	// Own is the owner's grant, which the API returns. It needs no password and ignores the video's
+	// privacy and expiry. It is valid while the key or member that it was created for may read
+	// videos.
 	Own Kind = 'o'
 )
 
@@ -71,7 +71,7 @@ func NewKeyring(secrets ...[]byte) (*Keyring, error) {
 const tagSize = 16
 
 // Cursor returns the cursor that continues a list after a position. It is signed and bound to
-// the account, so only cursors of the account's own lists are accepted.
+// the account, so only cursors from the account's own lists are accepted.
 func (k *Keyring) Cursor(account string, p Position) string {
 	b := binary.AppendVarint(nil, p.Created.UnixMicro())
 	b = append(b, p.ID...)
@@ -101,7 +101,7 @@ func (k *Keyring) Position(account, cursor string) (Position, bool) {
 
 const cursorTag = 8
 
-// Sign returns the token of g. A token fits into a path segment or a cookie.
+// Sign returns the token for g. A token fits into a path segment or a cookie.
 func (k *Keyring) Sign(g Grant) string {
 	b := make([]byte, 0, 96)
 	b = append(b, byte(g.Kind))
@@ -173,7 +173,7 @@ func (k *Keyring) Pseudonym(day time.Time, facts ...string) string {
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:18])
 }
 
-// Allows reports whether g allows watching v at now. A change of the access rule invalidates
+// Allows reports whether g allows watching v at now. A change to the access rule invalidates
 // every grant except the owner's.
 func (g Grant) Allows(v *Video, now time.Time) bool {
 	if g.Video != v.ID || !now.Before(g.Expires) || g.Kind == Returning {

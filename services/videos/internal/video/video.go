@@ -1,4 +1,4 @@
-// Package video defines the rules of a video: its fields, the table of allowed status
+// Package video defines the rules for a video: its fields, the table of allowed status
 // changes, who may watch it and until when, how passwords are stored, and the tokens that
 // grant access.
 //
@@ -6,7 +6,7 @@
 // result and does the work after a commit. It accesses storage through the interfaces [Store]
 // and [Bucket].
 //
-// The package guarantees that a Video built by [New] complies with every rule of the API, that a
+// The package guarantees that a Video built by [New] complies with every API rule, that a
 // status changes only as the table allows, that a ready video remains ready, and that a caller
 // who may not watch a video gets the same error on every page. The types do no I/O. Callers pass
 // in the time, ids and random values.
@@ -41,7 +41,7 @@ const (
 // Privacies lists every privacy.
 func Privacies() []Privacy { return []Privacy{Public, Unlisted, Password, Expiring} }
 
-// Video is one video of one account.
+// Video is one video in one account.
 type Video struct {
 	ID        ID
 	AccountID string
@@ -91,8 +91,8 @@ type Video struct {
 	// 0 means no limit.
 	StorageLimit int64
 	// StorageRoom is the unused part of StorageLimit. It is negative if there is no limit, or
-	// if the store has not looked it up. The store sets StorageRoom for an update of a video
-	// that awaits its upload.
+	// if the store has not looked it up. The store sets StorageRoom for an update to a video that
+	// awaits its upload.
 	StorageRoom int64
 
 	// Rev counts the stored states that look different to an owner.

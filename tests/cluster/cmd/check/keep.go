@@ -38,7 +38,7 @@ func fill(ctx context.Context, t *target, links, videos int) error {
 	return manyVideos(ctx, t, videos, 1, clip)
 }
 
-// keep creates two keys and a video, and then ten links a second until ctx ends. Every call must
+// keep creates two keys and a video, and then ten links a second until ctx is done. Every call must
 // succeed, because a backup must not disturb callers. At the end, keep prints what it has created.
 func keep(ctx context.Context, t *target) error {
 	account, key, err := makeAccount(ctx, t, "enterprise")
@@ -78,7 +78,7 @@ func keep(ctx context.Context, t *target) error {
 }
 
 // kept compares a restored deployment with the records that keep created. file contains the output
-// of keep, and before is the time at which the backup began.
+// of keep, and before is when the backup began.
 func kept(ctx context.Context, t *target, file, before string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()

@@ -18,9 +18,10 @@ type entry struct {
 	unsure       int // visits without a response or with an error; their clicks may or may not be counted
 }
 
-// ledger creates and visits links until ctx ends, and records what was acknowledged. It then checks
-// that every link exists and that every redirected visit was counted once. Failed requests are
-// allowed, because the caller stops parts of the system during the test. A lost record is an error.
+// ledger creates and visits links until ctx is done, and records what was acknowledged. It then
+// checks that every link exists and that every redirected visit was counted once. Failed requests
+// are allowed, because the caller stops parts of the system during the test. A lost record is an
+// error.
 func ledger(ctx context.Context, t *target, callers int) error {
 	_, key, err := makeAccount(ctx, t, "enterprise")
 	if err != nil {

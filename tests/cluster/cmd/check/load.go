@@ -55,7 +55,7 @@ func setup(ctx context.Context, t *target) error {
 func stack(ctx context.Context, t *target, upload string) error {
 	keys := map[string]string{}
 	for _, plan := range []string{"free", "creator", "business", "enterprise"} {
-		// The tests use keys with all scopes, like the keys of a local stack.
+		// The tests use keys with all scopes, like the keys in a local stack.
 		_, key, err := makeAccount(ctx, t, plan, identity.AllScopes.Names()...)
 		if err != nil {
 			return err

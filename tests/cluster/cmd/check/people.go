@@ -55,7 +55,7 @@ func signIn(ctx context.Context, t *target, account, name string) (*person, erro
 	return p, err
 }
 
-// page fetches a page and stores the CSRF token of its forms.
+// page fetches a page and stores the CSRF token from its forms.
 func (p *person) page(ctx context.Context, path string) (*answer, error) {
 	a, err := p.t.call(ctx, http.MethodGet, p.t.base+path, "", nil)
 	if err != nil {
@@ -93,9 +93,9 @@ func (p *person) cookies() string {
 	return strings.Join(all, "; ")
 }
 
-// people simulates people who use the console until ctx ends. Each person reads the list, creates a
-// link with the form, and retries after a failure. The console must not sign anybody out, and the
-// link of every accepted form must exist.
+// people simulates people who use the console until ctx is done. Each person reads the list,
+// creates a link with the form, and retries after a failure. The console must not sign anybody out,
+// and the link from every accepted form must exist.
 func people(ctx context.Context, t *target, count int) error {
 	account, key, err := makeAccount(ctx, t, "enterprise")
 	if err != nil {

@@ -26,9 +26,9 @@ type writtenLink struct{ id, slug, word string }
 
 const bulkMost = 100
 
-// writes creates many links in bulk and then, until ctx ends, one by one through any replica. Every
-// call must succeed, even while replicas are replaced. At the end, search must find every link, and
-// each link must have exactly one event.
+// writes creates many links in bulk and then, until ctx is done, one by one through any replica.
+// Every call must succeed, even while replicas are being replaced. At the end, search must find
+// every link, and each link must have exactly one event.
 func writes(ctx context.Context, t *target, before int) error {
 	account, key, err := makeAccount(ctx, t, "enterprise")
 	if err != nil {
@@ -98,7 +98,7 @@ func replay(ctx context.Context, t *target, key string) (string, error) {
 	return made.ID + " " + made.Slug, nil
 }
 
-// steadily creates up to 40 links per second until ctx ends.
+// steadily creates up to 40 links per second until ctx is done.
 func (w *written) steadily(ctx context.Context, t *target) error {
 	const writers = 4
 	var (
@@ -214,7 +214,7 @@ func (w *written) events(ctx context.Context, t *target) error {
 	})
 }
 
-// finds fails unless a filter finds all links of want, each of them once. The filter may find other
+// finds fails unless a filter finds all links in want, each of them once. The filter may find other
 // links too.
 func (t *target) finds(ctx context.Context, key, filter string, want map[string]bool) error {
 	found, err := t.list(ctx, key, filter)

@@ -1,5 +1,5 @@
 // Command dockerdoor implements the few calls that skaffold makes to a Docker daemon after a custom
-// build: inspect an image, get its ID, and tag it. It uses the image store of the test cluster's
+// build: inspect an image, get its ID, and tag it. It uses the image store in the test cluster's
 // containerd. It does not build, run or remove images.
 //
 //	dockerdoor SOCKET CONTAINERD-SOCKET
@@ -54,7 +54,7 @@ func run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// door contains the address of containerd.
+// door contains containerd's address.
 type door struct{ containerd string }
 
 // imagePath is /v1.43/images/NAME/VERB. Names contain slashes, so a ServeMux cannot match it.
