@@ -311,7 +311,7 @@ func clean(s string) string {
 func explain(err error) string {
 	var e *client.APIError
 	if !errors.As(err, &e) {
-		return clean(err.Error())
+		return clean(strings.ReplaceAll(err.Error(), "\n", "; ")) // errors.Join puts each error on its own line
 	}
 	text := e.Error()
 	switch {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -788,6 +789,17 @@ func TestLoginElsewhereSaysWhereToRun(t *testing.T) {
 	code := Run(t.Context(), []string{"login", "--local"}, Env{Out: io.Discard, Err: &errs, ConfigDir: t.TempDir(), Now: time.Now, Getenv: func(string) string { return "" }})
 	if code != ExitFailed || !strings.Contains(errs.String(), "run this in the folder in which `make run` runs, or with the LINKREEL_DATA_DIR") {
 		t.Errorf("login returned the exit code %d and %q, want advice on where to run it", code, errs.String())
+	}
+}
+
+func TestErrorsOfAnAddedCommandAreOnOneLine(t *testing.T) {
+	var errs bytes.Buffer
+	failing := Command{Name: "break", Run: func(context.Context, []string, Env) error {
+		return errors.Join(errors.New("the first"), errors.New("the second"))
+	}}
+	Run(t.Context(), []string{"break"}, Env{Out: io.Discard, Err: &errs, Now: time.Now, Getenv: func(string) string { return "" }}, failing)
+	if got, want := errs.String(), "linkreel: the first; the second\n"; got != want {
+		t.Errorf("two errors are reported as %q, want %q", got, want)
 	}
 }
 

@@ -135,7 +135,7 @@ func (r result) faultsOfCalls() (out []string) {
 func printTable(results []result) (good bool) {
 	good = true
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "\nFAILURE\tVERDICT\tCALLS FAILED\tCLICKS COUNTED\tALERTS, AFTER")
+	fmt.Fprintln(table, "\nFAILURE\tVERDICT\tCALLS FAILED\tCLICKS COUNTED\tALERTS")
 	for _, r := range results {
 		verdict := "as expected"
 		if faults := r.faults(); len(faults) > 0 {
@@ -144,7 +144,10 @@ func printTable(results []result) (good bool) {
 		}
 		var alerts []string
 		for _, alert := range slices.SortedFunc(maps.Keys(r.alerts), func(a, b string) int { return cmp.Compare(r.alerts[a].fired, r.alerts[b].fired) }) {
-			alerts = append(alerts, fmt.Sprintf("%s %.0f s", alert, r.alerts[alert].fired.Seconds()))
+			name, _, _ := strings.Cut(alert, " window=") // the windows of a budget are one alert
+			if !slices.ContainsFunc(alerts, func(earlier string) bool { return strings.HasPrefix(earlier, name+" after") }) {
+				alerts = append(alerts, fmt.Sprintf("%s after %.0f s", name, r.alerts[alert].fired.Seconds()))
+			}
 		}
 		fmt.Fprintf(table, "%s\t%s\t%d of %d\t%d of %d\t%s\n", r.name, verdict, r.calls.failed, r.calls.all, r.clicks.counted, r.clicks.answered, strings.Join(alerts, ", "))
 	}
