@@ -98,7 +98,7 @@ func Backup(ctx context.Context, out io.Writer, o BackupOptions) error {
 	}
 	_, _ = fmt.Fprintf(out, "Backup %s: %d records, %d objects with %d bytes.\n", m.Name, m.Documents, len(m.Objects), m.Bytes())
 	if m.Left > 0 {
-		_, _ = fmt.Fprintf(out, "%d backups are older than %d days and have not been removed yet, because each backup removes at most two. Is the clock right?\n", m.Left, cfg.BackupDays)
+		_, _ = fmt.Fprintf(out, "%d backups are older than %d days and have not been removed yet, because each backup removes at most two, and none that is being restored. Is the clock right?\n", m.Left, cfg.BackupDays)
 	}
 	if len(m.Keys) > 0 {
 		keys := filepath.Join(s.DataDir, secretsFile)
@@ -190,6 +190,8 @@ type RestoreOptions struct {
 	Verify      bool   // only check that the backup can be restored
 
 	Env map[string]string // adds or replaces settings, as in Config
+
+	step func(string) // replaced by tests
 }
 
 // Restore is `linkreel restore`. It restores a backup into an empty data directory, which is
@@ -202,7 +204,7 @@ func Restore(ctx context.Context, out io.Writer, o RestoreOptions) error {
 	if err := readSettings(&cfg, o.Env); err != nil {
 		return err
 	}
-	r := restoring{cfg: cfg, from: o.Dir, skip: o.SkipDamaged, audit: cmp.Or(o.Audit, cfg.AuditDir), project: project, out: out}
+	r := restoring{cfg: cfg, from: o.Dir, skip: o.SkipDamaged, audit: cmp.Or(o.Audit, cfg.AuditDir), project: project, out: out, step: o.step}
 	to := r.stack
 	if o.Localcloud != "" {
 		local := localcloudDir{o.Localcloud, o.ObjectsDir}
@@ -250,6 +252,7 @@ type restoring struct {
 	installation bool
 	unsealed     unsealed
 	out          io.Writer
+	step         func(string) // nil except in tests
 }
 
 // place is an empty data directory to restore into.
@@ -365,17 +368,18 @@ func lostKeys(m *backup.Manifest, webhook, certificate string) (map[string]bool,
 
 // stack returns the data directory LINKREEL_DATA_DIR as a place.
 func (r *restoring) stack() (*place, error) {
-	found, err := os.ReadDir(r.cfg.DataDir)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("data directory: %w", err)
+	if err := r.mustBeEmpty(); err != nil { // before openDataDir writes into it
+		return nil, err
 	}
-	for _, e := range found {
-		if e.Name() != lockFile {
-			return nil, fmt.Errorf("%s is not empty; restore into an empty folder, or move its content elsewhere", r.cfg.DataDir)
-		}
+	if r.step != nil {
+		r.step("lock the data directory")
 	}
 	dir, err := openDataDir(r.cfg.DataDir)
 	if err != nil {
+		return nil, err
+	}
+	if err := r.mustBeEmpty(); err != nil { // another restore may have filled it before it was locked
+		dir.close()
 		return nil, err
 	}
 	return &place{
@@ -392,6 +396,20 @@ func (r *restoring) stack() (*place, error) {
 			return err
 		},
 	}, nil
+}
+
+// mustBeEmpty returns an error if the data directory has files other than its lock.
+func (r *restoring) mustBeEmpty() error {
+	found, err := os.ReadDir(r.cfg.DataDir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	for _, e := range found {
+		if e.Name() != lockFile {
+			return fmt.Errorf("%s is not empty; restore into an empty folder, or move its content elsewhere", r.cfg.DataDir)
+		}
+	}
+	return nil
 }
 
 func (r *restoring) into(ctx context.Context, to func() (*place, error)) (p *place, err error) {

@@ -243,6 +243,31 @@ func TestARestoreThatFailsLeavesAnEmptyFolder(t *testing.T) {
 	}
 }
 
+// A second restore fills the folder after the first has found it empty. The first must leave it alone.
+func TestARestoreBesideARestoreLeavesItAlone(t *testing.T) {
+	t.Parallel()
+	data, dir, again := t.TempDir(), t.TempDir(), t.TempDir()
+	down(t, up(t, data))
+	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: dir, Env: on(data)}); err != nil {
+		t.Fatal(err)
+	}
+	o := RestoreOptions{Dir: dir, Env: on(again)}
+	first := o
+	first.step = func(string) {
+		if err := Restore(t.Context(), io.Discard, o); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := Restore(t.Context(), io.Discard, first); err == nil || !strings.Contains(err.Error(), "is not empty") {
+		t.Errorf("the restore returned %v, want an error that the folder is not empty", err)
+	}
+	for _, name := range []string{recordsFile, objectsDir, secretsFile} {
+		if _, err := os.Stat(filepath.Join(again, name)); err != nil {
+			t.Errorf("a file of the other restore is missing: %v", err)
+		}
+	}
+}
+
 // The test makes one file of the trail unreadable.
 func TestATrailThatCannotBeReadStopsARestore(t *testing.T) {
 	t.Parallel()

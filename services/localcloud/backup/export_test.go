@@ -1,9 +1,19 @@
 package backup
 
-import "os"
+import (
+	"os"
+	"time"
+)
 
 // WithWrite returns a copy of the options that writes files with write.
 func (o Options) WithWrite(write func(*os.File, []byte) (int, error)) Options {
 	o.write = write
+	return o
+}
+
+// WithSilence returns a copy of the options with a limit for the time in which the source sends
+// nothing.
+func (o Options) WithSilence(limit time.Duration) Options {
+	o.silent = limit
 	return o
 }

@@ -56,7 +56,7 @@ type Manifest struct {
 	Left int `json:"-"`
 }
 
-// File describes a file of a backup as stored on disk.
+// File describes a file in a backup as stored on disk.
 type File struct {
 	Name   string `json:"name"`
 	Bytes  int64  `json:"bytes"`
@@ -71,7 +71,7 @@ func (m *Manifest) Bytes() (n int64) {
 	return n
 }
 
-// folder is an open and locked folder of backups.
+// folder is an open and locked backup folder.
 type folder struct {
 	path  string
 	to    age.Recipient // nil for no encryption
@@ -105,7 +105,7 @@ func openFolder(path, recipient string) (*folder, error) {
 	return f, nil
 }
 
-func (f *folder) close() { _ = f.lock.Close() }
+func (f *folder) close() { unlock(f.lock) }
 
 // store writes r to a new file, encrypts it if the folder is encrypted, and makes it durable. name
 // returns the file's name, given its checksum.
@@ -230,7 +230,7 @@ func isNew(name string) bool { return strings.HasPrefix(name, newFile) }
 // object matches ID.SHA256, followed by the recipient's tag if the object is encrypted.
 var object = regexp.MustCompile(`^[0-9a-f]{32}\.[0-9a-f]{64}(\.age-[0-9a-f]{8})?$`)
 
-// begin creates the folder of a new backup and removes the folders and files that killed backups
+// begin creates the folder for a new backup and removes the folders and files that killed backups
 // left behind.
 func (f *folder) begin(name string) (dir string, err error) {
 	for sub, ours := range map[string]func(string) bool{"": isIncomplete, objectsDir: isNew} {
@@ -319,7 +319,7 @@ func Newest(path string) (string, error) {
 		switch {
 		case err != nil:
 			unknown = errors.Join(unknown, err)
-		case m.Order >= order: // backups of earlier versions have only the order of their names
+		case m.Order >= order: // backups from earlier versions have only the order of their names
 			newest, order = name, m.Order
 		}
 	}
@@ -374,9 +374,55 @@ func Read(path, name string) (*Manifest, error) {
 // removes only two backups per night, so an operator has time to notice.
 const removedAtOnce = 2
 
+// remove removes a backup, unless a restore reads it.
+func (f *folder) remove(name string) (gone bool, err error) {
+	manifest, err := os.OpenFile(filepath.Join(f.path, name, manifestFile), os.O_RDWR, 0) // an exclusive lock needs write access on NFS
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	if err == nil {
+		defer unlock(manifest)
+		if err := syscall.Flock(int(manifest.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
+			return false, nil
+		}
+	}
+	// Rename it first: a partly removed backup must not look complete.
+	part := filepath.Join(f.path, name+incomplete)
+	return true, errors.Join(os.Rename(filepath.Join(f.path, name), part), os.RemoveAll(part))
+}
+
+// hold prevents the removal of a backup until release is called. It locks the manifest, which needs
+// no write access, so it also works for backups on a read-only disk. If the disk does not support
+// locks, hold does nothing: backups cannot be made there either.
+func hold(path string, m *Manifest) (release func(), err error) {
+	manifest, err := os.Open(filepath.Join(path, m.Name, manifestFile))
+	if err != nil {
+		return nil, fmt.Errorf("read the backup %s: %w", m.Name, err)
+	}
+	release = func() { unlock(manifest) }
+	failed := syscall.Flock(int(manifest.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
+	// It may have been removed before it was locked.
+	if _, err = os.Stat(manifest.Name()); err == nil && errors.Is(failed, syscall.EWOULDBLOCK) {
+		err = errors.New("a backup is removing it because it is too old")
+	}
+	if err != nil {
+		release()
+		return nil, fmt.Errorf("read the backup %s: %w", m.Name, err)
+	}
+	return release, nil
+}
+
+// unlock unlocks and closes a file. Closing alone does not always unlock it, because a child process
+// that is just being started holds a copy of the descriptor.
+func unlock(f *os.File) {
+	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // best effort: closing usually unlocks too
+	_ = f.Close()                                   // nothing was written
+}
+
 // prune removes the oldest backups that started before a given time, and the objects that no backup
-// refers to. It returns the number of expired backups that remain. It keeps the backup that was
-// just made, which looks too old if the clock was set forward during the backup.
+// refers to. It returns the number of expired backups that remain. It keeps backups that a restore
+// reads, and the backup that was just made, which looks too old if the clock was set forward during
+// the backup.
 func (f *folder) prune(made string, before time.Time) (left int, err error) {
 	names, err := Names(f.path)
 	if err != nil {
@@ -386,13 +432,14 @@ func (f *folder) prune(made string, before time.Time) (left int, err error) {
 	for _, name := range names {
 		old := name != made && name < before.UTC().Format(nameForm)
 		if old && removed < removedAtOnce {
-			removed++
-			// Rename it first: a partly removed backup must not look complete.
-			gone := filepath.Join(f.path, name+incomplete)
-			if err := errors.Join(os.Rename(filepath.Join(f.path, name), gone), os.RemoveAll(gone)); err != nil {
+			gone, err := f.remove(name)
+			if err != nil {
 				return 0, err
 			}
-			continue
+			if gone {
+				removed++
+				continue
+			}
 		}
 		if old {
 			left++

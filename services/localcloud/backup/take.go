@@ -2,6 +2,7 @@ package backup
 
 import (
 	"bufio"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/hex"
@@ -33,7 +34,7 @@ type Sealed struct {
 
 // Options configures [Take].
 type Options struct {
-	Dir       string        // the folder of backups
+	Dir       string        // the backup folder
 	URL       string        // of [Source.Handler]
 	Token     string        // of the source
 	Recipient string        // of age, as in age1…; "" means no encryption
@@ -41,7 +42,8 @@ type Options struct {
 	Sealed    []Sealed
 	Now       func() time.Time // nil means time.Now
 
-	write func(*os.File, []byte) (int, error) // replaced by tests
+	write  func(*os.File, []byte) (int, error) // replaced by tests
+	silent time.Duration                       // how long the source may send nothing; 0 means stalled
 }
 
 // Take copies the current state of a source into a new backup. Then it removes at most two expired
@@ -86,11 +88,11 @@ func take(ctx context.Context, f *folder, o Options) (*Manifest, error) {
 		return nil, err
 	}
 	m.Order = newest + 1
-	stream, err := connect(ctx, o.URL, o.Token, slices.Sorted(maps.Keys(copied)))
+	stream, err := connect(ctx, o.URL, o.Token, slices.Sorted(maps.Keys(copied)), cmp.Or(o.silent, stalled))
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = stream.body.Close() }() // opened only for reading
+	defer stream.close()
 	r := &receiver{folder: f, dir: dir, m: m, sealed: o.Sealed, copied: copied}
 	if err := stream.each(r.take); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
@@ -105,7 +107,7 @@ type receiver struct {
 	m      *Manifest
 	sealed []Sealed
 	copied map[string]File         // objects in the folder, by id
-	wanted map[string]storage.Blob // objects of this backup, by id
+	wanted map[string]storage.Blob // objects in this backup, by id
 }
 
 func (r *receiver) take(kind string, part *multipart.Part) (err error) {
@@ -247,7 +249,7 @@ func eachEntry(in *bufio.Reader, fn func(storage.Entry) error) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("read an entry of the index: %w", err)
+			return fmt.Errorf("read an index entry: %w", err)
 		}
 		if err := fn(e); err != nil {
 			return err
@@ -270,7 +272,7 @@ func (r *receiver) receiveBlob(part io.Reader, id string) error {
 	return nil
 }
 
-// finish lists the objects of the backup.
+// finish lists the objects in the backup.
 func (r *receiver) finish() error {
 	if r.m.Records.Name == "" || r.m.Index.Name == "" {
 		return errors.New("the server sent no records or no index")

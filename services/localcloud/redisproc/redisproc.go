@@ -130,7 +130,7 @@ func (s *Server) Restart(ctx context.Context) error {
 		// The kernel sends the parent-death signal when the forking thread ends. Therefore this
 		// goroutine keeps its thread until the child has exited.
 		runtime.LockOSThread()
-		defer runtime.UnlockOSThread() // keep the thread alive, because its end would kill other children that it forked
+		defer runtime.UnlockOSThread() // keep the thread alive, because ending it would kill other children that it forked
 		defer close(done)
 		if err := cmd.Start(); err != nil {
 			started <- err
