@@ -766,6 +766,38 @@ func TestARestoreMayEditAndLeaveOut(t *testing.T) {
 	}
 }
 
+// After a power failure, a name is there only if its folder was synced after the name was written. The
+// folder of backups and the one that contains it are new.
+func TestABackupOutlivesAPowerFailure(t *testing.T) {
+	t.Parallel()
+	c, root := start(t, t.TempDir()), t.TempDir()
+	c.add("a", content("a"))
+	mount, dir := filepath.Join(root, "mount"), filepath.Join(root, "mount", "backups")
+	durable := map[string][]string{} // the names in each folder at its last sync
+	m := take(t, c.options(dir).WithSync(func(path string) error {
+		found, err := os.ReadDir(path)
+		durable[path] = nil
+		for _, e := range found {
+			durable[path] = append(durable[path], e.Name())
+		}
+		return err
+	}))
+	for _, want := range []struct{ in, name string }{
+		{root, "mount"}, {mount, "backups"}, {dir, m.Name}, {dir, "objects"}, {filepath.Join(dir, "objects"), m.Objects[0].Name},
+		{filepath.Join(dir, m.Name+".part"), "manifest.json"}, {filepath.Join(dir, m.Name+".part"), m.Records.Name},
+	} {
+		if !slices.Contains(durable[want.in], want.name) {
+			t.Errorf("the durable names in %s are %v, want %s", want.in, durable[want.in], want.name)
+		}
+	}
+	// The process that created the folder may have been killed before it synced the parent.
+	clear(durable)
+	take(t, c.options(dir).WithSync(func(path string) error { durable[path] = []string{""}; return nil }))
+	if durable[mount] == nil {
+		t.Errorf("the second backup synced %v, want %s too", durable, mount)
+	}
+}
+
 func TestASourceNeedsItsToken(t *testing.T) {
 	t.Parallel()
 	c := start(t, t.TempDir())

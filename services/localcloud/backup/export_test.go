@@ -17,3 +17,9 @@ func (o Options) WithSilence(limit time.Duration) Options {
 	o.silent = limit
 	return o
 }
+
+// WithSync returns a copy of the options that makes the names in a folder durable with sync.
+func (o Options) WithSync(sync func(dir string) error) Options {
+	o.sync = sync
+	return o
+}

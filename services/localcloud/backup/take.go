@@ -43,6 +43,7 @@ type Options struct {
 	Now       func() time.Time // nil means time.Now
 
 	write  func(*os.File, []byte) (int, error) // replaced by tests
+	sync   func(dir string) error              // replaced by tests
 	silent time.Duration                       // how long the source may send nothing; 0 means stalled
 }
 
@@ -60,6 +61,9 @@ func Take(ctx context.Context, o Options) (*Manifest, error) {
 	defer f.close()
 	if o.write != nil {
 		f.write = o.write
+	}
+	if o.sync != nil {
+		f.sync = o.sync
 	}
 	m, err := take(ctx, f, o)
 	if errors.Is(err, syscall.ENOSPC) {
