@@ -2,8 +2,10 @@ package backup_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -795,6 +797,50 @@ func TestABackupOutlivesAPowerFailure(t *testing.T) {
 	take(t, c.options(dir).WithSync(func(path string) error { durable[path] = []string{""}; return nil }))
 	if durable[mount] == nil {
 		t.Errorf("the second backup synced %v, want %s too", durable, mount)
+	}
+}
+
+// A small compressed file, or a file that is mostly a hole, must not fill the memory.
+func TestHugeFilesOfABackupAreRefused(t *testing.T) { // not parallel: it changes the maximum size of an index
+	c, dir := start(t, t.TempDir()), t.TempDir()
+	c.add("a", content("a"))
+	m := take(t, c.options(dir))
+	reset := backup.SetMaxIndex(20)
+	if err := backup.Verify(t.Context(), dir, m, nil, nil); err == nil || !strings.Contains(err.Error(), "the index of objects has more than 20 bytes") {
+		t.Errorf("Verify with a large index = %v, want an error about its size", err)
+	}
+	if _, err := backup.Take(t.Context(), c.options(dir)); err == nil || !strings.Contains(err.Error(), "the index of objects has more than 20 bytes") {
+		t.Errorf("Take with a large index = %v, want an error about its size", err)
+	}
+	reset()
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	if _, err := z.Write(bytes.Repeat([]byte(" "), 2<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(z.Close(), os.WriteFile(filepath.Join(dir, m.Name, m.Index.Name), packed.Bytes(), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(packed.Bytes())
+	m.Index.SHA256 = hex.EncodeToString(sum[:])
+	if err := backup.Verify(t.Context(), dir, m, nil, nil); err == nil || !strings.Contains(err.Error(), "has an entry of more than 1048576 bytes") {
+		t.Errorf("Verify with a large entry = %v, want an error about its size", err)
+	}
+	for file, most := range map[string]int64{"manifest.json": 1 << 30, "SHA256SUMS": 64 << 10} {
+		path := filepath.Join(dir, m.Name, file)
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(path, most+1); err != nil { // the end is a hole
+			t.Fatal(err)
+		}
+		if _, err := backup.Read(dir, m.Name); err == nil || !strings.Contains(err.Error(), file+" has ") || !strings.Contains(err.Error(), "the file is damaged") {
+			t.Errorf("Read with a %s of %d bytes = %v, want an error about its size", file, most+1, err)
+		}
+		if err := os.Truncate(path, info.Size()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

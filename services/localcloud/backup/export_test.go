@@ -23,3 +23,10 @@ func (o Options) WithSync(sync func(dir string) error) Options {
 	o.sync = sync
 	return o
 }
+
+// SetMaxIndex sets the maximum size of an index and returns a function that restores it.
+func SetMaxIndex(n int64) (reset func()) {
+	old := maxIndex
+	maxIndex = n
+	return func() { maxIndex = old }
+}

@@ -356,6 +356,25 @@ func Newest(path string) (string, error) {
 	return newest, nil
 }
 
+// maxManifest and maxSums bound the files that are read into memory. A manifest needs about 230 bytes
+// for each object, and a source sends at most about two million objects (see maxHave).
+const (
+	maxManifest = 1 << 30
+	maxSums     = 64 << 10
+)
+
+// readFile reads a file of at most most bytes.
+func readFile(path string, most int64) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > most {
+		return nil, fmt.Errorf("%s has %d bytes, but a backup writes at most %d there; the file is damaged", path, info.Size(), most)
+	}
+	return os.ReadFile(path)
+}
+
 // Read reads the manifest of a backup and checks it. name "" means the newest backup.
 func Read(path, name string) (*Manifest, error) {
 	if name == "" {
@@ -368,11 +387,11 @@ func Read(path, name string) (*Manifest, error) {
 	if _, err := time.Parse(nameForm, name); err != nil {
 		return nil, fmt.Errorf("%q is not the name of a backup; use a time such as %s", name, nameForm)
 	}
-	text, err := os.ReadFile(filepath.Join(path, name, manifestFile))
+	text, err := readFile(filepath.Join(path, name, manifestFile), maxManifest)
 	if err != nil {
 		return nil, fmt.Errorf("read the backup %s: %w", name, err)
 	}
-	sums, err := os.ReadFile(filepath.Join(path, name, sumsFile))
+	sums, err := readFile(filepath.Join(path, name, sumsFile), maxSums)
 	if err != nil {
 		return nil, fmt.Errorf("read the backup %s: %w", name, err)
 	}

@@ -245,20 +245,36 @@ func (r *receiver) readIndex(in *bufio.Reader) error {
 	})
 }
 
+// maxEntry bounds one entry of an index, and maxIndex all of them. A small compressed file could
+// otherwise fill the memory. Two million objects with long names take less than a third of maxIndex.
+const maxEntry = 1 << 20
+
+var maxIndex int64 = 4 << 30 // replaced by tests
+
 func eachEntry(in *bufio.Reader, fn func(storage.Entry) error) error {
-	for lines := json.NewDecoder(in); ; {
-		var e storage.Entry
-		err := lines.Decode(&e)
-		if err == io.EOF {
-			return nil
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, maxEntry)
+	read := int64(0)
+	for lines.Scan() {
+		if read += int64(len(lines.Bytes())) + 1; read > maxIndex {
+			return fmt.Errorf("the index of objects has more than %d bytes, which is the most that this program reads", maxIndex)
 		}
-		if err != nil {
+		var e storage.Entry
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			return fmt.Errorf("read an entry of the index: %w", err)
 		}
 		if err := fn(e); err != nil {
 			return err
 		}
 	}
+	err := lines.Err()
+	switch {
+	case errors.Is(err, bufio.ErrTooLong):
+		return fmt.Errorf("the index of objects has an entry of more than %d bytes, which is the most that this program reads", maxEntry)
+	case err != nil:
+		return fmt.Errorf("read an entry of the index: %w", err)
+	}
+	return nil
 }
 
 func (r *receiver) receiveBlob(part io.Reader, id string) error {
