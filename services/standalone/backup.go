@@ -139,9 +139,9 @@ func running(ctx context.Context, cfg Config) (s *Stack, done func() error, err 
 }
 
 // stopped serves backups of a data directory on which no stack runs.
-func stopped(ctx context.Context, dir *dataDir) (s *Stack, done func() error, err error) {
+func stopped(ctx context.Context, dir *dataDir) (_ *Stack, done func() error, err error) {
 	ctx, stop := context.WithCancel(ctx)
-	s = &Stack{dir: dir, DataDir: dir.path, BackupToken: randomHex(), ctx: ctx, stop: stop, group: new(errgroup.Group)}
+	s := &Stack{dir: dir, DataDir: dir.path, BackupToken: randomHex(), ctx: ctx, stop: stop, group: new(errgroup.Group)}
 	s.onClose(func(context.Context) error { dir.close(); return nil })
 	defer func() {
 		if err != nil {

@@ -315,6 +315,22 @@ func TestABackupFindsTheRightStack(t *testing.T) {
 	}
 }
 
+func TestABackupOfDamagedRecordsFails(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	if err := os.WriteFile(filepath.Join(data, recordsFile), []byte(strings.Repeat("no database ", 1000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: t.TempDir(), Env: on(data)}); err == nil || !strings.Contains(err.Error(), recordsFile) {
+		t.Errorf("backing up damaged records returned %v, want an error about %s", err, recordsFile)
+	}
+	d, err := openDataDir(data)
+	if err != nil {
+		t.Fatalf("the backup left the data directory locked: %v", err)
+	}
+	d.close()
+}
+
 // ask calls an API and returns the status and the body of the response.
 func ask(t *testing.T, method, address, token, body string) (int, string) {
 	t.Helper()

@@ -531,7 +531,7 @@ func TestAFullDiskLeavesTheEarlierBackups(t *testing.T) {
 	}
 }
 
-// The test damages each file of a backup in turn.
+// The test damages each file in a backup in turn.
 func TestDamageStopsARestore(t *testing.T) {
 	t.Parallel()
 	c, dir := start(t, t.TempDir()), t.TempDir()
@@ -577,7 +577,7 @@ func TestDamageStopsARestore(t *testing.T) {
 	}
 }
 
-// The test damages objects of a backup in different ways, and restores the backup without them.
+// The test damages objects in a backup in different ways, and restores the backup without them.
 func TestDamagedObjectsAreLeftOut(t *testing.T) {
 	t.Parallel()
 	c, dir := start(t, t.TempDir()), t.TempDir()
@@ -967,7 +967,7 @@ func mustPost(tb testing.TB, address string) *http.Request {
 	return req
 }
 
-// The machine's clock is behind the times of the restored records.
+// The machine's clock is behind the times in the restored records.
 func TestANewServerCommitsAfterTheRestoredState(t *testing.T) {
 	t.Parallel()
 	future := time.Now().Add(time.Hour)

@@ -56,7 +56,7 @@ type Manifest struct {
 	Left int `json:"-"`
 }
 
-// File describes a file of a backup as stored on disk.
+// File describes a file in a backup as stored on disk.
 type File struct {
 	Name   string `json:"name"`
 	Bytes  int64  `json:"bytes"`
@@ -71,7 +71,7 @@ func (m *Manifest) Bytes() (n int64) {
 	return n
 }
 
-// folder is an open and locked folder of backups.
+// folder is an open and locked backup folder.
 type folder struct {
 	path  string
 	to    age.Recipient // nil for no encryption
@@ -245,7 +245,7 @@ func isNew(name string) bool { return strings.HasPrefix(name, newFile) }
 // object matches ID.SHA256, followed by the recipient's tag if the object is encrypted.
 var object = regexp.MustCompile(`^[0-9a-f]{32}\.[0-9a-f]{64}(\.age-[0-9a-f]{8})?$`)
 
-// begin creates the folder of a new backup and removes the folders and files that killed backups
+// begin creates the folder for a new backup and removes the folders and files that killed backups
 // left behind.
 func (f *folder) begin(name string) (dir string, err error) {
 	for sub, ours := range map[string]func(string) bool{"": isIncomplete, objectsDir: isNew} {
@@ -340,7 +340,7 @@ func Newest(path string) (string, error) {
 		switch {
 		case err != nil:
 			unknown = errors.Join(unknown, err)
-		case m.Order >= order: // backups of earlier versions have only the order of their names
+		case m.Order >= order: // backups from earlier versions have only the order of their names
 			newest, order = name, m.Order
 		}
 	}

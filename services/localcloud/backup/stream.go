@@ -19,7 +19,7 @@ import (
 )
 
 // Copier receives the contents of a source. Its functions are called in this order: Record for each
-// document, Entry for each entry of the index, and Blob for each object whose bytes the receiver
+// document, Entry for each entry in the index, and Blob for each object whose bytes the receiver
 // does not have.
 type Copier struct {
 	Record func(*pb.Document) error

@@ -34,7 +34,7 @@ type Sealed struct {
 
 // Options configures [Take].
 type Options struct {
-	Dir       string        // the folder of backups
+	Dir       string        // the backup folder
 	URL       string        // of [Source.Handler]
 	Token     string        // of the source
 	Recipient string        // of age, as in age1…; "" means no encryption
@@ -111,7 +111,7 @@ type receiver struct {
 	m      *Manifest
 	sealed []Sealed
 	copied map[string]File         // objects in the folder, by id
-	wanted map[string]storage.Blob // objects of this backup, by id
+	wanted map[string]storage.Blob // objects in this backup, by id
 }
 
 func (r *receiver) take(kind string, part *multipart.Part) (err error) {
@@ -261,7 +261,7 @@ func eachEntry(in *bufio.Reader, fn func(storage.Entry) error) error {
 		}
 		var e storage.Entry
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			return fmt.Errorf("read an entry of the index: %w", err)
+			return fmt.Errorf("read an index entry: %w", err)
 		}
 		if err := fn(e); err != nil {
 			return err
@@ -272,7 +272,7 @@ func eachEntry(in *bufio.Reader, fn func(storage.Entry) error) error {
 	case errors.Is(err, bufio.ErrTooLong):
 		return fmt.Errorf("the index of objects has an entry of more than %d bytes, which is the most that this program reads", maxEntry)
 	case err != nil:
-		return fmt.Errorf("read an entry of the index: %w", err)
+		return fmt.Errorf("read an index entry: %w", err)
 	}
 	return nil
 }
@@ -292,7 +292,7 @@ func (r *receiver) receiveBlob(part io.Reader, id string) error {
 	return nil
 }
 
-// finish lists the objects of the backup.
+// finish lists the objects in the backup.
 func (r *receiver) finish() error {
 	if r.m.Records.Name == "" || r.m.Index.Name == "" {
 		return errors.New("the server sent no records or no index")
