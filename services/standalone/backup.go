@@ -229,7 +229,7 @@ All sessions, one-time links and device codes have ended. %s
 %s
 Webhooks are paused, and so is the janitor, which removes files without a record. Start Linkreel, check the data, and then resume them:
   linkreel admin recovery resume --webhooks --janitor
-`, r.m.Name, into.name, r.m.Documents, len(r.m.Objects), r.m.At.Format(time.RFC3339), into.grants, auth.NotKnown(r.applied, r.audit))
+`, r.m.Name, into.name, r.m.Documents, len(r.m.Objects)-r.left, r.m.At.Format(time.RFC3339), into.grants, auth.NotKnown(r.applied, r.audit))
 	return nil
 }
 
@@ -243,6 +243,7 @@ type restoring struct {
 	kept       *secrets
 	lost       map[string]bool // ids of keys that are lost
 	skip       bool            // leave damaged objects out
+	left       int             // how many were left out
 	audit      string          // folder of the trail; "" means none
 	trail      *trail.Found
 	applied    int    // number of records that notes of the trail refer to
@@ -434,7 +435,7 @@ func (r *restoring) into(ctx context.Context, to func() (*place, error)) (p *pla
 		},
 	}
 	if r.skip {
-		target.Damaged = r.tellDamage
+		target.Damaged = func(d backup.Damage) { r.left++; r.tellDamage(d) }
 	}
 	if err = backup.Restore(ctx, r.from, r.m, r.identities, target); err != nil {
 		return nil, errors.Join(err, p.empty())
