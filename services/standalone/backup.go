@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -222,12 +223,16 @@ func Restore(ctx context.Context, out io.Writer, o RestoreOptions) error {
 	if err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(out, `Restored %s into %s: %d records, %d objects. The newest record is from %s.
-All sessions, one-time links and device codes have ended. %s
+	objects := strconv.Itoa(len(r.m.Objects))
+	if r.damaged > 0 {
+		objects = fmt.Sprintf("%d of %d", len(r.m.Objects)-r.damaged, len(r.m.Objects))
+	}
+	_, _ = fmt.Fprintf(out, `Restored %s into %s: %d records, %s objects. The newest record is from %s.
+%sAll sessions, one-time links and device codes have ended. %s
 %s
 Webhooks are paused, and so is the janitor, which removes files without a record. Start Linkreel, check the data, and then resume them:
   linkreel admin recovery resume --webhooks --janitor
-`, r.m.Name, into.name, r.m.Documents, len(r.m.Objects), r.m.At.Format(time.RFC3339), into.grants, auth.NotKnown(r.applied, r.audit))
+`, r.m.Name, into.name, r.m.Documents, objects, r.m.At.Format(time.RFC3339), r.passedOver(), into.grants, auth.NotKnown(r.applied, r.audit))
 	return nil
 }
 
@@ -240,7 +245,9 @@ type restoring struct {
 	identities []age.Identity
 	kept       *secrets
 	lost       map[string]bool // ids of keys that are lost
+	newest     string          // the backup that was made last; "" if it cannot be read
 	skip       bool            // leave damaged objects out
+	damaged    int             // number of objects that were damaged
 	audit      string          // folder of the trail; "" means none
 	trail      *trail.Found
 	applied    int    // number of records that notes of the trail refer to
@@ -269,7 +276,7 @@ func (r *restoring) read(o RestoreOptions) (err error) {
 	}
 	r.seen = r.m.Order
 	if newest, err := backup.Read(o.Dir, ""); err == nil { // ignore damage of another backup, so that a named backup can still be restored
-		r.seen = max(r.seen, newest.Order)
+		r.seen, r.newest = max(r.seen, newest.Order), newest.Name
 	}
 	if r.identities, err = readIdentities(o.Identity); err != nil {
 		return err
@@ -315,8 +322,18 @@ func (r *restoring) verify(ctx context.Context) error {
 	return nil
 }
 
-// tellDamage tells the operator what a damaged object means for its video.
+// passedOver returns a line about a newer backup than the restored one, or "". A name that was set
+// for an earlier restore must not go unnoticed.
+func (r *restoring) passedOver() string {
+	if r.newest == "" || r.newest == r.m.Name {
+		return ""
+	}
+	return fmt.Sprintf("The newest backup is %s. It was not restored, because this restore names another one.\n", r.newest)
+}
+
+// tellDamage counts damaged objects, and tells the operator what each one means for its video.
 func (r *restoring) tellDamage(d backup.Damage) {
+	r.damaged++
 	_, name, _ := strings.Cut(d.Object, "/")
 	_, _ = fmt.Fprintf(r.out, "Damaged: %s. %v.\n", cmp.Or(videos.ObjectOf(name), "The object "+d.Object), d.Err)
 }
