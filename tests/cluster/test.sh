@@ -764,7 +764,7 @@ arm64_worker() {
 
 ## backup: the CronJob copies a release while links are made, encrypted, and the copy is checked. The volumes of localcloud's records, its objects and Redis are lost, and the steps of docs/recovery.md bring back everything that was acknowledged before the backup began; a key that was revoked since stays revoked. A restore over other data is refused, and no pod but the job reaches the port of backups.
 case_backup() {
-	local before later line pod
+	local before later line pod recipient volume
 	ensure age-keygen=age
 	installed --set localcloud.objects.size=10Gi
 	# All pods are on one node, so ReadWriteOnce is enough for the trail.
@@ -789,7 +789,8 @@ case_backup() {
 	# From here on, backups are encrypted. The earlier ones are not.
 	rm -f "$work/identity.txt"
 	age-keygen -o "$work/identity.txt" 2>/dev/null
-	echo "backup: {encryptTo: $(age-keygen -y "$work/identity.txt")}" >"$work/encrypted.yaml"
+	recipient=$(age-keygen -y "$work/identity.txt")
+	echo "backup: {encryptTo: $recipient}" >"$work/encrypted.yaml"
 	upgrade --values "$work/backup.yaml" --values "$work/encrypted.yaml"
 	await 60 idle
 	await 60 reached
@@ -798,6 +799,9 @@ case_backup() {
 	before=$(<"$work/before.txt")
 	grep '^{' "$work/keep.txt" >"$work/kept.json"
 	ok "the job took $(<"$work/took.txt") s while links were made, and none failed: $(k logs job/backup-now | head -n 1)"
+	volume=$(kubectl get "pv/$(k get pvc/$release-backup -o jsonpath='{.spec.volumeName}')" -o jsonpath='{.spec.local.path}')
+	line=$(k logs job/backup-now | sed -n 's/^Backup \(.*\): .*/\1/p')
+	[ "$(jq -r .recipient "$volume/$line/manifest.json")" = "$recipient" ] || die "the backup $line is not encrypted"
 	k create secret generic $release-identity --from-file=identity="$work/identity.txt" >/dev/null
 	k create job --from=cronjob/$release-backup verify --dry-run=client -o json |
 		jq '.spec.template.spec |= (.containers[0].args = ["restore", "--verify", "--without-keys", "--identity=/identity/identity", "/backups"] |
