@@ -125,6 +125,7 @@ require (
 	github.com/go-rod/rod v0.116.2
 	github.com/gofiber/fiber/v2 v2.52.15
 	github.com/google/go-cmp v0.7.0
+	github.com/letsencrypt/pebble/v2 v2.10.1
 	github.com/linkreel/linkreel/libs/clients/go v0.0.0
 	github.com/linkreel/linkreel/services/auth v0.0.0
 	github.com/linkreel/linkreel/services/cli v0.0.0
@@ -147,6 +148,7 @@ require (
 
 require (
 	filippo.io/age v1.2.1 // indirect
+	github.com/letsencrypt/challtestsrv v1.4.2 // indirect
 	github.com/mileusna/useragent v1.3.5 // indirect
 	github.com/yuin/goldmark v1.8.7 // indirect
 	go4.org/netipx v0.0.0-20231129151722-fdeea329fbba // indirect

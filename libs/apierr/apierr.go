@@ -16,7 +16,7 @@ import (
 // branches on them, so they are never renamed.
 type Code string
 
-// Codes of the public API, with the HTTP status of each.
+// Public API codes, each with its HTTP status.
 const (
 	BadRequest        Code = "BAD_REQUEST"        // 400: the request is malformed or ambiguous HTTP
 	InvalidJSON       Code = "INVALID_JSON"       // 400: the body is not a single JSON object

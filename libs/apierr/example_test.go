@@ -7,7 +7,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// The code of an error determines its status. Each layer wraps the error with what it was doing.
+// An error's code determines its status. Each layer wraps the error with what it was doing.
 // Callers check the code, never the text.
 func ExampleNew() {
 	taken := apierr.New(apierr.SlugTaken, "The slug \"sale\" is already taken. Choose another.")
@@ -17,7 +17,7 @@ func ExampleNew() {
 	// Output: SLUG_TAKEN 409
 }
 
-// A dependency that is down causes a 503. The text of its error appears only in the log.
+// A dependency that is down causes a 503. Its error text appears only in the log.
 func ExampleDown() {
 	err := apierr.Down(errors.New("dial tcp 10.0.0.7:6379: connection refused"))
 	e := apierr.From(err)

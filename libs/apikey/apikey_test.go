@@ -97,7 +97,7 @@ func (k *keyring) add(t testing.TB, account string, plan identity.Plan) string {
 	return key.Secret()
 }
 
-// clock is the time source of a replica. After freeze, only forward advances it, so that records do
+// clock is a replica's time source. After freeze, only forward advances it, so that records do
 // not become stale on a slow machine.
 type clock struct{ offset, frozen atomic.Int64 }
 
@@ -650,7 +650,7 @@ func TestTheBucketIsExact(t *testing.T) {
 				t.Errorf("%d of 200 requests allowed in %v, want 60 plus one per second", allowed, time.Since(began))
 			}
 			if last.Allowed || last.Remaining != 0 || last.RetryAfter <= 0 || last.RetryAfter > time.Second || last.ResetAfter > time.Minute {
-				t.Errorf("limit of a refused request = %+v, want no tokens left and RetryAfter of at most a second", last)
+				t.Errorf("limit for a refused request = %+v, want no tokens left and RetryAfter of at most a second", last)
 			}
 		})
 	}
@@ -666,13 +666,13 @@ func TestChargeTakesAllOrNothing(t *testing.T) {
 			d := accept(t, r, ring.add(t, "acc_1", identity.Free))
 			l, err := r.Charge(t.Context(), d.Principal, 50)
 			if err != nil || !l.Allowed || l.Remaining < 9 || l.Remaining > 10 {
-				t.Errorf("Charge(50) of 59 = %+v, %v, want it allowed with 9 left", l, err)
+				t.Errorf("Charge(50) with 59 left = %+v, %v, want it allowed with 9 left", l, err)
 			}
 			if l, err = r.Charge(t.Context(), d.Principal, 20); err != nil || l.Allowed || l.Remaining < 9 || l.RetryAfter <= 0 {
-				t.Errorf("Charge(20) of 9 = %+v, %v, want it refused with RetryAfter", l, err)
+				t.Errorf("Charge(20) with 9 left = %+v, %v, want it refused with RetryAfter", l, err)
 			}
 			if l, err = r.Charge(t.Context(), d.Principal, 9); err != nil || !l.Allowed {
-				t.Errorf("Charge(9) of 9 = %+v, %v, want it allowed", l, err)
+				t.Errorf("Charge(9) with 9 left = %+v, %v, want it allowed", l, err)
 			}
 		})
 	}

@@ -249,7 +249,7 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 	return Decision{}, errors.New("account changes faster than it can be verified")
 }
 
-// decideAlone decides without Redis, so it cannot detect changes of authority. The record must have
+// decideAlone decides without Redis, so it cannot detect changes in authority. The record must have
 // been verified since Redis failed. If only this call to Redis failed, the record must have been
 // verified since the decision began.
 func (c *Client) decideAlone(ctx context.Context, hash string, e *entry, began time.Time) (Decision, error) {

@@ -33,7 +33,7 @@ func (b *bucket) take(n, rate int, now time.Time) Limit {
 	if b.full.Before(now) {
 		b.full = now
 	}
-	// After a change of plan or a clock jump, the bucket may be in debt by at most its full size.
+	// After a plan change or a clock jump, the bucket may be in debt by at most its full size.
 	if latest := now.Add(size); b.full.After(latest) {
 		b.full = latest
 	}

@@ -48,14 +48,14 @@ func TestEachMembersSessionsHaveABucketOfTheirOwn(t *testing.T) {
 			if d := accept(t, r, key); d.Limit.Allowed && addr != "127.0.0.1:1" {
 				// Redis uses its own clock, which the test cannot stop. 100 calls take less than a
 				// second.
-				t.Errorf("limit after 101 calls with a key of 60 requests a minute = %+v, want no tokens left", d.Limit)
+				t.Errorf("limit after 101 calls with a key limited to 60 requests a minute = %+v, want no tokens left", d.Limit)
 			}
 			d := accept(t, r, ada)
 			if !d.Limit.Allowed || d.Limit.Remaining != 59 {
 				t.Errorf("Ada's first call: limit %+v, want 59 left", d.Limit)
 			}
 			if p := d.Principal; !p.Session || p.MemberID != "mem_ada" || p.MemberName != "Ada" || p.Role != identity.Admin {
-				t.Errorf("principal = %+v, want the session of Ada (mem_ada) with role admin", p)
+				t.Errorf("principal = %+v, want Ada's session (mem_ada) with role admin", p)
 			}
 			if d := accept(t, r, adaToo); d.Limit.Remaining > 58 {
 				t.Errorf("first call of Ada's second session: limit %+v, want at most 58 left", d.Limit)

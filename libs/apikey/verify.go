@@ -78,7 +78,7 @@ func (r *Record) check() error {
 // as download addresses, that must end when the key or member that requested them loses its rights.
 type Rights interface {
 	// Scopes returns the rights of the key or member with this id in the account. It returns no
-	// scopes for a revoked or expired key, a removed member, or an id of another account. The
+	// scopes for a revoked or expired key, a removed member, or an id from another account. The
 	// result includes every change that was committed before the call began.
 	Scopes(ctx context.Context, accountID, id string) (identity.ScopeSet, error)
 }
@@ -159,7 +159,7 @@ func (c *Client) look(ctx context.Context, hash string, from netip.Addr) (*entry
 }
 
 // lasting is how long auth must have been unreachable before requests with a new key wait for a
-// shorter time. A single failed verification is not enough: the record of another account may have
+// shorter time. A single failed verification is not enough: another account's record may have
 // caused it.
 const lasting = time.Second
 

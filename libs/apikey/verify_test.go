@@ -33,8 +33,8 @@ func TestRequestsThatRedisAnsweredAndMissedShareAVerification(t *testing.T) {
 	}
 }
 
-// One failed verification is not an outage. An unreadable record of another account may have caused
-// it.
+// One failed verification is not an outage. An unreadable record from another account may have
+// caused it.
 func TestOneFailedVerificationLeavesNewKeysTheirTime(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

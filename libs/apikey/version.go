@@ -12,7 +12,7 @@ import (
 )
 
 // Two scripts share an account's hash: takeScript runs with each request, versionScript after each
-// change of authority. In this table, a record is a replica's cached copy of a key. Its version
+// change in authority. In this table, a record is a replica's cached copy of a key. Its version
 // comes from the account's document.
 //
 //	the hash in Redis              the record                     what takeScript returns
@@ -54,7 +54,7 @@ const (
 	outdated                    // a newer version is known
 )
 
-// ask holds the arguments of one call of takeScript.
+// ask holds the arguments for one call to takeScript.
 type ask struct {
 	incarnation int64 // 0: none; or [anyRecord]
 	version     int64
@@ -80,16 +80,16 @@ type taken struct {
 //	{1, e, 0, 0, 0, 0}                 the record was not verified under this incarnation
 //	{2, e, v, 0, 0, 0}                 the record is older than the account's version
 //
-// It takes tokens only if the record is valid, so that a change of plan applies from the next
-// request on. A record without an incarnation (its key is new to this replica) is valid if the hash
-// has a version that is not higher than the record's. The hash got that version after it was
-// created, so the version is at least as new as the hash. With incarnation -1 the script does not
-// check the record. A value that is not a hash, or not a whole number, was not written by this
-// package and counts as missing. A token is refilled after a whole number of microseconds. The
-// minimum is one, which prevents a division by zero.
+// It takes tokens only if the record is valid, so that a plan change applies from the next request
+// on. A record without an incarnation (its key is new to this replica) is valid if the hash has a
+// version that is not higher than the record's. The hash got that version after it was created, so
+// the version is at least as new as the hash. With incarnation -1 the script does not check the
+// record. A value that is not a hash, or not a whole number, was not written by this package and
+// counts as missing. A token is refilled after a whole number of microseconds. The minimum is one,
+// which prevents a division by zero.
 //
 // KEYS: the account's hash, the bucket. ARGV: the record's incarnation and version, a version that
-// the store has disproved, tokens per minute, tokens to take, the life of the hash in ms.
+// the store has disproved, tokens per minute, tokens to take, the hash's lifetime in ms.
 var takeScript = redis.NewScript(`
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -231,7 +231,7 @@ func (c *Client) retell() {
 				break
 			}
 			c.pendingMu.Lock()
-			// A later change of the same account may have been added since.
+			// A later change to the same account may have been added since.
 			if c.pending[account] == version {
 				delete(c.pending, account)
 			}

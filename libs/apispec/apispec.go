@@ -47,9 +47,9 @@ type Route struct {
 	Open bool
 }
 
-// Operation describes the allowed contents of a request.
+// Operation describes what a request may contain.
 type Operation struct {
-	// Query maps the name of each query parameter to true if it may be repeated.
+	// Query maps each query parameter's name to true if it may be repeated.
 	Query map[string]bool
 	// Body is set if the operation takes a body of any type.
 	Body bool
@@ -118,7 +118,7 @@ func Parse(src []byte) (*Document, error) {
 			}
 			o.Schema, err = c.Compile(pointer("paths", path, m, "requestBody", "content", "application/json", "schema"))
 			if err != nil {
-				return nil, fmt.Errorf("request of %s %s: %w", m, path, err)
+				return nil, fmt.Errorf("request schema of %s %s: %w", m, path, err)
 			}
 		}
 	}
@@ -163,7 +163,7 @@ func route(method, path string, op map[string]any) Route {
 	return r
 }
 
-// query maps the name of each query parameter to true if it may be repeated.
+// query maps each query parameter's name to true if it may be repeated.
 func query(root any, lists ...any) map[string]bool {
 	out := map[string]bool{}
 	for _, list := range lists {

@@ -30,8 +30,8 @@ func TestRequestSchemasJudgeBodies(t *testing.T) {
 		{"smallest link", "POST", "/api/v1/links", `{"url":"https://example.com"}`, true},
 		{"link without a URL", "POST", "/api/v1/links", `{"title":"x"}`, false},
 		{"unknown field on create", "POST", "/api/v1/links", `{"url":"https://example.com","clicks":"x"}`, true},
-		{"title of 500 code points", "POST", "/api/v1/links", `{"url":"u","title":"` + long(500) + `"}`, true},
-		{"title of 501 code points", "POST", "/api/v1/links", `{"url":"u","title":"` + long(501) + `"}`, false},
+		{"title with 500 code points", "POST", "/api/v1/links", `{"url":"u","title":"` + long(500) + `"}`, true},
+		{"title with 501 code points", "POST", "/api/v1/links", `{"url":"u","title":"` + long(501) + `"}`, false},
 		{"null title on create", "POST", "/api/v1/links", `{"url":"u","title":null}`, true},
 		{"expiry as number", "POST", "/api/v1/links", `{"url":"u","expiresAt":1790000000000.5}`, true},
 		{"expiry as boolean", "POST", "/api/v1/links", `{"url":"u","expiresAt":true}`, false},
@@ -47,13 +47,13 @@ func TestRequestSchemasJudgeBodies(t *testing.T) {
 		{"video expiry with a fraction", "POST", "/api/v1/videos", `{"expiresAt":1790000000000.5}`, false},
 		{"video expiry written as 1.8e12", "POST", "/api/v1/videos", `{"expiresAt":1.8e12}`, true},
 		{"video description set to null", "PATCH", "/api/v1/videos/{id}", `{"description":null}`, true},
-		{"video description of 2001 code points", "PATCH", "/api/v1/videos/{id}", `{"description":"` + long(2001) + `"}`, false},
+		{"video description with 2001 code points", "PATCH", "/api/v1/videos/{id}", `{"description":"` + long(2001) + `"}`, false},
 		{"unknown scope", "POST", "/api/v1/keys", `{"name":"k","scopes":["root"]}`, false},
 		{"overlap that is too long", "POST", "/api/v1/keys/{id}/roll", `{"overlapSeconds":604801}`, false},
-		{"unknown field of a key", "POST", "/api/v1/keys", `{"name":"k","scope":["links:read"]}`, false},
-		{"unknown field of a key rotation", "POST", "/api/v1/keys/{id}/roll", `{"overlap_seconds":60}`, false},
-		{"unknown field of a bulk change", "PATCH", "/api/v1/links/bulk", `{"ids":["a"],"set":{"archive":true}}`, false},
-		{"unknown limit of an account", "PATCH", "/admin/v1/accounts/{id}", `{"limits":{"link":5}}`, false},
+		{"unknown field in a key", "POST", "/api/v1/keys", `{"name":"k","scope":["links:read"]}`, false},
+		{"unknown field in a key rotation", "POST", "/api/v1/keys/{id}/roll", `{"overlap_seconds":60}`, false},
+		{"unknown field in a bulk change", "PATCH", "/api/v1/links/bulk", `{"ids":["a"],"set":{"archive":true}}`, false},
+		{"unknown limit on an account", "PATCH", "/admin/v1/accounts/{id}", `{"limits":{"link":5}}`, false},
 		{"account as returned by the API", "PATCH", "/admin/v1/accounts/{id}", `{"id":"acc_1","createdAt":5,"limits":null}`, true},
 		{"video access without privacy", "PUT", "/api/v1/videos/{id}/access", `{"allowDownload":false}`, false},
 		{"unknown plan", "POST", "/admin/v1/accounts", `{"name":"a","plan":"gold"}`, false},
@@ -72,7 +72,7 @@ func TestRequestSchemasJudgeBodies(t *testing.T) {
 	}
 }
 
-// Unknown fields of a JSON body are either rejected by a closed schema, or listed in ignoredFields
+// Unknown fields in a JSON body are either rejected by a closed schema, or listed in ignoredFields
 // of the response.
 func TestNoBodyHasRoomForANameThatIsDropped(t *testing.T) {
 	t.Parallel()
@@ -130,7 +130,7 @@ func TestAPatchKnowsEveryFieldOfItsRecord(t *testing.T) {
 		}
 	}
 	if n < 50 {
-		t.Errorf("found %d fields of records, want at least 50", n)
+		t.Errorf("found %d record fields, want at least 50", n)
 	}
 }
 
@@ -358,7 +358,7 @@ func TestJSONIsTheSameDocumentInTheSameOrder(t *testing.T) {
 	dec := json.NewDecoder(bytes.NewReader(d.JSON()))
 	_, _ = dec.Token()
 	if first, _ := dec.Token(); first != "openapi" {
-		t.Errorf("the first name of the JSON document is %v, want openapi", first)
+		t.Errorf("the first name in the JSON document is %v, want openapi", first)
 	}
 	if bytes.Contains(d.JSON(), []byte("&createdKey")) || !bytes.HasPrefix(d.YAML(), []byte("# The contract")) {
 		t.Error("JSON() contains YAML anchors, or YAML() does not begin with the first comment of openapi.yaml")
@@ -531,7 +531,7 @@ func TestFieldsThatAreAlwaysSentAreRequired(t *testing.T) {
 		check(op.name, op.value["responses"], seen)
 	}
 	if n < 250 {
-		t.Errorf("found %d fields of responses, want at least 250", n)
+		t.Errorf("found %d response fields, want at least 250", n)
 	}
 }
 
@@ -542,7 +542,7 @@ func TestEveryFieldAndParameterIsDescribed(t *testing.T) {
 	described := func(at string, v any) {
 		m, _ := v.(map[string]any)
 		n++
-		// A readOnly field of a request is described in the schema of the record.
+		// A readOnly field in a request is described in the record's schema.
 		if m["description"] == nil && m["$ref"] == nil && m["readOnly"] == nil {
 			t.Errorf("%s has no description", at)
 		}

@@ -26,7 +26,7 @@ const promised = "testdata/v1.txt"
 // Removing a line breaks callers, and so does adding a "required" or "closed" line for a request.
 // The flag -update accepts such a change only together with -break, and any other new line by
 // itself. The first line of the file is the info.version that makes these promises. Each version
-// stands for one set of promises.
+// covers one set of promises.
 func TestDocumentKeepsWhatItHasPromised(t *testing.T) {
 	t.Parallel()
 	var doc map[string]any
@@ -188,8 +188,8 @@ func TestBrokenPromisesAreNoticed(t *testing.T) {
 	tests := []struct{ name, old, new string }{
 		{"operation removed", `"/api/v1/links/bulk":`, `"/api/v1/links/many":`},
 		{"status removed", `"207":`, `"208":`},
-		{"field of a response removed", `"shortUrl":{`, `"shortURL":{`},
-		{"type of a field changed", `"clicks":{"type":"integer"`, `"clicks":{"type":"string"`},
+		{"response field removed", `"shortUrl":{`, `"shortURL":{`},
+		{"field type changed", `"clicks":{"type":"integer"`, `"clicks":{"type":"string"`},
 		{"bound narrowed", `"maxItems":100`, `"maxItems":50`},
 		{"different scope required", `"x-scope":"links:read"`, `"x-scope":"links:write"`},
 		{"field becomes required", `"required":["url"]`, `"required":["url","title"]`},

@@ -1,4 +1,4 @@
-// Package backing opens the dependencies of services: Firestore, Redis, the outbox of their events,
+// Package backing opens what services depend on: Firestore, Redis, the outbox for their events,
 // and the client that verifies API keys with auth. The service closes them in reverse order
 // ([boot.Service.CloseWith]), even if opening a later one fails.
 package backing
@@ -26,7 +26,7 @@ import (
 	"github.com/linkreel/linkreel/libs/waiting"
 )
 
-// Config is the configuration of every service with records. Services embed it in their
+// Config is the configuration for every service with records. Services embed it in their
 // own.
 type Config struct {
 	boot.Config
@@ -38,7 +38,7 @@ type Config struct {
 	Now func() time.Time `env:"-"`
 }
 
-// Public is the additional configuration of a service with a public API.
+// Public is the additional configuration for a service with a public API.
 type Public struct {
 	// APIAddr is the address to listen on for the public routes.
 	APIAddr string `env:"LINKREEL_API_ADDR" envDefault:":8080"`
@@ -111,8 +111,8 @@ func (s *Stores) Watch(looks ...waiting.Look) {
 	s.svc.Loops = append(s.svc.Loops, waiting.Loop(s.svc.Name, s.Turns(), s.now, looks...))
 }
 
-// Restored keeps the record of the last restore up to date while the service runs. It also delays
-// readiness until the record has been read.
+// Restored keeps the record about the last restore up to date while the service runs. It also
+// delays readiness until the record has been read.
 func (s *Stores) Restored() *restored.Watch {
 	w := restored.NewWatch(s.DB)
 	s.svc.Loops = append(s.svc.Loops, boot.Loop{Name: "record of the last restore", Run: w.Run})
@@ -146,7 +146,7 @@ func (s *Stores) Keys(a Auth) (*apikey.Client, remote.Source, error) {
 }
 
 // API returns the options of the service's public routes. To compare the bodies of repeated
-// requests, the service stores keyed hashes of them. secret is the key of the hashes.
+// requests, the service stores keyed hashes of them. secret is the key for the hashes.
 func (s *Stores) API(p Public, keys *apikey.Client, secret string) httpapi.Options {
 	return httpapi.Options{
 		Name: s.svc.Name, Auth: keys, Idempotency: idempotency.NewFirestore(s.DB, peer.Shown(secret), s.now),

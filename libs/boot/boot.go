@@ -3,7 +3,7 @@
 //
 // Stopping loses no accepted work. First the service reports that it is not ready and waits until
 // load balancers have noticed (Drain). Then it accepts no more requests and finishes in-flight
-// requests. Then each loop ends and releases or flushes its work. Then the stores are closed.
+// requests. Then each loop stops and releases or flushes its work. Then the stores are closed.
 // Telemetry is flushed last.
 package boot
 
@@ -42,7 +42,7 @@ type Config struct {
 	// Drain is how long a stopping service keeps serving while it reports that it is not ready. It
 	// should be longer than load balancers take to notice.
 	Drain time.Duration `env:"LINKREEL_DRAIN" envDefault:"5s"`
-	// Grace limits the time after the drain in which open requests, jobs and flushes may finish.
+	// Grace is how long open requests, jobs and flushes have to finish after the drain.
 	// Drain and Grace together should be shorter than the pod's termination grace period.
 	Grace time.Duration `env:"LINKREEL_GRACE" envDefault:"20s"`
 	// LogLevel is debug, info, warn or error.
@@ -60,16 +60,16 @@ type Service struct {
 	Name    string
 	Servers []Server
 	Loops   []Loop
-	// WarmUp lists a first call to each store, and to each service that requests need, so that no
+	// WarmUp lists a warm-up call to each store, and to each service that requests need, so that no
 	// request waits for a connection. The service becomes ready when each call has succeeded.
 	// Failed calls are retried for at most half a minute. Then the service becomes ready anyway,
 	// because it can work without its dependencies.
 	WarmUp []Call
 	// Stopping lists functions that are called after the drain, before the service waits for open
-	// requests. For example, one may end the service's long polls.
+	// requests. For example, one may close the service's long polls.
 	Stopping []func()
-	// Close lists the functions that close stores and clients after the loops have ended. They are
-	// called in reverse order, because a later dependency may use an earlier one.
+	// Close lists the functions that close stores and clients after the loops have stopped. They
+	// are called in reverse order, because a later dependency may use an earlier one.
 	Close []func(ctx context.Context) error
 
 	warm atomic.Bool
@@ -86,24 +86,24 @@ type Server struct {
 	TLS *tls.Config
 }
 
-// Loop is background work that runs until its context ends and then releases its resources. If a
+// Loop is background work that runs until its context is done and then releases its resources. If a
 // loop returns an error before that, the service stops.
 type Loop struct {
 	Name string
 	Run  func(ctx context.Context) error
 }
 
-// Call is the first call to a dependency of a service.
+// Call is a warm-up call to one of the service's dependencies.
 type Call struct {
 	To string
 	Do func(ctx context.Context) error
 }
 
 const (
-	// warmUpTime bounds the first calls. A service that cannot reach its stores becomes ready after
-	// this time. It is longer than a cluster needs to allow connections from a new pod. Otherwise,
-	// during an upgrade that replaces all pods at once, pods would become ready before they reach a
-	// store, and their requests would fail.
+	// warmUpTime bounds the warm-up calls. A service that cannot reach its stores becomes ready
+	// after this time. It is longer than a cluster needs to allow connections from a new pod.
+	// Otherwise, during an upgrade that replaces all pods at once, pods would become ready before
+	// they reach a store, and their requests would fail.
 	warmUpTime = 30 * time.Second
 	// warmUpTry bounds one attempt, because a dropped packet never gets a response.
 	warmUpTry = 5 * time.Second
@@ -151,7 +151,7 @@ func run(ctx context.Context, name string, cfg Config, build func(ctx context.Co
 	return errors.Join(err, flush(flushCtx))
 }
 
-// Run serves svc until ctx ends and returns after a graceful shutdown.
+// Run serves svc until ctx is done and returns after a graceful shutdown.
 func Run(ctx context.Context, cfg Config, svc *Service) error {
 	var stopping atomic.Bool
 	listeners := make([]net.Listener, len(svc.Servers))
@@ -174,7 +174,7 @@ func Run(ctx context.Context, cfg Config, svc *Service) error {
 	for i, srv := range svc.Servers {
 		servers[i] = httpserver.New(srv.Handler)
 		if srv.TLS != nil {
-			// A log line for each failed handshake would let anyone fill the log.
+			// Logging each failed handshake would let anyone fill the log.
 			servers[i].Logger = discard{}
 		}
 		g.Go(func() error { return servers[i].Serve(listeners[i]) })
@@ -214,7 +214,7 @@ func Run(ctx context.Context, cfg Config, svc *Service) error {
 	return errors.Join(errs...)
 }
 
-// Stopping logs that a process stops and the reason, which is a signal or a failure. more lists
+// Stopping logs that the process is stopping and why: a signal or a failure. more lists
 // further keys and values for the log line.
 func Stopping(name string, reason error, more ...any) {
 	slog.Info("stopping", slices.Concat([]any{"service", name, "version", Version(), "reason", fmt.Sprint(reason)}, more)...)
@@ -225,7 +225,7 @@ type discard struct{}
 
 func (discard) Printf(string, ...any) {}
 
-// StartLoops runs the service's loops in g until ctx ends.
+// StartLoops runs the service's loops in g until ctx is done.
 func StartLoops(ctx context.Context, g *errgroup.Group, svc *Service) {
 	for _, loop := range svc.Loops {
 		g.Go(func() error {
@@ -246,7 +246,7 @@ func CloseAll(ctx context.Context, svc *Service) error {
 	return errors.Join(errs...)
 }
 
-// CloseWith registers fn to be called when the service ends, before all functions that
+// CloseWith registers fn to be called when the service stops, before all functions that
 // were registered earlier.
 func (s *Service) CloseWith(fn func() error) {
 	s.Close = append(s.Close, func(context.Context) error { return fn() })
@@ -260,15 +260,15 @@ func (s *Service) Abandon(ctx context.Context, err *error) {
 	}
 }
 
-// Warm makes the service's first calls in the background. The service becomes ready when they have
-// succeeded or timed out.
+// Warm makes the service's warm-up calls in the background. The service becomes ready when they
+// have succeeded or timed out.
 func Warm(ctx context.Context, svc *Service) {
 	ctx, cancel := context.WithTimeout(ctx, warmUpTime)
 	var calls sync.WaitGroup
 	for _, c := range svc.WarmUp {
 		calls.Go(func() {
 			if err := c.untilAnswered(ctx); err != nil && !errors.Is(ctx.Err(), context.Canceled) {
-				slog.WarnContext(ctx, "first call failed; becoming ready without it", "service", svc.Name, "to", c.To, "error", err)
+				slog.WarnContext(ctx, "warm-up call failed; becoming ready without it", "service", svc.Name, "to", c.To, "error", err)
 			}
 		})
 	}
@@ -279,7 +279,7 @@ func Warm(ctx context.Context, svc *Service) {
 	}()
 }
 
-// Reach returns a first call to another service of the installation. The call connects to the
+// Reach returns a warm-up call to another service in the installation. The call connects to the
 // address, such as "http://auth:8090", and closes the connection.
 func Reach(to, address string) Call {
 	return Call{To: to, Do: func(ctx context.Context) error {
@@ -295,7 +295,7 @@ func Reach(to, address string) Call {
 	}}
 }
 
-// untilAnswered repeats the call until it succeeds or ctx ends, and returns the last error.
+// untilAnswered repeats the call until it succeeds or ctx is done, and returns the last error.
 func (c Call) untilAnswered(ctx context.Context) error {
 	for {
 		try, cancel := context.WithTimeout(ctx, warmUpTry)

@@ -313,11 +313,11 @@ func TestReachIsAConnection(t *testing.T) {
 	}
 	call := Reach("auth", "http://"+l.Addr().String()+"/path")
 	if err := call.Do(t.Context()); err != nil {
-		t.Errorf("Reach of a listening address: %v, want no error", err)
+		t.Errorf("Reach for a listening address: %v, want no error", err)
 	}
 	_ = l.Close()
 	if call.Do(t.Context()) == nil {
-		t.Error("Reach of an address without a listener succeeded, want an error")
+		t.Error("Reach for an address without a listener succeeded, want an error")
 	}
 }
 

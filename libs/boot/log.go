@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// LogFormat chooses the field names of log lines.
+// LogFormat chooses the field names in log lines.
 type LogFormat string
 
 // Formats of log lines.
@@ -68,7 +68,7 @@ func googleNames(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// severity returns Google's name of a level.
+// severity returns Google's name for a level.
 func severity(level slog.Level) string {
 	switch {
 	case level >= slog.LevelError:

@@ -9,7 +9,7 @@ import (
 
 // rooted is a tracer provider that starts a trace only for a request (a span of kind server), for a
 // job (kind consumer; see [Work]), or if [trace.WithNewRoot] is set. The client libraries of stores
-// start a span for every call. Without rooted, each call of a background loop would start its own
+// start a span for every call. Without rooted, each call from a background loop would start its own
 // trace, and an idle installation would record hundreds of traces a minute. The sampler still
 // decides whether a trace is recorded.
 type rooted struct{ trace.TracerProvider }

@@ -69,13 +69,13 @@ func TestATraceBeginsWithWorkAndNotWithACallOfALoop(t *testing.T) {
 		options []trace.SpanStartOption
 		want    int // the span itself and a store call inside it
 	}{
-		"call of a loop":                    {sampler: always, ctx: t.Context()},
-		"call of a loop with a client span": {sampler: always, ctx: t.Context(), options: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient)}},
-		"request":                           {sampler: always, ctx: t.Context(), options: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}, want: 2},
-		"job":                               {sampler: always, ctx: t.Context(), options: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer)}, want: 2},
-		"new root":                          {sampler: always, ctx: t.Context(), options: []trace.SpanStartOption{trace.WithNewRoot()}, want: 2},
-		"unsampled request":                 {sampler: never, ctx: t.Context(), options: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}},
-		"part of a sampled trace":           {sampler: never, ctx: sampled, want: 2},
+		"call from a loop":                    {sampler: always, ctx: t.Context()},
+		"call from a loop with a client span": {sampler: always, ctx: t.Context(), options: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient)}},
+		"request":                             {sampler: always, ctx: t.Context(), options: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}, want: 2},
+		"job":                                 {sampler: always, ctx: t.Context(), options: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer)}, want: 2},
+		"new root":                            {sampler: always, ctx: t.Context(), options: []trace.SpanStartOption{trace.WithNewRoot()}, want: 2},
+		"unsampled request":                   {sampler: never, ctx: t.Context(), options: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}},
+		"part of a sampled trace":             {sampler: never, ctx: sampled, want: 2},
 	} {
 		sink.Reset()
 		tracer := rooted{sdktrace.NewTracerProvider(sdktrace.WithSyncer(sink), sdktrace.WithSampler(tt.sampler))}.Tracer("test")

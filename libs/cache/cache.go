@@ -37,12 +37,12 @@ type Options[V any] struct {
 	// value counts as 0 bytes.
 	Weigh func(value V) int
 
-	Capacity int64         // maximum size of all entries in bytes; 64 MiB
+	Capacity int64         // maximum size of all entries in total, in bytes; 64 MiB
 	Fresh    time.Duration // how long a value is fresh after its load; 30 s
 	Unsynced time.Duration // how long a value is fresh while no invalidations arrive; 5 s
 	Absent   time.Duration // how long a missing value is cached; 2 s
 	Stale    time.Duration // how long a value may be served while loads fail; 24 h
-	Timeout  time.Duration // deadline of a load; 2 s
+	Timeout  time.Duration // deadline for a load; 2 s
 	Patience time.Duration // how long a caller without a value waits; 2 s, or an eighth while loads fail
 	Wait     time.Duration // how long a caller with an expired value waits for a fresh one; 100 ms
 	Now      func() time.Time
@@ -84,7 +84,7 @@ type Cache[V any] struct {
 	forgotten uint64            // invalidations up to this one may be missing in recent
 
 	queueMu sync.Mutex
-	queues  map[string]*queue[V] // by key, while a verification of the key runs
+	queues  map[string]*queue[V] // by key, while the key is being verified
 }
 
 // queue holds the load that runs after a key's in-flight load.
@@ -211,7 +211,7 @@ func (c *Cache[V]) Get(ctx context.Context, key string) (Lookup[V], error) {
 		return l, nil
 	}
 	// Read the clock before the lookup. If Get waited between the lookup and the load, concurrent
-	// callers of one key would load it one after the other.
+	// callers for one key would load it one after the other.
 	now := c.opt.Now().UnixNano()
 	seen := c.version.Load()
 	e, _ := c.entries.GetIfPresent(key)
@@ -253,9 +253,9 @@ func (c *Cache[V]) life(e *Entry[V]) time.Duration {
 	return c.opt.Unsynced
 }
 
-// cold loads a value for a caller that has none. The caller may stop waiting before the load ends,
-// and waits only briefly while loads fail. The load continues, so that the next caller may find its
-// value.
+// cold loads a value for a caller that has none. The caller may stop waiting before the load
+// finishes, and waits only briefly while loads fail. The load continues, so that the next caller
+// may find its value.
 func (c *Cache[V]) cold(ctx context.Context, key string, old *Entry[V]) (Lookup[V], error) {
 	ctx, cancel := context.WithTimeout(ctx, c.patience())
 	defer cancel()
@@ -291,10 +291,10 @@ func (c *Cache[V]) load(ctx context.Context, key string, old *Entry[V]) (Lookup[
 }
 
 // late returns the error of a caller that stopped waiting. Its text names the store, so that the
-// log of an outage shows what the caller waited for.
+// log shows what the caller waited for during an outage.
 func late(err error) error { return fmt.Errorf("the store has not answered: %w", err) }
 
-// loaded returns the lookup of an entry that was just loaded.
+// loaded returns the lookup for an entry that was just loaded.
 func (c *Cache[V]) loaded(key string, e *Entry[V]) Lookup[V] {
 	return Lookup[V]{Entry: e, key: key, seen: e.version}
 }

@@ -177,7 +177,7 @@ func TestGetServesTheLastValueWhileTheLoaderFailsAndGuessesNone(t *testing.T) {
 	expect(t, c, "a", "1")
 }
 
-// An error that affects one key does not count as an outage of the store.
+// An error that affects one key does not count as a store outage.
 func TestGetLoadsOthersWhileOneKeyCannotBeRead(t *testing.T) {
 	t.Parallel()
 	w, c := newWorld(t)
@@ -250,7 +250,7 @@ func TestCurrentKnowsAnAnswerThatWasOvertaken(t *testing.T) {
 	}
 	c.Invalidate("other")
 	if !c.Current(a) {
-		t.Error("Current = false after the invalidation of another key, want true")
+		t.Error("Current = false after another key was invalidated, want true")
 	}
 	c.Invalidate("a")
 	if c.Current(a) {

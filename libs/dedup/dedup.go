@@ -1,5 +1,5 @@
-// Package dedup remembers names that have already been seen, such as those of a recent write, of a
-// sweep that another replica is doing, or of today's viewers of a video.
+// Package dedup remembers names that have already been seen, such as a recent write, a sweep that
+// another replica is doing, or a video's viewers today.
 //
 // While Redis is available, only the first replica that asks about a name gets true. [Seen.First]
 // returns true once. [Seen.Mine] keeps returning true to that replica until its turn ends.
@@ -89,7 +89,7 @@ type Pace struct {
 	Idle time.Duration
 }
 
-// Round calls do for one round of a sweep, unless the pause after the last round of any replica has
+// Round calls do for one round of a sweep, unless the pause after the last round on any replica has
 // not passed yet. Call Round every [Pace.Every]. do reports whether it found work. If it did, or if
 // it returned an error, the pause is short. Long pauses are stored only in Redis. While Redis is
 // unreachable, and after it has lost its data, every replica sweeps at the full pace.
@@ -116,7 +116,7 @@ func (s *Seen) AtOnce(ctx context.Context, p Pace, do func(ctx context.Context) 
 	return err
 }
 
-// next stores the time of the next round of a sweep.
+// next stores the time of a sweep's next round.
 func (s *Seen) next(ctx context.Context, what string, after time.Duration) {
 	if s.redis == nil {
 		return

@@ -103,11 +103,11 @@ func TestWhatReplicasCountAddsUpToTheMembers(t *testing.T) {
 	}
 	for i := range 100 {
 		if n := sum(fmt.Sprint("small", i), 0, 5); n != 5 {
-			t.Errorf("count of 5 members = %d, want 5", n)
+			t.Errorf("count for 5 members = %d, want 5", n)
 		}
 	}
 	if n := sum("large", 0, 5000); n < 4850 || n > 5150 {
-		t.Errorf("count of 5,000 members = %d, want it within 3 percent", n)
+		t.Errorf("count for 5,000 members = %d, want it within 3 percent", n)
 	}
 	// Redis is emptied halfway. Members may count again, but the sum never decreases.
 	redistest.Do(t, addr, "FLUSHALL")

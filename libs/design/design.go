@@ -1,4 +1,4 @@
-// Package design is the design system of all Linkreel pages: one stylesheet with the
+// Package design is the design system for all Linkreel pages: one stylesheet with the
 // tokens (colours, type, space; light and dark), the components, and the icons.
 //
 // Each page links to [Stylesheet] and uses its classes. No page has inline styles, so the
@@ -67,7 +67,7 @@ func NewFile(name, contentType string, content []byte) File {
 	return File{Name: base + "." + hex.EncodeToString(sum[:4]) + "." + ext, ContentType: contentType, Bytes: content}
 }
 
-// icons are 24 by 24 units, drawn with strokes in the colour of the text.
+// icons are 24 by 24 units, drawn with strokes in the text colour.
 var icons = map[string]string{
 	"home":     `<path d="M3 11l9-8 9 8"/><path d="M5 10v10h14V10"/>`,
 	"link":     `<path d="M10 14a5 5 0 0 0 7 0l3-3a5 5 0 0 0-7-7l-1 1"/><path d="M14 10a5 5 0 0 0-7 0l-3 3a5 5 0 0 0 7 7l1-1"/>`,

@@ -18,7 +18,7 @@ func TestFilesAreNamedByTheirContent(t *testing.T) {
 	t.Parallel()
 	a, b := design.NewFile("x.css", "text/css", []byte("a")), design.NewFile("x.css", "text/css", []byte("b"))
 	if a.Name == b.Name || !regexp.MustCompile(`^x\.[0-9a-f]{8}\.css$`).MatchString(a.Name) {
-		t.Errorf("names of files with different content = %s and %s, want different names with a hash", a.Name, b.Name)
+		t.Errorf("file names for different content = %s and %s, want different names with a hash", a.Name, b.Name)
 	}
 }
 
@@ -60,8 +60,8 @@ func TestEveryTokenThatIsUsedIsDefined(t *testing.T) {
 	}
 }
 
-// WCAG 2.2 AA requires a contrast of 4.5 to 1 for text, and of 3 to 1 for the borders of controls
-// and the focus ring.
+// WCAG 2.2 AA requires a contrast of 4.5 to 1 for text, and of 3 to 1 for control borders and the
+// focus ring.
 func TestColoursHaveContrastInBothSchemes(t *testing.T) {
 	t.Parallel()
 	css := string(design.Stylesheet.Bytes)

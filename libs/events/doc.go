@@ -1,7 +1,7 @@
 // Package events describes changes that services make: an [Event], its [Type] and its
 // [Actor]. Package outbox writes them.
 //
-// A store writes one [Event] for each change of a visible field, in the same transaction as the
+// A store writes one [Event] for each change to a visible field, in the same transaction as the
 // change. So every committed change has an event, and a change that is not committed has none.
 // libs/record writes the event together with the record and wakes the events service after the
 // commit.
@@ -12,7 +12,7 @@
 //
 // # Who acted
 //
-// [ActorOf] returns the key or member of the request's principal. Handlers of the operator's API
+// [ActorOf] returns the key or member of the request's principal. Handlers in the operator's API
 // mark their context with [AsOperator]. If there is no request, the actor is the system.
 //
 // # What happens next

@@ -88,7 +88,7 @@ func (t Type) Known() bool { return slices.Contains(types, t) }
 // Kept is how long an event can be read after it was written.
 const Kept = 30 * 24 * time.Hour
 
-// Event describes one change of one record.
+// Event describes one change to one record.
 type Event struct {
 	AccountID string
 	Type      Type
@@ -114,10 +114,10 @@ const (
 	ActorSystem   ActorType = "system"
 )
 
-// System is the actor of background work: sweeps, workers and repeated checks.
+// System is the actor for background work: sweeps, workers and repeated checks.
 var System = Actor{Type: ActorSystem, ID: "system", Name: "Linkreel"}
 
-// Operator is the actor of requests to the operator's API.
+// Operator is the actor for requests to the operator's API.
 var Operator = Actor{Type: ActorOperator, ID: "operator", Name: "Operator"}
 
 type actorKey struct{}

@@ -20,7 +20,7 @@ import (
 
 // calls intercepts every request to the database. It sets a deadline, begins transactions without
 // locks, and records the responses. Calls in [DB.Do] already have a deadline, so this one matters
-// only for calls outside of Do. The client library's defaults are one minute for a write and five
+// only for calls outside Do. The client library's defaults are one minute for a write and five
 // minutes for a query, during which a handler would keep its caller's connection open.
 type calls time.Duration
 
@@ -78,7 +78,7 @@ func (c calls) stream(
 		took(method, began, err)
 		return nil, hear(ctx, false, err)
 	}
-	context.AfterFunc(s.Context(), cancel) // the stream's context ends when the stream ends
+	context.AfterFunc(s.Context(), cancel) // the stream's context is cancelled when the stream ends
 	return &heardStream{ClientStream: s, call: ctx, method: method, began: began}, nil
 }
 
@@ -91,24 +91,24 @@ type onlyWritesKey struct{}
 // transaction.
 var errOnlyWrites = errors.New("cannot read in a commit that only writes")
 
-// heard records what a call of [DB.Do] learned about the state of the database. The interceptors
+// heard records what a call to [DB.Do] learned about the database's state. The interceptors
 // fill it in, because the call's error is not specific enough: it can be the same when the database
 // is down and when another writer always wins.
 type heard struct {
-	answered atomic.Bool // the database answered a request of the call
+	answered atomic.Bool // the database answered one of the call's requests
 	lost     atomic.Bool // the call lost to another writer at least once
 	open     atomic.Bool // a commit got no response, so it may have taken effect
 }
 
 type heardKey struct{}
 
-// answered wraps the error of a call that failed although the database answered some of its
+// answered wraps the error from a call that failed although the database answered some of its
 // requests.
 type answered struct{ error }
 
 func (a answered) Unwrap() error { return a.error }
 
-// aborted is the error of a request that lost to another writer. It has no Unwrap, so that the
+// aborted is the error for a request that lost to another writer. It has no Unwrap, so that the
 // client library does not see the code and retry. The library would pause for 1 to 4 s, which
 // allows only three attempts in three seconds. [again] retries instead.
 type aborted struct{ error }
@@ -141,8 +141,8 @@ func hear(ctx context.Context, commit bool, err error) error {
 	return err
 }
 
-// judged returns a function that runs fn as one call and converts its error into an error of this
-// package.
+// judged returns a function that runs fn as one call and converts its error into one of this
+// package's errors.
 func judged(fn func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var h heard
@@ -173,7 +173,7 @@ func (s *heardStream) RecvMsg(m any) error {
 	return hear(s.call, false, err)
 }
 
-// judge converts the error of a call into an error of this package.
+// judge converts a call's error into one of this package's errors.
 func (h *heard) judge(err error) error {
 	if err == nil {
 		return nil
@@ -202,8 +202,8 @@ const (
 	longestPause = 320 * time.Millisecond
 )
 
-// unsure reports whether a commit of this call got no response. The change may then have been made,
-// and a retry could make it twice. A commit without reads does not count, because it may be
+// unsure reports whether one of this call's commits got no response. The change may then have been
+// made, and a retry could make it twice. A commit without reads does not count, because it may be
 // repeated; see [DB.Commit].
 func unsure(ctx context.Context) bool {
 	h, ok := ctx.Value(heardKey{}).(*heard)

@@ -13,7 +13,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// A call that bypasses Do and sets no deadline still ends.
+// A call that bypasses Do and sets no deadline still returns.
 func TestACallWithoutADeadlineEnds(t *testing.T) {
 	t.Parallel()
 	cloud := cloudtest.Start(t, cloudtest.Options{})

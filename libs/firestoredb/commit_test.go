@@ -42,14 +42,14 @@ func TestACommitIsOneCallAndAllOrNothing(t *testing.T) {
 		t.Errorf("calls = %v, want one Commit", calls)
 	}
 	if err := db.Commit(t.Context(), "create", create(c, a)); !errors.Is(err, firestoredb.ErrExists) || errors.Is(err, firestoredb.ErrUncertain) {
-		t.Errorf("Commit of an existing document: got %v, want ErrExists without ErrUncertain", err)
+		t.Errorf("Commit for an existing document: got %v, want ErrExists without ErrUncertain", err)
 	}
 	if calls := server.Stats().Calls; calls["Rollback"] != 0 {
 		t.Errorf("calls = %v, want no Rollback, because no transaction was begun", calls)
 	}
 	snaps, err := db.GetAll(t.Context(), []*firestore.DocumentRef{a, b, c})
 	if err != nil || !snaps[0].Exists() || !snaps[1].Exists() || snaps[2].Exists() {
-		t.Errorf("GetAll = %v, %v; want only the two documents of the first commit", snaps, err)
+		t.Errorf("GetAll = %v, %v; want only the two documents from the first commit", snaps, err)
 	}
 }
 
@@ -73,7 +73,7 @@ func TestACommitThatLosesARaceIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A value that is read in a Commit could change before the commit.
+// A value read in a Commit could change before the commit.
 func TestACommitRefusesToRead(t *testing.T) {
 	t.Parallel()
 	db, server := openTest(t)
@@ -83,7 +83,7 @@ func TestACommitRefusesToRead(t *testing.T) {
 	} {
 		err := db.Commit(t.Context(), "read", func(_ context.Context, tx *firestore.Transaction) error { return read(tx) })
 		if err == nil {
-			t.Errorf("read of a %s in a Commit succeeded, want an error", name)
+			t.Errorf("reading a %s in a Commit succeeded, want an error", name)
 		}
 	}
 	if calls := server.Stats().Calls; len(calls) != 0 {

@@ -59,7 +59,7 @@ func TestATransactionThatLosesTriesAgainUntilItsTimeIsOver(t *testing.T) {
 			t.Parallel()
 			before := server.Stats().Calls["Commit"]
 			err := run(t.Context(), "try", set(db.Doc("a/b")))
-			for i := 0; i < 10 && apierr.CodeOf(err) == apierr.Unavailable; i++ { // a stall of the machine may cut off an attempt
+			for i := 0; i < 10 && apierr.CodeOf(err) == apierr.Unavailable; i++ { // if the machine stalls, an attempt may time out
 				err = run(t.Context(), "try", set(db.Doc("a/b")))
 			}
 			var e *apierr.Error
@@ -94,7 +94,7 @@ func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) 
 			}
 		})
 	}
-	t.Run("next commit of a transaction is cut off", func(t *testing.T) {
+	t.Run("next commit in a transaction is cut off", func(t *testing.T) {
 		t.Parallel()
 		db, server := openWithin(t, 1100*time.Millisecond)
 		// The second abort hits one of the later attempts, which share a new timeout.
@@ -104,7 +104,7 @@ func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) 
 			t.Errorf("got %v, want UNAVAILABLE", err)
 		}
 	})
-	t.Run("commit of a transaction without a response, aborted when repeated", func(t *testing.T) {
+	t.Run("transaction commit gets no response, aborted when repeated", func(t *testing.T) {
 		t.Parallel()
 		db, server := openWithin(t, 3*time.Second)
 		for i, f := range []local.Fault{{Code: codes.Aborted}, {LoseAnswer: true}, {Code: codes.Aborted}} {
@@ -242,7 +242,7 @@ func TestNoAccountTakesAllCallsInFlight(t *testing.T) {
 	}
 	queued := identity.WithRequest(as(t.Context(), "other"), &identity.Request{ID: "r"})
 	if err := ping(queued, db); err != nil || identity.RequestOf(queued).Queued.Load() != 0 {
-		t.Errorf("call of another account: error %v after a wait of %v, want no error and no wait", err, time.Duration(identity.RequestOf(queued).Queued.Load()))
+		t.Errorf("call from another account: error %v after waiting %v, want no error and no wait", err, time.Duration(identity.RequestOf(queued).Queued.Load()))
 	}
 	if err := ping(t.Context(), db); err != nil {
 		t.Errorf("call without an account: got %v, want no error", err)

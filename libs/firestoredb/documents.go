@@ -83,7 +83,7 @@ func (d *Documents) Get(ctx context.Context, path string) (found *pb.Document, e
 	return found, err
 }
 
-// Each calls fn for the first limit documents of the database in name order, or for all documents
+// Each calls fn for the first limit documents in the database in name order, or for all documents
 // if limit is 0. Documents may change while Each runs, so the result is not a consistent snapshot.
 func (d *Documents) Each(ctx context.Context, limit int, fn func(*pb.Document) error) error {
 	var last string
@@ -101,7 +101,7 @@ func (d *Documents) Each(ctx context.Context, limit int, fn func(*pb.Document) e
 			q.Limit = wrapperspb.Int32(int32(limit - read))
 		}
 		ctx, stop := context.WithCancel(ctx)
-		defer stop() // ends the stream if fn fails
+		defer stop() // stops the stream if fn fails
 		s, err := d.client.RunQuery(d.in(ctx), &pb.RunQueryRequest{
 			Parent: d.Database + "/documents", QueryType: &pb.RunQueryRequest_StructuredQuery{StructuredQuery: q},
 		}, once)
@@ -125,7 +125,7 @@ func (d *Documents) Each(ctx context.Context, limit int, fn func(*pb.Document) e
 
 // Commit applies writes in order, in as many commits as their size requires. Each commit is atomic.
 // If the response to a commit is lost, Commit sends the commit again, so the writes must be
-// idempotent. They must use document names of this database.
+// idempotent. They must use document names from this database.
 func (d *Documents) Commit(ctx context.Context, writes ...*pb.Write) error {
 	for len(writes) > 0 {
 		n, size := 0, 0

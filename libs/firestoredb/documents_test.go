@@ -82,7 +82,7 @@ func TestDocumentsPassUnchanged(t *testing.T) {
 		t.Errorf("Each = %v, want the function's error", err)
 	}
 	if x, err := d.Get(t.Context(), "a/none"); x != nil || err != nil {
-		t.Errorf("Get of a missing document = %v, %v, want nil", x, err)
+		t.Errorf("Get for a missing document = %v, %v, want nil", x, err)
 	}
 	if x, err := d.Get(t.Context(), "a/ref"); err != nil || !proto.Equal(x.GetFields()["v"], values["a/ref"]) {
 		t.Errorf("Get(a/ref) = %v, %v, want the written value", x, err)
@@ -96,7 +96,7 @@ func TestACommitThatIsRefusedNamesTheDocument(t *testing.T) {
 	large := &pb.Value{ValueType: &pb.Value_StringValue{StringValue: strings.Repeat("x", 1<<20)}}
 	err := d.Commit(t.Context(), put(d, "a/1", &pb.Value{ValueType: &pb.Value_BooleanValue{}}), put(d, "a/large", large), put(d, "a/2", &pb.Value{ValueType: &pb.Value_BooleanValue{}}))
 	if status.Code(err) != codes.InvalidArgument || !strings.Contains(fmt.Sprint(err), "a/large") {
-		t.Fatalf("Commit of a document that is too large = %v, want InvalidArgument with the document's name", err)
+		t.Fatalf("Commit with a document that is too large = %v, want InvalidArgument with the document's name", err)
 	}
 	for _, path := range []string{"a/1", "a/2"} {
 		if x, err := d.Get(t.Context(), path); x == nil || err != nil {

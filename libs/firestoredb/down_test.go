@@ -22,15 +22,15 @@ func TestDoRefusesAtOnceWhenTheDatabaseIsAway(t *testing.T) {
 		err  error
 		want bool
 	}{
-		"unavailable":                    {status.Error(codes.Unavailable, "connection refused"), true},
-		"timed out":                      {context.DeadlineExceeded, true},
-		"missing document":               {status.Error(codes.NotFound, "gone"), false},
-		"rejected value":                 {status.Error(codes.InvalidArgument, "too long"), false},
-		"another writer won":             {status.Error(codes.Aborted, "contention"), false},
-		"document that is too large":     {status.Error(codes.ResourceExhausted, "larger than max"), false},
-		"cancelled by the caller":        {status.Error(codes.Canceled, "context canceled"), false},
-		"expired transaction":            {status.Error(codes.InvalidArgument, "The referenced transaction has expired"), false},
-		"error of the caller's function": {errors.New("slug is taken"), false},
+		"unavailable":                      {status.Error(codes.Unavailable, "connection refused"), true},
+		"timed out":                        {context.DeadlineExceeded, true},
+		"missing document":                 {status.Error(codes.NotFound, "gone"), false},
+		"rejected value":                   {status.Error(codes.InvalidArgument, "too long"), false},
+		"another writer won":               {status.Error(codes.Aborted, "contention"), false},
+		"document that is too large":       {status.Error(codes.ResourceExhausted, "larger than max"), false},
+		"cancelled by the caller":          {status.Error(codes.Canceled, "context canceled"), false},
+		"expired transaction":              {status.Error(codes.InvalidArgument, "The referenced transaction has expired"), false},
+		"error from the caller's function": {errors.New("slug is taken"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -8,8 +8,8 @@ import (
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 )
 
-// MeasureForTest records the metrics of a read that returns messages and of a commit of writes, as
-// the interceptors do.
+// MeasureForTest records the metrics for a read that returns messages and for a commit with writes,
+// as the interceptors do.
 func MeasureForTest(writes []*pb.Write, messages ...any) {
 	began, reads := time.Now(), 0
 	for _, m := range messages {

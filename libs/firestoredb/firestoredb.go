@@ -5,7 +5,7 @@
 // [ErrExists], [ErrStale], [ErrContended], or an apierr UNAVAILABLE. The package does not hide the
 // client library: stores use cloud.google.com/go/firestore to build documents and queries.
 //
-// Contention between writers of one document is not an outage. A transaction that loses waits for
+// Contention between writers to one document is not an outage. A transaction that loses waits for
 // the account's transactions that lost earlier, and then retries until it times out. If it still
 // loses, it returns [ErrContended]. The number of in-flight calls per account is limited.
 package firestoredb
@@ -48,16 +48,16 @@ var (
 	ErrUncertain = errors.New("outcome of the commit is unknown")
 
 	// ErrContended is wrapped together with a RATE_LIMITED if the call timed out because other
-	// writers of the same documents were always faster. No attempt was committed. If an attempt may
+	// writers to the same documents were always faster. No attempt was committed. If an attempt may
 	// have been committed, the call returns a plain UNAVAILABLE instead.
-	ErrContended = errors.New("other writers of the same documents were faster")
+	ErrContended = errors.New("other writers to the same documents were faster")
 )
 
 // DB is an open database.
 type DB struct {
 	*firestore.Client
 	timeout time.Duration
-	known   atomic.Bool // the database has the format of this build; see [DB.Identity]
+	known   atomic.Bool // the database has this build's format; see [DB.Identity]
 	breaker *outage.Breaker
 	// outages counts how often the breaker has opened.
 	outages atomic.Uint64
@@ -111,7 +111,7 @@ func inLine(ctx context.Context, q *turns.Queue, do func() error) error {
 	}
 	release, err := q.Enter(ctx, p.AccountID)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return contended(err) // only calls of the same account were ahead in the queue
+		return contended(err) // only calls from the same account were ahead in the queue
 	}
 	if err != nil {
 		return err
@@ -141,8 +141,8 @@ func (db *DB) Commit(ctx context.Context, what string, fn func(ctx context.Conte
 	return db.Tx(context.WithValue(ctx, onlyWritesKey{}, true), what, fn, opts...)
 }
 
-// Map converts an error of the client library into an error of this package. It returns errors that
-// already have an apierr code unchanged.
+// Map converts an error from the client library into one of this package's errors. It returns
+// errors that already have an apierr code unchanged.
 func Map(err error) error {
 	if err == nil {
 		return nil
@@ -290,7 +290,7 @@ func Page[T any](
 		if !more || len(page) > 0 {
 			return page, more, nil
 		}
-		// No record of this page can be decoded, so continue with the next documents. A page needs
+		// No record on this page can be decoded, so continue with the next documents. A page needs
 		// at least one record, because its last record becomes the cursor for the next page.
 		q = q.StartAfter(snaps[len(snaps)-1])
 	}
@@ -349,7 +349,7 @@ func (db *DB) Count(ctx context.Context, what string, q firestore.Query) (n int6
 	return n, err
 }
 
-// Number returns a result of an aggregation as an integer. Firestore returns large sums as floats.
+// Number returns an aggregation result as an integer. Firestore returns large sums as floats.
 func Number(found firestore.AggregationResult, name string) int64 {
 	v, _ := found[name].(*firestorepb.Value)
 	return v.GetIntegerValue() + int64(v.GetDoubleValue())
@@ -382,7 +382,7 @@ func (db *DB) Create(ctx context.Context, what string, ref Ref, doc any) error {
 	})
 }
 
-// Update writes fields of one document, which must exist.
+// Update writes fields in one document, which must exist.
 func (db *DB) Update(ctx context.Context, what string, ref Ref, updates []firestore.Update, when ...firestore.Precondition) error {
 	return db.Do(ctx, what, func(ctx context.Context) error {
 		_, err := ref.Update(ctx, updates, when...)

@@ -15,11 +15,11 @@ import (
 )
 
 // Format is the version of this build's record format. It increases with every change that makes
-// the records of older and newer builds incompatible. docs/versioning.md has the rules that apply
+// records from older and newer builds incompatible. docs/versioning.md has the rules that apply
 // from release 1.0 on.
 const Format = 1
 
-// ErrFormat means that the database contains records of another format. [DB.Do] then rejects every
+// ErrFormat means that the database contains records in another format. [DB.Do] then rejects every
 // call, so the records are neither read nor changed.
 var ErrFormat = errors.New("the database was written by another version of Linkreel")
 
@@ -46,11 +46,11 @@ func (firstContact) Value(key any) any {
 // Identity returns a string that is unique among all databases that exist at the same time. It
 // consists of the database's name and a random id that was generated when the database was first
 // used. A backup that is restored under another name has the same id but a different name. A new
-// empty database with the same name has a different id. If a backup replaces a database of the same
-// name, the identity does not change. To tell such restores apart, use the ID in the record of
-// package restored.
+// empty database with the same name has a different id. If a backup replaces a database with the
+// same name, the identity does not change. To tell such restores apart, use the ID in package
+// restored's record.
 //
-// It fails with [ErrFormat] for a database of another format.
+// It fails with [ErrFormat] for a database in another format.
 func (db *DB) Identity(ctx context.Context) (string, error) {
 	name, id, err := db.identify(ctx, db.drawIdentity)
 	if err != nil {
@@ -59,8 +59,8 @@ func (db *DB) Identity(ctx context.Context) (string, error) {
 	return name + "#" + id, nil
 }
 
-// Peek is [DB.Identity] for a program that only reads: it writes nothing. The identity of an empty
-// database is "".
+// Peek is [DB.Identity] for a program that only reads: it writes nothing. An empty database's
+// identity is "".
 func (db *DB) Peek(ctx context.Context) (string, error) {
 	name, id, err := db.identify(ctx, db.nothingStored)
 	if errors.Is(err, errEmpty) {
@@ -135,7 +135,7 @@ func (db *DB) readIdentity(ctx context.Context, ref *firestore.DocumentRef) (d i
 	return d, err
 }
 
-// drawIdentity generates the id of an empty database. If several processes do this at the same
+// drawIdentity generates the id for an empty database. If several processes do this at the same
 // time, all of them use the id that was written first. The id is written before the first record.
 func (db *DB) drawIdentity(ctx context.Context, ref *firestore.DocumentRef) (identityDocument, error) {
 	err := db.Do(ctx, "create the database's id", func(ctx context.Context) error {

@@ -66,7 +66,7 @@ func TestADatabaseOfAnotherFormatIsRefused(t *testing.T) {
 		"record without a format number": {"installation/database": map[string]any{"id": "db_1"}},
 		"record without a database id":   {"links/1": map[string]any{"url": "https://example.com/"}},
 		"undecodable id":                 {"installation/database": map[string]any{"id": 7}},
-		"format of a later build":        {"installation/database": map[string]any{"id": "db_1", "format": firestoredb.Format + 1}},
+		"later build's format":           {"installation/database": map[string]any{"id": "db_1", "format": firestoredb.Format + 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

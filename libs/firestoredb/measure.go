@@ -13,7 +13,7 @@ import (
 	"github.com/linkreel/linkreel/libs/metrics"
 )
 
-// operations maps the methods of Firestore that Linkreel calls to their names in metrics.
+// operations maps the Firestore methods that Linkreel calls to their names in metrics.
 var operations = map[string]string{
 	"BatchGetDocuments": "get", "GetDocument": "get", "RunQuery": "query", "RunAggregationQuery": "count",
 	"Commit": "commit", "BeginTransaction": "begin", "Rollback": "rollback",
@@ -39,7 +39,7 @@ var (
 	documentsDelete = documents.WithLabelValues("delete")
 )
 
-// took records the metrics of one request. io.EOF, which ends a stream, is not a failure.
+// took records the metrics for one request. io.EOF, which ends a stream, is not a failure.
 func took(method string, began time.Time, err error) {
 	if err == io.EOF { //nolint:errorlint // grpc returns it unwrapped at the end of a stream
 		err = nil
@@ -51,8 +51,8 @@ func took(method string, began time.Time, err error) {
 	}
 }
 
-// reasonOf returns the reason for a failed request. The only precondition of a query is that its
-// index exists.
+// reasonOf returns the reason for a failed request. A query's only precondition is that its index
+// exists.
 func reasonOf(operation string, code codes.Code) string {
 	if code == codes.FailedPrecondition && (operation == "query" || operation == "count") {
 		return "index"
@@ -60,7 +60,7 @@ func reasonOf(operation string, code codes.Code) string {
 	return reasons[code]
 }
 
-// wrote counts the documents of a commit.
+// wrote counts the documents in a commit.
 func wrote(writes []*pb.Write) {
 	deleted := 0
 	for _, w := range writes {
@@ -88,7 +88,7 @@ func readIn(m any) int {
 	return 0
 }
 
-// read counts the documents of a stream that has ended. Firestore charges for at least one
+// read counts the documents in a stream that has ended. Firestore charges for at least one
 // document. A count query costs one read per thousand index entries, but the response does not
 // contain that number, so read counts one.
 func read(n int) { documentsRead.Add(float64(max(n, 1))) }

@@ -80,8 +80,8 @@ func TestCallsAndDocumentsAreMeasured(t *testing.T) {
 	}
 }
 
-// A failed precondition of a write is expected, so it does not count as a failure. The only
-// precondition of a query is that its index exists.
+// A failed precondition on a write is expected, so it does not count as a failure. A query's only
+// precondition is that its index exists.
 func TestAMissingIndexIsAReasonOfItsOwn(t *testing.T) {
 	db, server := openWithin(t, 20*time.Second, []byte(`{"indexes": []}`))
 	ctx, grew := t.Context(), metered(t)

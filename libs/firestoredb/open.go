@@ -28,7 +28,7 @@ type Config struct {
 	// Endpoint is the host:port of a local Firestore. If it is empty, Open connects to Google
 	// with the ambient credentials.
 	Endpoint string `env:"FIRESTORE_ENDPOINT"`
-	// Token is the bearer token of localcloud. It is sent only to Endpoint, which may also be
+	// Token is localcloud's bearer token. It is sent only to Endpoint, which may also be
 	// Google's emulator, but never to Google. If Token holds several tokens, separated by commas,
 	// only the first is sent.
 	Token string `env:"LOCALCLOUD_TOKEN"`
@@ -107,7 +107,7 @@ func newDB(client *firestore.Client, timeout time.Duration) *DB {
 		calls: turns.NewQueue(turns.QueueOptions{Name: "firestore", Each: share}),
 		turns: turns.NewQueue(turns.QueueOptions{Name: "transaction", Each: 1})}
 	// Calls that begin together time out together, so five failures mean an outage only if they
-	// span a second. With a rest of a second, a recovery is noticed within one or two seconds.
+	// span a second. With a one-second rest, a recovery is noticed within one or two seconds.
 	db.breaker = outage.New(outage.Config{Name: "Firestore", Failures: 5, Over: time.Second, Rest: time.Second, Down: down,
 		Opened: func(error) { db.outages.Add(1) }})
 	return db

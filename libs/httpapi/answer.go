@@ -55,7 +55,7 @@ func ErrorBody(e *apierr.Error, requestID string) []byte { return httpserver.Err
 // ETag returns the strong tag for a record's revision.
 func ETag(rev int64) string { return fmt.Sprintf(`"r%d"`, rev) }
 
-// Rev returns the revision of a record that stores no revision number. It derives the number from
+// Rev returns the revision for a record that stores no revision number. It derives the number from
 // the fields that callers can edit. If an edit restores earlier values, the earlier revision
 // becomes valid again. This is safe, because an edit with that revision only overwrites values that
 // its caller has seen.
@@ -65,12 +65,12 @@ func Rev(fields ...string) int64 {
 	return int64(h.Sum64() >> 1)
 }
 
-// VariantETag returns the tag of a representation that changes without an edit of the
-// record, such as one with a click count. If-Match compares only the tag's revision, so
-// that a click does not make an edit fail. If-None-Match compares the whole tag.
+// VariantETag returns the tag of a representation that changes without an edit to the record, such
+// as one with a click count. If-Match compares only the tag's revision, so that a click does not
+// make an edit fail. If-None-Match compares the whole tag.
 func VariantETag(rev int64, variant string) string { return fmt.Sprintf(`"r%d-%s"`, rev, variant) }
 
-// Match holds the If-Match tags of a request. The zero value matches every record.
+// Match holds the If-Match tags from a request. The zero value matches every record.
 type Match struct{ tags []string }
 
 // IfMatch reads the If-Match header.
@@ -86,9 +86,8 @@ func IfMatch(c *fiber.Ctx) Match {
 	return m
 }
 
-// Check returns an error unless If-Match contains the record's current tag. The ETag of the error
-// response is the tag of rev. Weak tags never match: RFC 9110 §13.1.1 requires the strong
-// comparison.
+// Check returns an error unless If-Match contains the record's current tag. The error response's
+// ETag is the tag for rev. Weak tags never match: RFC 9110 §13.1.1 requires the strong comparison.
 func (m Match) Check(rev int64) error {
 	if m.tags == nil {
 		return nil
@@ -162,7 +161,7 @@ func isDigits(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
-// ClientIP returns the address of the client; see [httpserver.Proxies].
+// ClientIP returns the client's address; see [httpserver.Proxies].
 func (a *API) ClientIP(c *fiber.Ctx) netip.Addr { return a.opt.Proxies.Client(c.Context()) }
 
 // NewServer returns a server for h; see [httpserver.New].

@@ -7,14 +7,14 @@ import (
 	"github.com/gofiber/fiber/v2"
 )
 
-// The headers that pages of other origins may send and read.
+// The headers that pages from other origins may send and read.
 const (
 	corsHeaders = "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match"
 	corsExposed = "ETag, Idempotent-Replayed, Link, Location, RateLimit, RateLimit-Policy, Retry-After, " +
 		"X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-Request-Id"
 )
 
-// cors allows pages of the configured origins to call /api/. It answers preflight requests, and
+// cors allows pages from the configured origins to call /api/. It answers preflight requests, and
 // reports whether it did. A preflight request needs no key, because browsers do not send one.
 func (a *API) cors(c *fiber.Ctx) (answered bool) {
 	if len(a.opt.CORSOrigins) == 0 || !strings.HasPrefix(c.Path(), "/api/") {

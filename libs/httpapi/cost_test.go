@@ -32,7 +32,7 @@ func unknownFields() string {
 	return b.String() + "}"
 }
 
-// wrongBodies returns bodies of 1 MiB that took seconds to decode in an earlier version, or that
+// wrongBodies returns 1 MiB bodies that took seconds to decode in an earlier version, or that
 // might be slow to decode.
 func wrongBodies() map[string]string {
 	return map[string]string{
@@ -82,7 +82,7 @@ func TestOneMiBOfWrongFieldsCostsLittle(t *testing.T) {
 				t.Fatalf("the body has %d bytes, want at most 1 MiB", len(body))
 			}
 			// Machines differ and are shared, so compare with the time that the standard library
-			// needs now for an ordinary list of 1 MiB. Quadratic decoding would take a thousand
+			// needs now for an ordinary 1 MiB list. Quadratic decoding would take a thousand
 			// times as long.
 			best, ordinary := time.Hour, time.Hour
 			for try := 0; try < 5 && best > 5*ordinary || try == 0; try++ {
@@ -196,8 +196,8 @@ func TestPagesOfConfiguredOriginsMayCallTheAPI(t *testing.T) {
 		{"read", "GET", "/api/v1/links/1", "free", allowed, 200, "https://app.example.com"},
 		{"error response", "GET", "/api/v1/links/1", "", allowed, 401, "https://app.example.com"},
 		{"preflight", "OPTIONS", "/api/v1/links/1", "", allowed + preflight, 204, "https://app.example.com"},
-		{"preflight of another origin", "OPTIONS", "/api/v1/links/1", "", "Origin: https://evil.example\r\n" + preflight, 405, ""},
-		{"read of another origin", "GET", "/api/v1/links/1", "free", "Origin: https://evil.example\r\n", 200, ""},
+		{"preflight from another origin", "OPTIONS", "/api/v1/links/1", "", "Origin: https://evil.example\r\n" + preflight, 405, ""},
+		{"read from another origin", "GET", "/api/v1/links/1", "free", "Origin: https://evil.example\r\n", 200, ""},
 		{"preflight for an unknown path", "OPTIONS", "/api/v1/nothing", "", allowed + preflight, 404, "https://app.example.com"},
 		{"public page", "GET", "/v/x", "", allowed, 200, ""},
 		{"request without an origin", "GET", "/api/v1/links/1", "free", "", 200, ""},
@@ -207,7 +207,7 @@ func TestPagesOfConfiguredOriginsMayCallTheAPI(t *testing.T) {
 			t.Errorf("%s: status %d with allowed origin %q, want %d with %q", tt.name, res.StatusCode, got, tt.status, tt.origin)
 		}
 		if tt.status == 204 && (res.Header.Get("Access-Control-Allow-Methods") != "GET, HEAD, PATCH" || !strings.Contains(res.Header.Get("Access-Control-Allow-Headers"), "Idempotency-Key")) {
-			t.Errorf("%s: headers of the preflight = %v, want the route's methods and Idempotency-Key", tt.name, res.Header)
+			t.Errorf("%s: preflight headers = %v, want the route's methods and Idempotency-Key", tt.name, res.Header)
 		}
 	}
 	none := serve(t, httpapi.Options{}, func(a *httpapi.API) { a.Handle("GET", "/api/v1/links/:id", httpapi.Access{}, ok) })

@@ -59,7 +59,7 @@ type Fields struct {
 	schema  *jsonschema.Schema // the body's schema, or nil if there is none
 }
 
-// Add adds broken rules. Only the first rule of each field is kept.
+// Add records rule violations. Only the first rule of each field is kept.
 func (f *Fields) Add(details ...apierr.Detail) {
 	for _, d := range details {
 		if f.HasError(d.Field) {
@@ -123,9 +123,9 @@ func (f *Fields) Err() error {
 }
 
 // Decode reads the body into dst, a pointer to a struct with json tags. The error is INVALID_JSON
-// for a body that is not a single JSON object, and UNSUPPORTED_MEDIA_TYPE for a body of another
-// media type. Fields lists the broken rules of the schema. The handler adds broken rules that
-// schemas cannot express, and then calls [Fields.Err].
+// for a body that is not a single JSON object, and UNSUPPORTED_MEDIA_TYPE for a body with another
+// media type. Fields lists the schema rules that the body breaks. The handler adds violations of
+// rules that schemas cannot express, and then calls [Fields.Err].
 //
 // JSON names are case-sensitive: "URL" is not "url". The operation's schema decides whether an
 // unknown name is rejected or listed in [Fields.Unknown]. A PATCH that has only unknown names is
@@ -206,10 +206,15 @@ func decodeObject(o *object, schema *jsonschema.Schema, dst any, unknown int) (*
 }
 
 // fill decodes each member into the struct field with exactly the same name, and removes the member
-// from o.
+// from o. Fields of an embedded struct count as fields of dst.
 func fill(dst reflect.Value, o *object, fields *Fields) {
 	for i := range dst.NumField() {
-		name, _, _ := strings.Cut(dst.Type().Field(i).Tag.Get("json"), ",")
+		field := dst.Type().Field(i)
+		if field.Anonymous {
+			fill(dst.Field(i), o, fields)
+			continue
+		}
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		raw, ok := o.members[name]
 		if !ok || name == "" || name == "-" {
 			continue
@@ -264,7 +269,7 @@ func unknownNames(o *object, bytes int) []string {
 	return out
 }
 
-// Limits of a body, in addition to its size. The largest useful body, a bulk request with every
+// Limits on a body, in addition to its size. The largest useful body, a bulk request with every
 // field, has about 4,000 values.
 const (
 	maxDepth  = 32     // maximum nesting depth
@@ -295,8 +300,8 @@ func errTwice(name string) error {
 
 func invalidJSON(message string) error { return apierr.New(apierr.InvalidJSON, message) }
 
-// parseObject reads exactly one JSON object in UTF-8 without duplicate names (RFC 8259, and the
-// rule on names of I-JSON, RFC 7493 §2.3). It stops at the first violation, so that the body's size
+// parseObject reads exactly one JSON object in UTF-8 without duplicate names (RFC 8259, and
+// I-JSON's rule on names, RFC 7493 §2.3). It stops at the first violation, so that the body's size
 // and maxValues bound its cost.
 func parseObject(body []byte) (*object, error) {
 	if !utf8.Valid(body) {
@@ -331,7 +336,7 @@ type parser struct {
 	values int
 }
 
-// object reads the members and the end of an object.
+// object reads an object's members and its end.
 func (p *parser) object(depth int) (map[string]any, error) {
 	out := map[string]any{}
 	for p.More() {

@@ -33,7 +33,7 @@ func (f *Fields) addFailures(e *jsonschema.ValidationError) {
 	}
 	switch e.ErrorKind.(type) {
 	case *kind.AnyOf, *kind.OneOf:
-		// The errors of the branches contradict each other. The caller only needs to know that the
+		// The branches' errors contradict each other. The caller only needs to know that the
 		// value has none of the accepted types.
 		message := "This field has the wrong type."
 		if want := branchTypes(e); want != nil {
@@ -140,8 +140,8 @@ func count(n int, thing string) string {
 
 func location(e *jsonschema.ValidationError) string { return strings.Join(e.InstanceLocation, ".") }
 
-// addQuery rejects parameters that the operation does not have. params maps each parameter of the
-// operation to true if it may be repeated.
+// addQuery rejects parameters that the operation does not have. params maps each of the operation's
+// parameters to true if it may be repeated.
 func (f *Fields) addQuery(args *fasthttp.Args, params map[string]bool) {
 	known := slices.Sorted(maps.Keys(params))
 	seen := map[string]bool{}
@@ -159,7 +159,7 @@ func (f *Fields) addQuery(args *fasthttp.Args, params map[string]bool) {
 	}
 }
 
-// addBody rejects every name in the body of an operation that takes no body. A body without names
+// addBody rejects every name in the body if the operation takes no body. A body without names
 // is accepted, because nothing in it would be ignored.
 func (f *Fields) addBody(body []byte) {
 	o, err := parseObject(body)
@@ -338,8 +338,8 @@ func lastWord(name string) string {
 	return name[start:]
 }
 
-// distance returns the edit distance of two names, counting insertions, deletions, replacements and
-// swaps of adjacent letters.
+// distance returns the edit distance between two names, counting insertions, deletions,
+// replacements and swaps of adjacent letters.
 func distance(a, b string) int {
 	s, t := []rune(a), []rune(b)
 	var before []int

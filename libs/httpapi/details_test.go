@@ -13,7 +13,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 )
 
-// strictAPI serves routes of the real contract. It appends the method of each request that made a
+// strictAPI serves routes from the real contract. It appends the method of each request that made a
 // change to acted.
 func strictAPI(t *testing.T, acted *[]string) func() net.Conn {
 	t.Helper()
@@ -88,15 +88,15 @@ func TestUnknownNamesAreNeverDroppedInSilence(t *testing.T) {
 		{"repeated single value", "GET", "/api/v1/links?limit=1&limit=2", "", 400, []string{"limit unknown Send this parameter once. It accepts only one value."}},
 		{"repeated list parameter", "GET", "/api/v1/links?tag=a&tag=b", "", 200, nil},
 		{"stray ampersand", "GET", "/api/v1/links?&limit=1&", "", 200, nil},
-		{"misspelt filter in a HEAD", "HEAD", "/api/v1/links?tags=zzz", "", 400, nil},
-		{"unknown parameter of a read", "GET", "/api/v1/links/mine?fields=slug", "", 400, []string{"fields" + parameter}},
+		{"misspelt filter on a HEAD", "HEAD", "/api/v1/links?tags=zzz", "", 400, nil},
+		{"unknown parameter on a read", "GET", "/api/v1/links/mine?fields=slug", "", 400, []string{"fields" + parameter}},
 		{"missing record and unknown parameter on a read", "GET", "/api/v1/links/other?fields=slug", "", 404, nil},
 		{"missing record and unknown parameter on a delete", "DELETE", "/api/v1/links/other?force=1", "", 404, nil},
-		{"unknown parameter of a delete", "DELETE", "/api/v1/links/mine?force=1", "", 400, []string{"force" + parameter}},
-		{"body of an operation without a body", "POST", "/api/v1/domains/mine/verify", `{"force":true}`, 400, []string{"force" + field}},
-		{"empty body of an operation without a body", "POST", "/api/v1/domains/mine/verify", `{}`, 204, nil},
-		{"unknown parameter of a page", "GET", "/v/x?fbclid=1", "", 200, nil},
-		{"unknown fields of a key", "POST", "/api/v1/keys", `{"name":"ci","scope":["links:read"],"expires_at":1}`, 400,
+		{"unknown parameter on a delete", "DELETE", "/api/v1/links/mine?force=1", "", 400, []string{"force" + parameter}},
+		{"body for an operation without a body", "POST", "/api/v1/domains/mine/verify", `{"force":true}`, 400, []string{"force" + field}},
+		{"empty body for an operation without a body", "POST", "/api/v1/domains/mine/verify", `{}`, 204, nil},
+		{"unknown parameter on a page", "GET", "/v/x?fbclid=1", "", 200, nil},
+		{"unknown fields in a key", "POST", "/api/v1/keys", `{"name":"ci","scope":["links:read"],"expires_at":1}`, 400,
 			[]string{"expires_at" + field + " Did you mean expiresAt?", "scope" + field + " Did you mean scopes?"}},
 		{"unknown names in body and query", "POST", "/api/v1/keys?dryRun=1", `{"nam":"ci"}`, 400,
 			[]string{"name required This field is required. The body has \"nam\". Did you mean name?", "nam" + field + " Did you mean name?", "dryRun" + parameter}},
@@ -105,8 +105,8 @@ func TestUnknownNamesAreNeverDroppedInSilence(t *testing.T) {
 			[]string{"url required This field is required. The body has \"destinationUrl\". Did you mean url?"}},
 		{"change with only unknown fields", "PATCH", "/api/v1/links/mine", `{"tittle":"x","destinationUrl":"y"}`, 400,
 			[]string{"destinationUrl" + field + " Did you mean url?", "tittle" + field + " Did you mean title?"}},
-		{"change of a read-only field", "PATCH", "/api/v1/links/mine", `{"slug":"x"}`, 200, nil},
-		{"change with a known field", "PATCH", "/api/v1/links/mine", `{"title":"x","tittle":"y"}`, 200, nil},
+		{"change to a read-only field", "PATCH", "/api/v1/links/mine", `{"slug":"x"}`, 200, nil},
+		{"change to a known field", "PATCH", "/api/v1/links/mine", `{"title":"x","tittle":"y"}`, 200, nil},
 		{"empty change", "PATCH", "/api/v1/links/mine", `{}`, 200, nil},
 	}
 	for _, tt := range tests {

@@ -3,7 +3,7 @@
 //
 // Each request passes through these steps: recover, request id and span, access line and metric,
 // deadline, CORS. On a route that needs a key, these steps follow: key (401), rate limit (429),
-// suspension, scope and plan (403), queue for changes of the same record (429), Idempotency-Key of
+// suspension, scope and plan (403), queue for changes to the same record (429), Idempotency-Key on
 // a POST. The handler runs last. libs/httpserver rejects requests that no route should handle, such
 // as those with several Host headers or a compressed body. Handlers return errors and never choose
 // the status for an error.
@@ -73,7 +73,7 @@ type Options struct {
 	// CORSOrigins are the origins whose pages may call the API, such as https://app.example.com;
 	// "*" allows any origin. Requests carry no cookies, so the caller's key is the only credential.
 	CORSOrigins []string
-	// Peers means that only services of the installation call this API, so the API continues their
+	// Peers means that only services in the installation call this API, so the API continues their
 	// traces.
 	Peers bool
 	// Timeout bounds a request; 0 means ten seconds.
@@ -89,17 +89,17 @@ type Options struct {
 	Access httpserver.AccessLog
 }
 
-// API is a set of routes that are protected by the checks of this package.
+// API is a set of routes that are protected by this package's checks.
 type API struct {
 	opt     Options
 	app     *fiber.App
 	tracer  trace.Tracer
 	misses  *ratelimit.Misses // counts lookups with revoked keys that find no idempotency record
-	changes *turns.Queue      // queues the changes of each record, by account and id
-	turns   *turns.Queue      // queues requests of routes that are [Access.InTurn], by account
+	changes *turns.Queue      // queues the changes to each record, by account and id
+	turns   *turns.Queue      // queues requests to routes that are [Access.InTurn], by account
 	routes  []Route
 	finds   map[string]fiber.Handler // by method and path; see Finds
-	sampled atomic.Uint64            // number of requests, for the sampling of Options.Access
+	sampled atomic.Uint64            // number of requests, for sampling by Options.Access
 }
 
 // Route is a method and a path in Fiber's syntax ("/api/v1/links/:id").
@@ -137,8 +137,8 @@ func New(opt Options) *API {
 	declare(opt.Name)
 	a := &API{
 		opt: opt, tracer: otel.Tracer(opt.Name),
-		// The burst is below the default, because each miss costs a read of the store. Only callers
-		// that rotated their key and lost the response cause these lookups.
+		// The burst is below the default, because each miss costs a read from the store. Only
+		// callers that rotated their key and lost the response cause these lookups.
 		misses:  ratelimit.NewMisses(ratelimit.MissOptions{Burst: 60, Now: opt.Now}),
 		turns:   turns.NewQueue(turns.QueueOptions{Name: "bulk", Each: 1}),
 		changes: turns.NewQueue(turns.QueueOptions{Name: "record", Each: 1, Waiting: changesWaiting}),
@@ -156,10 +156,10 @@ func New(opt Options) *API {
 	return a
 }
 
-// changesWaiting is the maximum number of changes of one record that wait for the running change.
+// changesWaiting is the maximum number of changes to one record that wait for the running change.
 const changesWaiting = 16
 
-// Handle adds a route that needs a key. Within a process, requests of one account that change the
+// Handle adds a route that needs a key. Within a process, requests from one account that change the
 // same record (the first parameter of path) run one after the other, because concurrent
 // transactions would only cause each other to retry.
 func (a *API) Handle(method, path string, access Access, h fiber.Handler) {
@@ -189,9 +189,9 @@ func (a *API) Handle(method, path string, access Access, h fiber.Handler) {
 	a.add(method, path, guarded)
 }
 
-// changeOf waits until no other request of the account changes the record, but for at most half of
-// the request's remaining time. A change that started later might reach the deadline, and the
-// caller would not know whether it was committed.
+// changeOf waits until no other request from the account is changing the record, but for at most
+// half of the request's remaining time. A change that started later might reach the deadline, and
+// the caller would not know whether it was committed.
 func changeOf(c *fiber.Ctx, line *turns.Queue, record string) (done func(), err error) {
 	ctx := c.UserContext()
 	if end, ok := ctx.Deadline(); ok {
@@ -208,7 +208,7 @@ func changeOf(c *fiber.Ctx, line *turns.Queue, record string) (done func(), err 
 
 // HandleToken adds a route that requires a configured token, such as the operator's; see
 // [OnlyBearer]. POST requests accept an Idempotency-Key. Their idempotency records are stored under
-// account, which is not the id of a real account. mark adds the actor to ctx.
+// account, which is not a real account's id. mark adds the actor to ctx.
 func (a *API) HandleToken(method, path, token, message, account string, mark func(context.Context) context.Context, h fiber.Handler) {
 	h = a.strict(method, path, h)
 	a.add(method, path, OnlyBearer(token, message, func(c *fiber.Ctx) error {
@@ -248,8 +248,8 @@ type operationKey struct{}
 
 var pathParam = regexp.MustCompile(`:(\w+)`)
 
-// strict rejects unknown query parameters, and the fields of a body if the operation takes no body.
-// The known names come from the API document. Routes outside of the document (pages, redirects,
+// strict rejects unknown query parameters, and the fields in a body if the operation takes no body.
+// The known names come from the API document. Routes outside the document (pages, redirects,
 // callbacks) ignore unknown parameters.
 func (a *API) strict(method, path string, h fiber.Handler) fiber.Handler {
 	op := apispec.Load().Operation(method, pathParam.ReplaceAllString(path, "{$1}"))
@@ -303,7 +303,7 @@ func (a *API) first(c *fiber.Ctx, method, path string, h fiber.Handler) error {
 // Routes returns the added routes, for the test that compares them with the API document.
 func (a *API) Routes() []Route { return a.routes }
 
-// Handler returns the handler of the API. Call it after all routes have been added. If no route has
+// Handler returns the API's handler. Call it after all routes have been added. If no route has
 // the path "/", health checks of load balancers on "/" get a 200.
 func (a *API) Handler() fasthttp.RequestHandler {
 	// Fiber runs handlers in the order in which they were added, so this handler runs only if no
@@ -375,7 +375,7 @@ func (a *API) around(c *fiber.Ctx) (err error) {
 	return nil
 }
 
-// follow connects the request's span with the caller's span. If the caller is a service of the
+// follow connects the request's span with the caller's span. If the caller is a service in the
 // installation, follow continues its trace. Otherwise it only links to the trace, because external
 // callers must not choose which requests are traced.
 func (a *API) follow(ctx context.Context, c *fiber.Ctx, start []trace.SpanStartOption) (context.Context, []trace.SpanStartOption) {
@@ -396,8 +396,8 @@ var duration = promauto.NewHistogramVec(prometheus.HistogramOpts{
 	Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 }, []string{"otel_scope_name", "http_request_method", "http_route", "http_response_status_code"})
 
-// declare creates the series of server errors before the first error. The series of a route are
-// created by its first response, because there are many routes.
+// declare creates the series for server errors before the first error. A route's series are created
+// by its first response, because there are many routes.
 func declare(name string) {
 	for _, status := range []string{"500", "503"} {
 		duration.WithLabelValues(name, fiber.MethodGet, "(none)", status)
@@ -515,7 +515,7 @@ func limited(l apikey.Limit) error {
 	}
 }
 
-// setLimitHeaders sets the headers of the IETF draft and the older X- headers. Reset times are
+// setLimitHeaders sets the headers from the IETF draft and the older X- headers. Reset times are
 // rounded up to whole seconds, so that a caller that waits until then is not rejected.
 func setLimitHeaders(c *fiber.Ctx, l apikey.Limit, now time.Time) {
 	reset := int64(math.Ceil(l.ResetAfter.Seconds()))

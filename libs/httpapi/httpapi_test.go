@@ -166,7 +166,7 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("X-Request-Id = %q, want a non-empty id, as in the body %v", id, body)
 			}
 			if fault, ok := body["error"].(map[string]any); ok && fault["docUrl"] != "/docs/guides/errors#"+strings.ToLower(fmt.Sprint(fault["code"])) {
-				t.Errorf("docUrl = %v, want the anchor of the code", fault["docUrl"])
+				t.Errorf("docUrl = %v, want the code's anchor", fault["docUrl"])
 			}
 			if text := fmt.Sprint(body); strings.Contains(text, "secret") || strings.Contains(text, "firestore") {
 				t.Errorf("the response contains internal text: %s", text)
@@ -504,16 +504,16 @@ func TestChangesOfOneRecordRunOneAfterTheOther(t *testing.T) {
 			}
 		case <-time.After(30 * time.Second):
 			end()
-			t.Fatalf("%d changes of one record are running at the same time, want one", 1+len(running))
+			t.Fatalf("%d changes to one record are running at the same time, want one", 1+len(running))
 		}
 	}
 	res, body := ask(t, dial, request("PUT", "/api/v1/things/one/part/x", "creator", "", "{}"))
 	if res.StatusCode != 429 || codeOf(body) != "RATE_LIMITED" || res.Header.Get("Retry-After") != "1" {
-		t.Errorf("another change of the record: status %d, body %v, Retry-After %q; want RATE_LIMITED with Retry-After 1", res.StatusCode, body, res.Header.Get("Retry-After"))
+		t.Errorf("another change to the record: status %d, body %v, Retry-After %q; want RATE_LIMITED with Retry-After 1", res.StatusCode, body, res.Header.Get("Retry-After"))
 	}
 	for name, raw := range map[string]string{
-		"read of the record":         request("GET", "/api/v1/things/one", "creator", "", ""),
-		"change of another record":   request("PATCH", "/api/v1/things/two", "creator", "", "{}"),
+		"reading the record":         request("GET", "/api/v1/things/one", "creator", "", ""),
+		"changing another record":    request("PATCH", "/api/v1/things/two", "creator", "", "{}"),
 		"create":                     request("POST", "/api/v1/things", "creator", "", "{}"),
 		"same id in another account": request("PATCH", "/api/v1/things/one", "free", "", "{}"),
 	} {
@@ -522,7 +522,7 @@ func TestChangesOfOneRecordRunOneAfterTheOther(t *testing.T) {
 		}
 	}
 	if len(running) != 0 {
-		t.Errorf("%d more changes of the record ran in parallel with the first, want 0", len(running))
+		t.Errorf("%d more changes to the record ran in parallel with the first, want 0", len(running))
 	}
 	end()
 	for range 17 {
@@ -586,7 +586,7 @@ func TestLargeRequestsOfAnAccountRunOneAfterTheOther(t *testing.T) {
 	first := <-running
 	go send("free")
 	if other := <-running; other == first {
-		t.Error("two requests of one account ran at the same time, want one after the other")
+		t.Error("two requests from one account ran at the same time, want one after the other")
 	}
 	close(let)
 	for range 31 {

@@ -9,14 +9,14 @@ import (
 )
 
 // Anyone can request any path, so these limits bound the comparisons for a 404. They are the
-// maximum length of the path, and how much longer a segment may be than a word of the API, in
+// maximum length of the path, and how much longer a segment may be than a word in the API, in
 // bytes.
 const (
 	maxNearPath = 256
 	maxNearWord = 12
 )
 
-// apiPaths returns, for each path of the API, the segments after /api/v1/.
+// apiPaths returns, for each path in the API, the segments after /api/v1/.
 var apiPaths = sync.OnceValue(func() (paths [][]string) {
 	for _, r := range apispec.Load().Routes() {
 		if rest, ok := strings.CutPrefix(r.Path, "/api/v1/"); ok {
@@ -27,7 +27,7 @@ var apiPaths = sync.OnceValue(func() (paths [][]string) {
 	return slices.CompactFunc(paths, slices.Equal[[]string]) // a path with several methods occurs several times
 })
 
-// nearPath returns the path of the API that the caller probably meant by path, or "" if none is
+// nearPath returns the API path that the caller probably meant by path, or "" if none is
 // similar. It recognises an extra slash, a missing or wrong /api/v1, and misspelt words.
 func nearPath(path string) string {
 	if len(path) > maxNearPath {
@@ -59,7 +59,7 @@ func isVersion(segment string) bool {
 	return len(segment) > 1 && segment[0] == 'v' && strings.Trim(segment[1:], "0123456789") == ""
 }
 
-// alike returns the path of a route with the caller's values for its parameters, and the number of
+// alike returns a route's path with the caller's values for its parameters, and the number of
 // words that the caller misspelt. The path is "" if given is not similar to route.
 func alike(given, route []string) (path string, wrong int) {
 	if len(given) != len(route) {

@@ -49,7 +49,7 @@ func (a *API) repeats(c *fiber.Ctx, p *identity.Principal, bearer string, err er
 func (a *API) inOneCommit(c *fiber.Ctx, r idempotency.Request, h fiber.Handler) error {
 	receipt := a.opt.Idempotency.Receipt(r, func() *idempotency.Response {
 		if c.Response().StatusCode() != fiber.StatusCreated {
-			return nil // this is not the commit of the create
+			return nil // this is not the create's commit
 		}
 		return answerOf(c)
 	})
@@ -64,7 +64,7 @@ func (a *API) inOneCommit(c *fiber.Ctx, r idempotency.Request, h fiber.Handler) 
 		if passing(c) {
 			return nil
 		}
-		// The error may be wrong, because an earlier attempt of the same request may have used up
+		// The error may be wrong, because an earlier attempt at the same request may have used up
 		// the quota or taken the name.
 		later, cancel := afterwards(ctx)
 		defer cancel()

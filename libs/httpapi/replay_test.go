@@ -17,7 +17,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 )
 
-// A replay repeats the headers of the response, except those of a single exchange (request id, rate
+// A replay repeats the response's headers, except those for a single exchange (request id, rate
 // limit, CORS origin), which are new.
 func TestAReplayHasEveryHeaderOfTheFirstAnswer(t *testing.T) {
 	t.Parallel()
@@ -44,10 +44,10 @@ func TestAReplayHasEveryHeaderOfTheFirstAnswer(t *testing.T) {
 				again, _ := ask(t, dial, request("POST", "/api/v1/links", "readonly", "Idempotency-Key: k\r\nOrigin: https://two.example\r\n", "{}"))
 				if again.Header.Get("Idempotent-Replayed") != "true" || again.Header.Get("X-Request-Id") == first.Header.Get("X-Request-Id") ||
 					again.Header.Get("Access-Control-Allow-Origin") != "https://two.example" {
-					t.Errorf("headers of the replay = %v, want Idempotent-Replayed, a new request id and the new origin", again.Header)
+					t.Errorf("replay headers = %v, want Idempotent-Replayed, a new request id and the new origin", again.Header)
 				}
 				if cc := first.Header.Get("Cache-Control"); cc == "" {
-					t.Errorf("headers of the first response = %v, want Cache-Control", first.Header)
+					t.Errorf("first response headers = %v, want Cache-Control", first.Header)
 				}
 				without := func(h http.Header) http.Header {
 					h = h.Clone()

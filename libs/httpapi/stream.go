@@ -29,7 +29,7 @@ const (
 // Stream sends a 200 with the output of write. It uses constant memory, because write blocks until
 // the client has read its output. The request's deadline does not apply. The stream ends when the
 // client disconnects, when the client reads less than 64 KiB a second for half a minute, or after
-// an hour. The time that write needs does not count against the client.
+// an hour. Time spent in write does not count against the client.
 //
 // An error before the first chunk becomes a normal error response. After that, the status has
 // already been sent, so the server closes the connection without the final chunk. This lets clients
@@ -108,7 +108,7 @@ type streamBody struct {
 	handed time.Time     // when the server got the latest chunk; zero before the first
 }
 
-// errSlowReader ends the stream of a client that reads too slowly.
+// errSlowReader ends the stream to a client that reads too slowly.
 var errSlowReader = errors.New("the client reads less than 64 KiB a second")
 
 func (b *streamBody) Read(p []byte) (int, error) {

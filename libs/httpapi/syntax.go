@@ -13,7 +13,8 @@ import (
 // it (RFC 8259 §8.1).
 const byteOrderMark = "\ufeff"
 
-// wanted maps errors of encoding/json to the expected token. after is the end of the error's text.
+// wanted maps errors from encoding/json to the expected token. after is the end of the error's
+// text.
 var wanted = []struct{ after, want string }{
 	{"looking for beginning of object key string", "a field name in double quotes"},
 	{"looking for beginning of value", "a value"},

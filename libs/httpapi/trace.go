@@ -10,7 +10,7 @@ import (
 )
 
 // Trace starts a trace for a request that is not served by an [API]. The caller must call
-// end with the status of the response.
+// end with the response's status.
 func Trace(tracer, name string) (ctx context.Context, end func(status int)) {
 	ctx, span := otel.Tracer(tracer).Start(context.Background(), name, trace.WithSpanKind(trace.SpanKindServer))
 	return ctx, func(status int) {

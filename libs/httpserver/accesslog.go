@@ -9,7 +9,7 @@ import (
 // AccessLog selects the requests for which an access line is logged. The zero value means all.
 type AccessLog string
 
-// Values of AccessLog.
+// AccessLog values.
 const (
 	AccessAll    AccessLog = "all"
 	AccessErrors AccessLog = "errors" // server errors, slow requests, and a sample of the other requests
@@ -34,7 +34,7 @@ func (a *AccessLog) UnmarshalText(text []byte) error {
 	return fmt.Errorf("LINKREEL_LOG_ACCESS is %q; use all, errors or none", text)
 }
 
-// Line returns how many requests the access line of this request represents, or 0 if no line is
+// Line returns how many requests this request's access line represents, or 0 if no line is
 // logged. others counts the requests that are subject to sampling.
 func (a AccessLog) Line(status int, took time.Duration, others *atomic.Uint64) int {
 	switch {

@@ -11,7 +11,7 @@ import (
 // the caller.
 const maxField = 200
 
-// ErrorBody returns the body of an error response. Its size is bounded for any request: it lists at
+// ErrorBody returns an error response's body. Its size is bounded for any request: it lists at
 // most [apierr.MaxDetails] details and counts the rest.
 func ErrorBody(e *apierr.Error, requestID string) []byte {
 	type body struct {

@@ -70,7 +70,7 @@ func TestRequestsThatCanBeReadInTwoWaysAreRefusedAndTheConnectionCloses(t *testi
 		"empty Host":                        "GET / HTTP/1.1\r\nHost: \r\n\r\n",
 		"two Hosts":                         "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
 		"repeated Host":                     "GET / HTTP/1.1\r\nHost: a\r\nhost: a\r\n\r\n",
-		"two Hosts in one line":             "GET / HTTP/1.1\r\nHost: a, b\r\n\r\n",
+		"two Hosts on one line":             "GET / HTTP/1.1\r\nHost: a, b\r\n\r\n",
 		"Host with a path":                  "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n",
 		"Host with a user":                  "GET / HTTP/1.1\r\nHost: a@b\r\n\r\n",
 		"space before the colon after Host": "GET / HTTP/1.1\r\nHost : a\r\n\r\n",
@@ -117,7 +117,7 @@ func TestRequestsThatCanBeReadInTwoWaysAreRefusedAndTheConnectionCloses(t *testi
 	}
 }
 
-// A proxy could resolve the path of DELETE /videos/vid_1/captions/.., which would delete the video.
+// A proxy could resolve the path in DELETE /videos/vid_1/captions/.., which would delete the video.
 func TestAPathWithADotSegmentIsRefusedBeforeRouting(t *testing.T) {
 	t.Parallel()
 	dial := serve(t, func(ctx *fasthttp.RequestCtx) { ctx.SetStatusCode(204) })
@@ -133,7 +133,7 @@ func TestAPathWithADotSegmentIsRefusedBeforeRouting(t *testing.T) {
 	for _, path := range []string{"/d/..", "/d/%2e%2e/x"} {
 		statuses, codes, closed := converse(t, dial, "GET "+path+" HTTP/1.1\r\nHost: a\r\n\r\n", 1)
 		if len(statuses) != 1 || statuses[0] != 404 || codes[0] != "NOT_FOUND" || !closed {
-			t.Errorf("visitor of %s: got responses %v %v, want one 404 NOT_FOUND and a closed connection", path, statuses, codes)
+			t.Errorf("visitor to %s: got responses %v %v, want one 404 NOT_FOUND and a closed connection", path, statuses, codes)
 		}
 	}
 	for _, path := range []string{"/", "/v", "/v/", "/.well-known/x", "/v/a.b", "/v/...", "/v/..a", "/v/%2e%2ea", "/v?next=/../w", "/v/%", "/v/%2", "/v/%252e%252e", "/v/100%.", "//v"} {

@@ -33,7 +33,7 @@ func (p Proxies) Believed(ctx *fasthttp.RequestCtx) bool {
 	return p.trusts(peer.Unmap())
 }
 
-// Client returns the address of the request's client. It never uses an address that the client
+// Client returns the request's client address. It never uses an address that the client
 // could have forged. If the peer is not a trusted proxy, it returns the peer's address.
 func (p Proxies) Client(ctx *fasthttp.RequestCtx) netip.Addr {
 	addr, _ := netip.AddrFromSlice(ctx.RemoteIP())

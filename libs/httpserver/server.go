@@ -17,10 +17,10 @@ import (
 	ids "github.com/linkreel/linkreel/libs/identity"
 )
 
-// Limits of every request.
+// Limits on every request.
 const (
-	MaxBody    = 1 << 20  // maximum bytes of a body; a larger body gets a 413
-	MaxHeaders = 16 << 10 // maximum bytes of request line and headers; larger ones get a 431
+	MaxBody    = 1 << 20  // maximum bytes in a body; a larger body gets a 413
+	MaxHeaders = 16 << 10 // maximum bytes in the request line and headers; larger ones get a 431
 )
 
 // New returns a server for h. Every response has the header X-Content-Type-Options: nosniff.
@@ -199,7 +199,7 @@ func visits(req *fasthttp.Request, path []byte) bool {
 // dotted reports whether a segment of a path is "." or "..", plain or percent-encoded. Encoded
 // slashes and backslashes also separate segments, because some proxies treat them as separators.
 func dotted(path []byte) bool {
-	dots, others := 0, 0 // counts of dots and other characters in the segment so far
+	dots, others := 0, 0 // number of dots and other characters in the segment so far
 	for len(path) > 0 {
 		c := path[0]
 		path = path[1:]
@@ -232,8 +232,8 @@ var (
 	identity     = []byte("identity")
 )
 
-// validHost reports whether host contains only characters of a host and port. No parser can read
-// any of them as the start of a second host or of another part of a URL.
+// validHost reports whether host contains only characters allowed in a host and port. No parser can
+// read any of them as the start of a second host or of another part of a URL.
 func validHost(host []byte) bool {
 	for _, c := range host {
 		switch {

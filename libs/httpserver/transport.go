@@ -8,11 +8,11 @@ import (
 )
 
 // strictTransport is valid for a year. It omits includeSubDomains, because other services may run
-// on subdomains of the host.
+// on the host's subdomains.
 const strictTransport = "max-age=31536000"
 
 // StrictTransport tells browsers to use only https for the host of baseURL, if baseURL begins with
-// https://. It omits the header for other hosts of this server, such as an account's custom domain,
+// https://. It omits the header for other hosts on this server, such as an account's custom domain,
 // because that decision is up to the domain's owner.
 func StrictTransport(baseURL string, h fasthttp.RequestHandler) fasthttp.RequestHandler {
 	u, err := url.Parse(baseURL)

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Plan is the paid plan of an account. Plans are ordered: a higher plan includes all rights of the
+// Plan is an account's paid plan. Plans are ordered: a higher plan includes all rights of the
 // lower plans. Documents and calls between services contain the plan's number, so new plans must be
 // added at the end. Only the public API uses names.
 type Plan int
@@ -72,7 +72,7 @@ const (
 )
 
 const (
-	// DefaultScopes contains the scopes of a key that is created without a list of scopes. The set
+	// DefaultScopes contains the scopes for a key that is created without a list of scopes. The set
 	// is fixed. Scopes added later must be requested by name, so that existing scripts do not
 	// create keys with more rights than intended.
 	DefaultScopes = LinksRead | LinksWrite | VideosRead | VideosWrite | DomainsRead | DomainsWrite | KeysRead | KeysWrite
@@ -118,7 +118,7 @@ type Principal struct {
 	AccountName string
 	Plan        Plan
 	Suspended   bool
-	// DefaultDomainID is the domain of new links without an explicit domain. "" means the default
+	// DefaultDomainID is the domain for new links without an explicit domain. "" means the default
 	// short host.
 	DefaultDomainID string
 
@@ -180,7 +180,7 @@ func FromContext(ctx context.Context) *Principal {
 type Request struct {
 	ID     string // the trace id, which the caller sees in X-Request-Id
 	Began  time.Time
-	Queued atomic.Int64 // nanoseconds that the request spent in queues of this process
+	Queued atomic.Int64 // nanoseconds that the request spent in this process's queues
 }
 
 type requestKey struct{}
@@ -199,7 +199,7 @@ func RequestOf(ctx context.Context) *Request {
 }
 
 // Origin holds the values from which a create derives its ids. If an attempt finds a record that
-// already has its id, an earlier attempt succeeded. All attempts of a request with an
+// already has its id, an earlier attempt succeeded. All attempts at a request with an
 // Idempotency-Key have the same Nonce and At. The exception is a request that takes effect in one
 // commit: each of its attempts gets new values.
 type Origin struct {
@@ -214,7 +214,7 @@ func WithOrigin(ctx context.Context, o Origin) context.Context {
 	return context.WithValue(ctx, originKey{}, o)
 }
 
-// OriginFrom returns the origin of the request in ctx, or a new origin.
+// OriginFrom returns the request's origin from ctx, or a new origin.
 func OriginFrom(ctx context.Context) Origin {
 	if o, ok := ctx.Value(originKey{}).(Origin); ok {
 		return o

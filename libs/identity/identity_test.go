@@ -20,7 +20,7 @@ func TestNewKeyParsesAndShowsItsParts(t *testing.T) {
 	}
 	got, err := identity.ParseKey(k.Secret(), identity.KeyPrefix, identity.SessionPrefix)
 	if err != nil || got.Hash() != k.Hash() {
-		t.Errorf("ParseKey of a new key = %v, %v, want the same key", got, err)
+		t.Errorf("ParseKey for a new key = %v, %v, want the same key", got, err)
 	}
 	if s := fmt.Sprintf("%v %+v %#v %s", k, k, k, k); strings.Contains(s, k.Secret()) {
 		t.Errorf("formatting a key shows its secret: %s", s)
@@ -125,7 +125,7 @@ func TestScopeSets(t *testing.T) {
 		t.Errorf("ParseScopes = %v, want %v", got, set)
 	}
 	if got := (identity.ScopeSet(1 << 31)).Names(); len(got) != 0 {
-		t.Errorf("Names of an unknown scope = %v, want none", got)
+		t.Errorf("Names for an unknown scope = %v, want none", got)
 	}
 }
 

@@ -39,10 +39,10 @@ type Key struct{ text string }
 // NewKey generates a key from random (crypto/rand.Reader in production).
 func NewKey(random io.Reader) Key { return newKey(KeyPrefix, random) }
 
-// NewSession generates the key of a session.
+// NewSession generates a session key.
 func NewSession(random io.Reader) Key { return newKey(SessionPrefix, random) }
 
-// NewLink generates the token of a one-time link.
+// NewLink generates the token for a one-time link.
 func NewLink(random io.Reader) Key { return newKey(LinkPrefix, random) }
 
 func newKey(prefix string, random io.Reader) Key {
@@ -50,7 +50,7 @@ func newKey(prefix string, random io.Reader) Key {
 	return Key{text + checksum(text)}
 }
 
-// ParseLink parses the token of a one-time link.
+// ParseLink parses the token from a one-time link.
 func ParseLink(s string) (Key, error) { return ParseKey(s, LinkPrefix) }
 
 // ParseKey parses a key that starts with one of the prefixes. It detects malformed keys without
@@ -142,7 +142,7 @@ func ValidID(id string) bool {
 	return true
 }
 
-// NewSlug returns n random characters of a lower-case alphabet without look-alikes.
+// NewSlug returns n random characters from a lower-case alphabet without look-alikes.
 func NewSlug(n int) string { return randomText(rand.Reader, slugAlphabet, n) }
 
 // SlugFrom derives a slug from seed; see [IDFrom].

@@ -41,7 +41,7 @@ func TestRolesGiveTheScopesOfTheTable(t *testing.T) {
 		}
 	}
 	if got := identity.Role("root").Scopes(); got != 0 {
-		t.Errorf("Scopes of an unknown role = %v, want none", got)
+		t.Errorf("Scopes for an unknown role = %v, want none", got)
 	}
 }
 
@@ -96,14 +96,14 @@ func TestSessionsAreKeysOfTheirOwnKind(t *testing.T) {
 	}
 	got, err := identity.ParseKey(s.Secret(), identity.KeyPrefix, identity.SessionPrefix)
 	if err != nil || !got.IsSession() {
-		t.Errorf("ParseKey of a session: error %v, want a session", err)
+		t.Errorf("ParseKey for a session: error %v, want a session", err)
 	}
 	if k := identity.NewKey(rand.Reader); k.IsSession() {
-		t.Error("IsSession of an API key = true, want false")
+		t.Error("IsSession for an API key = true, want false")
 	}
 	// The checksum covers the prefix, so a key cannot be converted to the other kind.
 	if _, err := identity.ParseKey(identity.KeyPrefix+s.Secret()[len(identity.SessionPrefix):], identity.KeyPrefix, identity.SessionPrefix); err == nil {
-		t.Error("ParseKey of a session key with the API key prefix succeeded, want an error")
+		t.Error("ParseKey for a session key with the API key prefix succeeded, want an error")
 	}
 }
 

@@ -31,7 +31,7 @@ func ExampleFromNumber() {
 	// Output: 1790000000000 true
 }
 
-// A field of a JSON body accepts both forms.
+// A field in a JSON body accepts both forms.
 func ExampleMoment() {
 	for _, body := range []string{`"2026-11-20T17:00:00Z"`, `1790000000000`, `1e999`, `"tomorrow"`} {
 		var m jsdate.Moment

@@ -1,5 +1,5 @@
-// Package jsdate parses points in time as JavaScript's Date constructor does in V8. It tries the
-// ISO format of ECMAScript first, and then V8's older, lenient grammar ("Nov 20, 2026 5:00 PM
+// Package jsdate parses points in time as JavaScript's Date constructor does in V8. It tries
+// ECMAScript's ISO format first, and then V8's older, lenient grammar ("Nov 20, 2026 5:00 PM
 // GMT+1"). Callers send strings that work with `new Date(x)` in their programs, so this package
 // must return the same results for the same strings, even surprising ones: "2026-02-30" is the
 // second of March, "Nov 20" is in 2001, and "1790000000000" as a string is not a date.
@@ -238,7 +238,7 @@ func (o *offset) setMinutes(n int) { o.mins, o.hasMins = n, true }
 func (o *offset) utc() bool        { return o.hasHours && o.hasMins && o.hours == 0 && o.mins == 0 }
 func (o *offset) wants(n int) bool { return o.hasHours && !o.hasMins && within(n, 0, 59) }
 
-// set sets the offset to that of a named zone.
+// set sets the offset to a named zone's.
 func (o *offset) set(hours int) {
 	o.sign = 1
 	if hours < 0 {
@@ -270,7 +270,7 @@ func (p *parser) date() (int64, bool) {
 	return p.instant()
 }
 
-// isoDate reads the format of ECMAScript. It returns the first token for the lenient grammar, or an
+// isoDate reads ECMAScript's format. It returns the first token for the lenient grammar, or an
 // end token if all tokens were read. The collected parts are kept. After a T there is no fallback:
 // if the rest is invalid, the text is not a date.
 func (p *parser) isoDate() (rest token, ok bool) {

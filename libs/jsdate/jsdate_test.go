@@ -241,7 +241,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if again, ok := Parse(iso.Format("2006-01-02T15:04:05.000Z")); !ok || again != ms {
-			t.Fatalf("Parse(%q) = %d, but Parse of its ISO form = %d, %v; want the same time", s, ms, again, ok)
+			t.Fatalf("Parse(%q) = %d, but Parse for its ISO form = %d, %v; want the same time", s, ms, again, ok)
 		}
 	})
 }

@@ -51,7 +51,7 @@ func (m Moment) Date() (ms int64, ok bool) {
 	return FromNumber(m.number)
 }
 
-// The ISO 8601 layouts of a time with and without a time zone. With these layouts, Go also accepts
+// The ISO 8601 layouts for a time with and without a time zone. With these layouts, Go also accepts
 // fractions of a second.
 var (
 	zoned = []string{
@@ -85,7 +85,7 @@ func parseAny(forms []string, text string) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// SecondsHint returns a hint for a rejected time of ms milliseconds that is before the year 2000,
+// SecondsHint returns a hint for a rejected time, ms milliseconds, that is before the year 2000,
 // because the caller probably sent seconds. The hint begins with a space. For any other time,
 // SecondsHint returns "".
 func SecondsHint(ms int64) string {

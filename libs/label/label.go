@@ -15,9 +15,9 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// Limits of tags and external ids.
+// Limits on tags and external ids.
 const (
-	MaxTags       = 20  // tags of one record, not counting duplicates
+	MaxTags       = 20  // tags on one record, not counting duplicates
 	MaxTag        = 50  // code points
 	MaxExternalID = 255 // bytes of printable ASCII
 )
@@ -28,7 +28,7 @@ func Key(tag string) string {
 	return norm.NFC.String(cases.Fold().String(norm.NFC.String(strings.TrimSpace(tag))))
 }
 
-// Tags validates the tags of a record. It trims the tags and drops duplicates. If a tag has several
+// Tags validates a record's tags. It trims the tags and drops duplicates. If a tag has several
 // spellings, it keeps the first. field is the name of the field in the error details.
 func Tags(field string, given []string) ([]string, []apierr.Detail) {
 	tags := []string{}
@@ -71,7 +71,7 @@ func check(field, tag string) *apierr.Detail {
 	return nil
 }
 
-// ExternalID validates the id of a record in another system.
+// ExternalID validates a record's id in another system.
 func ExternalID(field, id string) []apierr.Detail {
 	switch {
 	case id == "":

@@ -24,10 +24,10 @@ func TestALimitLetsOneLineAMinuteThroughAndCountsTheOthers(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if want := []int64{2, 120, 120}; !slices.Equal(got, want) {
-			t.Errorf("the lines with a limit of a minute represent %v occurrences, want %v", got, want)
+			t.Errorf("the lines with a one-minute limit represent %v occurrences, want %v", got, want)
 		}
 		if len(quick) != 121 {
-			t.Errorf("%d lines with a limit of a second, want 121", len(quick))
+			t.Errorf("%d lines with a one-second limit, want 121", len(quick))
 		}
 	})
 }

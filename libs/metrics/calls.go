@@ -24,7 +24,7 @@ type Calls struct {
 	failures map[string]prometheus.Counter
 }
 
-// NewCalls declares the operations of a dependency and the possible reasons for failed calls.
+// NewCalls declares a dependency's operations and the possible reasons for failed calls.
 // Assign its result to a package variable, so that the series exist from the start.
 func NewCalls(dependency string, operations, reasons []string) *Calls {
 	c := &Calls{map[string]prometheus.Observer{}, map[string]prometheus.Counter{}}
@@ -39,7 +39,7 @@ func NewCalls(dependency string, operations, reasons []string) *Calls {
 	return c
 }
 
-// Took records the duration of a call of a declared operation.
+// Took records how long a call of a declared operation took.
 func (c *Calls) Took(operation string, d time.Duration) {
 	if h := c.seconds[operation]; h != nil {
 		h.Observe(d.Seconds())

@@ -17,7 +17,7 @@ import (
 // Series contains the label values of one series, in the order of the labels.
 type Series []string
 
-// Each returns the series of a metric with one label.
+// Each returns the series for a metric with one label.
 func Each[T ~string](values ...T) []Series {
 	all := make([]Series, len(values))
 	for i, v := range values {
@@ -46,7 +46,7 @@ func NewHistogram(opts prometheus.HistogramOpts, labels []string, declared ...Se
 	return vec
 }
 
-// Declaration contains the labels of a metric and their possible values.
+// Declaration contains a metric's labels and their possible values.
 type Declaration struct {
 	Labels []string
 	Series []Series
@@ -64,7 +64,7 @@ func declare(name string, labels []string, series []Series) {
 	declarations[name] = Declaration{labels, slices.Concat(d.Series, series)}
 }
 
-// Declared returns the declarations of this process by the names of the metrics.
+// Declared returns this process's declarations by metric name.
 func Declared() map[string]Declaration {
 	mu.Lock()
 	defer mu.Unlock()

@@ -138,8 +138,8 @@ func (s *Store) fetchFrom(ctx context.Context, o Object, out *counted) error {
 	return nil
 }
 
-// counted counts and checksums the bytes that have arrived. It distinguishes errors of the writer
-// from errors of the connection.
+// counted counts and checksums the bytes that have arrived. It distinguishes errors from the writer
+// from connection errors.
 type counted struct {
 	w     io.Writer
 	n     int64

@@ -14,7 +14,7 @@ func SignByIAM(s *Store, email, endpoint string, timeout time.Duration) {
 	s.signer = &iamSigner{email: email, timeout: timeout, options: []option.ClientOption{option.WithEndpoint(endpoint), option.WithoutAuthentication()}}
 }
 
-// SignBytesForTest signs with the key of the store.
+// SignBytesForTest signs with the store's key.
 func SignBytesForTest(s *Store, b []byte) ([]byte, error) {
 	return s.signer.sign(context.Background(), "", b)
 }

@@ -17,7 +17,7 @@ import (
 var measured = metrics.NewCalls("storage", []string{"stat", "delete", "list", "upload", "download", "session", "sign"},
 	[]string{"unreachable", "timeout", "refused", "internal"})
 
-// measure runs a call, which must return only errors of this package.
+// measure runs a call, which must return only this package's errors.
 func measure(operation string, call func() error) error {
 	began := time.Now()
 	err := call()

@@ -37,13 +37,13 @@ func TestAMovedObjectKeepsItsGeneration(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := c.Stat(t.Context(), "film"); err != nil {
-		t.Errorf("Stat after the deletion of another generation: got %v, want the object", err)
+		t.Errorf("Stat after deleting another generation: got %v, want the object", err)
 	}
 	if err := c.Delete(t.Context(), "film", 42); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Stat(t.Context(), "film"); !errors.Is(err, objectstore.ErrNotFound) {
-		t.Errorf("Stat after the deletion: got %v, want ErrNotFound", err)
+		t.Errorf("Stat after deleting it: got %v, want ErrNotFound", err)
 	}
 	// A file that replaces a moved file is newer, regardless of the moved file's metadata.
 	if _, err := c.Upload(t.Context(), "film", bytes.NewReader([]byte("new")), objectstore.UploadOptions{}); err != nil {

@@ -9,7 +9,7 @@
 // call to Google's IAM, which also has a deadline.
 //
 // The underlying client traces each call, so this package creates no spans. Signed URLs and session
-// addresses are credentials, so no error or log line of this package contains one.
+// addresses are credentials, so no error or log line from this package contains one.
 package objectstore
 
 import (
@@ -56,7 +56,7 @@ type Config struct {
 	// Endpoint is the base address of a local JSON API. If it is empty, the store uses Google's API
 	// with the ambient credentials.
 	Endpoint string `env:"STORAGE_ENDPOINT"`
-	// Token is the bearer token of localcloud. It is sent only to Endpoint. It is not sent to
+	// Token is localcloud's bearer token. It is sent only to Endpoint. It is not sent to
 	// Google, nor to PublicURL, because signed URLs are credentials themselves. If Token contains
 	// several tokens, separated by commas, only the first is sent.
 	Token string `env:"LOCALCLOUD_TOKEN"`
@@ -80,7 +80,7 @@ type Config struct {
 	Clock func() time.Time `env:"-"`
 }
 
-// Errors of calls.
+// Errors that calls return.
 var (
 	// ErrNotFound means that the object, or its generation, does not exist.
 	ErrNotFound = errors.New("no such object")
@@ -108,8 +108,8 @@ type Object struct {
 }
 
 // Moved describes the origin of a moved object. Records refer to objects by generation, and storage
-// assigns a new generation to each upload, so this package returns the old generation of a moved
-// object to its callers.
+// assigns a new generation to each upload, so this package returns a moved object's old generation
+// to its callers.
 type Moved struct {
 	Generation int64  // the generation at the origin
 	Of         string // the mover's name for the content; not used by this package
@@ -235,8 +235,8 @@ func conceal(err error) error {
 	return err
 }
 
-// mapError converts an error of the client library to an error of this package. Temporary failures
-// become UNAVAILABLE, unless the caller has cancelled the call.
+// mapError converts an error from the client library to one of this package's errors. Temporary
+// failures become UNAVAILABLE, unless the caller has cancelled the call.
 func mapError(err error) error {
 	err = conceal(err)
 	var api *googleapi.Error
@@ -485,7 +485,7 @@ func (s *Store) upload(ctx context.Context, object string, r io.Reader, o Upload
 	return made, nil
 }
 
-// orStalled adds errStalled to the error if the stall timer ended the transfer.
+// orStalled adds errStalled to the error if the stall timer stopped the transfer.
 func orStalled(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errStalled) {
 		return fmt.Errorf("%w: %w", errStalled, conceal(err))

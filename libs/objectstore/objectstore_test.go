@@ -102,7 +102,7 @@ func TestAnUploadBySignedAddressIsSeenWithItsOwnContentType(t *testing.T) {
 		t.Errorf("Stat = %+v, want the object that was sent", o)
 	}
 	if status, _ := send(t, "DELETE", address, nil); status != 403 {
-		t.Errorf("DELETE of the address signed for PUT = %d, want 403", status)
+		t.Errorf("DELETE on the address signed for PUT = %d, want 403", status)
 	}
 }
 
@@ -134,7 +134,7 @@ func TestASignedReadServesRangesUnderTheGivenType(t *testing.T) {
 		t.Fatal(err)
 	}
 	if status, _ := send(t, "GET", address, nil); status != 404 {
-		t.Errorf("GET of an old generation = %d, want 404", status)
+		t.Errorf("GET for an old generation = %d, want 404", status)
 	}
 }
 
@@ -167,7 +167,7 @@ func TestSignaturesAreThoseOfGooglesClient(t *testing.T) {
 					continue // a second has passed between the two signatures
 				}
 				if d := cmp.Diff(theirs, ours); d != "" {
-					t.Errorf("signed URL of %q (-want +got):\n%s", object, d)
+					t.Errorf("signed URL for %q (-want +got):\n%s", object, d)
 				}
 				st.Close()
 				break
@@ -193,10 +193,10 @@ func TestAMissingObjectIsErrNotFoundAndDeletingItASuccess(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := c.Delete(t.Context(), "yes", o.Generation-1); err != nil {
-		t.Errorf("Delete of a missing generation = %v, want success", err)
+		t.Errorf("Delete for a missing generation = %v, want success", err)
 	}
 	if _, err := c.Stat(t.Context(), "yes"); err != nil {
-		t.Errorf("Stat after the deletion of another generation: got %v, want the live object", err)
+		t.Errorf("Stat after deleting another generation: got %v, want the live object", err)
 	}
 	if err := c.Delete(t.Context(), "yes", o.Generation); err != nil {
 		t.Fatal(err)
@@ -439,7 +439,7 @@ func TestACreateOnlyUploadMayBeRepeatedButReplacesNothing(t *testing.T) {
 		t.Errorf("repeated upload = %+v, %v, want generation %d", again, err, first.Generation)
 	}
 	if _, err := c.Upload(t.Context(), "once", strings.NewReader("else"), absent); !errors.Is(err, objectstore.ErrStale) {
-		t.Errorf("Upload of other bytes = %v, want ErrStale", err)
+		t.Errorf("Upload with other bytes = %v, want ErrStale", err)
 	}
 	if _, err := c.Upload(t.Context(), "once", strings.NewReader("else"), objectstore.UploadOptions{IfGeneration: &first.Generation}); err != nil {
 		t.Errorf("Upload with the current generation = %v, want success", err)
@@ -498,7 +498,7 @@ func TestListAndDeletePrefixSeeExactlyTheirObjects(t *testing.T) {
 		t.Error(d)
 	}
 	if err := c.DeletePrefix(t.Context(), ""); err == nil {
-		t.Error("DeletePrefix of an empty prefix succeeded, want an error")
+		t.Error("DeletePrefix with an empty prefix succeeded, want an error")
 	}
 }
 
@@ -553,7 +553,7 @@ func TestAResumableSessionSaysHowFarItIsAndCanBeFinishedWithoutItsSender(t *test
 		t.Errorf("origin of the session = %q, want POST https://app.example.com", origins)
 	}
 	if n, whole, err := st.Received(t.Context(), session); n != 0 || whole || err != nil {
-		t.Fatalf("Received of a new session = %d, %v, %v, want 0, false", n, whole, err)
+		t.Fatalf("Received for a new session = %d, %v, %v, want 0, false", n, whole, err)
 	}
 	body := random(512 << 10)
 	if status, _ := send(t, "PUT", session, body, "Content-Range", "bytes 0-524287/*"); status != 308 {
@@ -569,13 +569,13 @@ func TestAResumableSessionSaysHowFarItIsAndCanBeFinishedWithoutItsSender(t *test
 		t.Fatalf("FinishResumable = %v, %v, want true", whole, err)
 	}
 	if o, err := c.Stat(t.Context(), "left"); err != nil || o.Size != 512<<10 {
-		t.Errorf("Stat = %+v, %v, want an object of 512 KiB", o, err)
+		t.Errorf("Stat = %+v, %v, want a 512 KiB object", o, err)
 	}
 	if _, whole, err := st.Received(t.Context(), session); !whole || err != nil {
 		t.Errorf("Received after FinishResumable = %v, %v, want the whole object", whole, err)
 	}
 	if _, _, err := st.Received(t.Context(), session+"0"); !errors.Is(err, objectstore.ErrNotFound) || strings.Contains(err.Error(), "upload_id") {
-		t.Errorf("Received of an unknown session: got %v, want ErrNotFound without the session's address", err)
+		t.Errorf("Received for an unknown session: got %v, want ErrNotFound without the session's address", err)
 	}
 }
 
@@ -598,7 +598,7 @@ func TestAnEndedSessionTakesNothingAndMayBeEndedAgain(t *testing.T) {
 			t.Errorf("PUT of a chunk after EndResumable = %d, want 404", status)
 		}
 	}
-	// EndResumable of a finished session changes neither the session nor the object.
+	// EndResumable on a finished session changes neither the session nor the object.
 	if session, err = c.StartResumable(t.Context(), "whole", "", 600<<10); err != nil {
 		t.Fatal(err)
 	}
@@ -606,13 +606,13 @@ func TestAnEndedSessionTakesNothingAndMayBeEndedAgain(t *testing.T) {
 		t.Fatalf("PUT = %d, want 200", status)
 	}
 	if err := c.EndResumable(t.Context(), session); err != nil {
-		t.Errorf("EndResumable of a finished session = %v, want no error", err)
+		t.Errorf("EndResumable on a finished session = %v, want no error", err)
 	}
 	if _, whole, err := c.Received(t.Context(), session); !whole || err != nil {
-		t.Errorf("Received of a finished session = %v, %v, want the whole object", whole, err)
+		t.Errorf("Received for a finished session = %v, %v, want the whole object", whole, err)
 	}
 	if o, err := c.Stat(t.Context(), "whole"); err != nil || o.Size != 9 {
-		t.Errorf("Stat = %+v, %v, want an object of 9 bytes", o, err)
+		t.Errorf("Stat = %+v, %v, want a 9-byte object", o, err)
 	}
 }
 

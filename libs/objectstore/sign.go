@@ -78,7 +78,7 @@ func (k *keySigner) sign(_ context.Context, _ string, b []byte) ([]byte, error) 
 	return rsa.SignPKCS1v15(nil, k.key, crypto.SHA256, sum[:])
 }
 
-// iamSigner lets Google sign as the identity of the process. That identity needs the token-creator
+// iamSigner lets Google sign as the process's identity. That identity needs the token-creator
 // role on itself, but no key.
 type iamSigner struct {
 	timeout time.Duration
@@ -209,7 +209,7 @@ func (s *Store) SignPut(ctx context.Context, object string, ttl time.Duration) (
 	return s.signed(ctx, http.MethodPut, object, ttl, nil, nil)
 }
 
-// GetOptions change the response to a signed read. Zero fields keep the values of the object.
+// GetOptions change the response to a signed read. Zero fields keep the object's values.
 type GetOptions struct {
 	ContentType        string
 	ContentDisposition string
@@ -233,9 +233,9 @@ func (s *Store) SignGet(ctx context.Context, object string, ttl time.Duration, o
 }
 
 // StartResumable starts a resumable upload. most is the maximum number of bytes; 0 means as many as
-// storage accepts. It returns the address of the session, which is a credential for this object and
+// storage accepts. It returns the session's address, which is a credential for this object and
 // valid for a week or until [Store.EndResumable]. A web page can send to the session only if origin
-// is the origin of the page: Google's storage applies the CORS rule of the origin that started the
+// is the page's origin: Google's storage applies the CORS rule for the origin that started the
 // session to all later requests. Programs need no origin.
 //
 // SignPut has no such limit: the signature would include the header with the length range, so every
@@ -317,13 +317,13 @@ func answered(resp *http.Response) error {
 	return err
 }
 
-// Received returns how many bytes of a session have arrived. whole means that the object already
+// Received returns how many of a session's bytes have arrived. whole means that the object already
 // exists. ErrNotFound means that the session no longer exists.
 func (s *Store) Received(ctx context.Context, session string) (n int64, whole bool, err error) {
 	return s.session(ctx, session, "*")
 }
 
-// FinishResumable creates an object from the bytes of a session, if exactly size bytes have
+// FinishResumable creates an object from a session's bytes, if exactly size bytes have
 // arrived. Otherwise the session does not change, and whole is false.
 func (s *Store) FinishResumable(ctx context.Context, session string, size int64) (whole bool, err error) {
 	_, whole, err = s.session(ctx, session, strconv.FormatInt(size, 10))

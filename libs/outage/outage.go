@@ -30,7 +30,7 @@ type Config struct {
 	// Name is the dependency's name for the log and the metric. If it is empty, the breaker writes
 	// no log and no metric.
 	Name string
-	// Says follows the name in the log line about the opening of the breaker. The default says that
+	// Says follows the name in the log line about the breaker opening. The default says that
 	// calls are refused.
 	Says string
 	// Failures is the number of consecutive failures that open the breaker, at least one.
@@ -40,7 +40,7 @@ type Config struct {
 	Over time.Duration
 	// Rest is the time between two attempts while the dependency is unreachable.
 	Rest time.Duration
-	// Down reports whether an error of a call means that the dependency does not answer. If
+	// Down reports whether an error from a call means that the dependency does not answer. If
 	// it is nil, the breaker uses the function [Down].
 	Down func(error) bool
 	// Probe checks whether the dependency has recovered, with pauses that increase up to Rest. If
@@ -69,7 +69,7 @@ const fair = time.Second
 // probeFirst is the pause before the first probe.
 const probeFirst = 100 * time.Millisecond
 
-// Breaker holds the state of one dependency in one process. It is safe for concurrent use.
+// Breaker tracks one dependency's state in one process. It is safe for concurrent use.
 type Breaker struct {
 	cfg  Config
 	wait func(ctx context.Context, d time.Duration) bool // waits before a probe
@@ -128,8 +128,8 @@ func (b *Breaker) Call(ctx context.Context, timeout time.Duration, f func(contex
 }
 
 // ended returns why the caller has stopped waiting, or nil if it is still waiting. A client that
-// sets the deadline on its connection may return just before the context ends, so ended also checks
-// the clock.
+// sets the deadline on its connection may return just before the context is done, so ended also
+// checks the clock.
 func ended(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -247,7 +247,7 @@ func (b *Breaker) tellAway(err error, times int64) {
 	}
 }
 
-// tellStillAway writes the line of an outage that began too soon after the previous line.
+// tellStillAway writes the line for an outage that began too soon after the previous line.
 func (b *Breaker) tellStillAway(err error) {
 	if b.cfg.Name != "" {
 		b.tellAway(err, b.lines.StillFailing(b.cfg.Now()))
@@ -319,7 +319,7 @@ func (b *Breaker) Close() {
 	}
 }
 
-// Pause waits until d has passed or ctx has ended, and reports whether d has passed.
+// Pause waits until d has passed or ctx is done, and reports whether d has passed.
 func Pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

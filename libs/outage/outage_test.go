@@ -97,7 +97,7 @@ func TestBreakerAsksByItselfWhereItHasAProbe(t *testing.T) {
 	if !b.Fail() || b.Allow() {
 		t.Fatal("one failure did not open the breaker, want it open")
 	}
-	b.OK() // a success of a call that began before the outage
+	b.OK() // a success from a call that began before the outage
 	c.pass(time.Hour)
 	if n := times(10, b.Allow); n != 0 {
 		t.Errorf("%d calls are allowed with a probe, want 0", n)
@@ -138,7 +138,7 @@ func TestCallJudgesWhatAnErrorSaysOfTheDependency(t *testing.T) {
 		want bool                                      // whether it opens a breaker with Failures: 1
 	}{
 		"success":                           {call: func(context.Context, *clock) error { return nil }},
-		"error of the caller":               {call: func(context.Context, *clock) error { return errors.New("no such thing") }},
+		"error from the caller":             {call: func(context.Context, *clock) error { return errors.New("no such thing") }},
 		"unavailable dependency":            {call: func(context.Context, *clock) error { return away }, want: true},
 		"timeout":                           {call: func(ctx context.Context, _ *clock) error { <-ctx.Done(); return ctx.Err() }, want: true},
 		"cancelled caller":                  {call: func(context.Context, *clock) error { return away }, left: canceled},
@@ -277,7 +277,7 @@ func TestADependencyThatComesAndGoesWritesALineAMinute(t *testing.T) {
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	defer slog.SetDefault(former)
 	c := newClock()
-	b := New(Config{Name: "a store of the test", Failures: 1, Rest: time.Second, Now: c.now})
+	b := New(Config{Name: "a test store", Failures: 1, Rest: time.Second, Now: c.now})
 	for range 30 { // two minutes
 		b.Note(errors.New("i/o timeout"))
 		c.pass(3 * time.Second)

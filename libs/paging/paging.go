@@ -16,17 +16,17 @@ import (
 	"unicode/utf8"
 )
 
-// Place is the position of a record in a list. Records are sorted by time, and records with the
+// Place is a record's position in a list. Records are sorted by time, and records with the
 // same time by id. A list without times is sorted only by id.
 type Place struct {
 	At time.Time // to the microsecond
 	ID string    // not empty
 }
 
-// Newest is the order of a list that begins with the newest record.
+// Newest is the order for a list that begins with the newest record.
 func Newest(a, b Place) int { return Oldest(b, a) }
 
-// Oldest is the order of a list that begins with the oldest record.
+// Oldest is the order for a list that begins with the oldest record.
 func Oldest(a, b Place) int {
 	return cmp.Or(cmp.Compare(a.At.UnixMicro(), b.At.UnixMicro()), strings.Compare(a.ID, b.ID))
 }
@@ -34,8 +34,8 @@ func Oldest(a, b Place) int {
 // Page is a caller's request for a page.
 type Page struct {
 	Limit int    // the maximum number of records
-	After Place  // the last record of the previous page, or the zero Place
-	list  string // a hash that identifies the list, so that cursors of other lists are invalid
+	After Place  // the last record on the previous page, or the zero Place
+	list  string // a hash that identifies the list, so that cursors from other lists are invalid
 }
 
 // First returns the first page of a list. of distinguishes the list from all other lists, for
@@ -52,7 +52,7 @@ const (
 	maxPlace = 1500
 )
 
-// From returns the page after a cursor of the same list. It returns false if the cursor does not
+// From returns the page after a cursor from the same list. It returns false if the cursor does not
 // come from that list.
 func (p Page) From(cursor string) (Page, bool) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
@@ -72,7 +72,7 @@ func (p Page) Cursor(last Place) string {
 	return base64.RawURLEncoding.EncodeToString(append(b, last.ID...))
 }
 
-// Next returns the cursor of the page after this one, or nil if there are no more records.
+// Next returns the cursor for the page after this one, or nil if there are no more records.
 func Next[T any](p Page, records []T, more bool, place func(T) Place) *string {
 	if !more || len(records) == 0 {
 		return nil
@@ -81,8 +81,8 @@ func Next[T any](p Page, records []T, more bool, place func(T) Place) *string {
 	return &next
 }
 
-// Cut returns a page of a list that is entirely in memory, and the cursor of the next page.
-// The cursor is nil on the last page.
+// Cut returns a page of a list that is entirely in memory, and the cursor for the next page. The
+// cursor is nil on the last page.
 func Cut[T any](p Page, all []T, order func(a, b Place) int, place func(T) Place) (page []T, next *string) {
 	page = slices.SortedFunc(slices.Values(all), func(a, b T) int { return order(place(a), place(b)) })
 	if p.After.ID != "" {

@@ -74,11 +74,11 @@ func TestTheLastPageHasNoCursor(t *testing.T) {
 	all := []item{{"a", start}, {"b", start}}
 	for limit, want := range map[int]bool{1: true, 2: false, 3: false} {
 		if _, next := paging.Cut(paging.First(limit, "x"), all, paging.Newest, place); (next != nil) != want {
-			t.Errorf("Cut with a limit of %d of two records returned the cursor %v, want a cursor = %v", limit, next, want)
+			t.Errorf("Cut with a limit of %d on two records returned the cursor %v, want a cursor = %v", limit, next, want)
 		}
 	}
 	if page, next := paging.Cut(paging.First(1, "x"), nil, paging.Newest, place); len(page) != 0 || next != nil {
-		t.Errorf("Cut of an empty list = %v with the cursor %v, want no records and no cursor", page, next)
+		t.Errorf("Cut on an empty list = %v with the cursor %v, want no records and no cursor", page, next)
 	}
 }
 
@@ -93,10 +93,10 @@ func TestACursorIsGoodForItsListAlone(t *testing.T) {
 		of           paging.Page
 		want         bool
 	}{
-		{"cursor of the list", *next, mine, true},
-		{"cursor of the list with another limit", *next, paging.First(50, "keys", "acc_1"), true},
-		{"cursor of another account", *next, paging.First(1, "keys", "acc_2"), false},
-		{"cursor of another list", *next, paging.First(1, "domains", "acc_1"), false},
+		{"cursor from the list", *next, mine, true},
+		{"cursor from the list with another limit", *next, paging.First(50, "keys", "acc_1"), true},
+		{"cursor from another account", *next, paging.First(1, "keys", "acc_2"), false},
+		{"cursor from another list", *next, paging.First(1, "domains", "acc_1"), false},
 		{"empty", "", mine, false},
 		{"cursor without a position", base64.RawURLEncoding.EncodeToString(raw[:16]), mine, false},
 		{"cursor with padding", *next + "=", mine, false},

@@ -1,4 +1,4 @@
-// Package password hashes and checks the passwords of visitors with argon2id.
+// Package password hashes and checks visitors' passwords with argon2id.
 //
 // Each hash takes 19 MiB and about 30 ms of CPU time, which are the first resources that an
 // attacker would exhaust. So a process runs only a few hashes at the same time, accounts take
@@ -21,7 +21,7 @@ import (
 	"github.com/linkreel/linkreel/libs/turns"
 )
 
-// ErrBusy means that too many passwords of the account are waiting to be hashed.
+// ErrBusy means that too many of the account's passwords are waiting to be hashed.
 var ErrBusy = turns.ErrFull
 
 // Hasher hashes and checks. It is safe for concurrent use.
@@ -55,7 +55,7 @@ func New(parallel, waiting int) *Hasher {
 }
 
 // Hash returns the PHC string to store. It waits for the account's turn. The error is ErrBusy or
-// the error of ctx.
+// the error from ctx.
 func (p *Hasher) Hash(ctx context.Context, account, password string) (string, error) {
 	salt := make([]byte, saltSize)
 	rand.Read(salt)
@@ -70,9 +70,9 @@ func (p *Hasher) Hash(ctx context.Context, account, password string) (string, er
 
 // Check reports whether phc is a hash of password. Its duration does not reveal how much of
 // password is correct. account owns the record that the password protects. The error is ErrBusy,
-// the error of ctx, or the error for a malformed phc.
+// the error from ctx, or the error for a malformed phc.
 func (p *Hasher) Check(ctx context.Context, account, phc, password string) (bool, error) {
-	// Use the parameters of the stored hash, so that the parameters of new hashes can be raised.
+	// Use the parameters of the stored hash, so that the parameters for new hashes can be raised.
 	params, salt, want, err := parsePHC(phc)
 	if err != nil {
 		return false, err
@@ -90,7 +90,7 @@ func (p *Hasher) derive(ctx context.Context, account, password string, salt []by
 		return nil, err
 	}
 	defer release()
-	// A hash cannot be interrupted. ctx only ends the wait for a slot.
+	// A hash cannot be interrupted. ctx only limits the wait for a slot.
 	return argon2.IDKey([]byte(password), salt, a.time, a.memory, a.threads, size), nil
 }
 

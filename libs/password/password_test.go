@@ -24,7 +24,7 @@ func TestPasswordsRoundTrip(t *testing.T) {
 	}
 	for try, want := range map[string]bool{long: true, long[:len(long)-4]: false, "": false, long + "x": false} {
 		if ok, err := p.Check(t.Context(), "acc", hash, try); err != nil || ok != want {
-			t.Errorf("Check of %d bytes = %v, %v; want %v", len(try), ok, err, want)
+			t.Errorf("Check with %d bytes = %v, %v; want %v", len(try), ok, err, want)
 		}
 	}
 	if other, _ := p.Hash(t.Context(), "acc", long); other == hash {
@@ -43,7 +43,7 @@ func TestPasswordsRefuseADamagedRecord(t *testing.T) {
 }
 
 // Forty connections guess the password of one account's video. Some of that account's calls are
-// refused, but none of other accounts.
+// refused, but none from other accounts.
 func TestAFloodOfGuessesIsRefusedToItsAccountAlone(t *testing.T) {
 	t.Parallel()
 	p := password.New(2, 4)

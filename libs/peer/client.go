@@ -29,7 +29,7 @@ type Client struct {
 }
 
 // NewClient returns a client for a service's internal address, such as http://auth:8090. It opens
-// no connection yet. token is the token setting of the calling service. patience bounds a call.
+// no connection yet. token is the calling service's token setting. patience bounds a call.
 func NewClient(baseURL, token string, patience time.Duration) *Client {
 	dialer := &net.Dialer{Timeout: 500 * time.Millisecond, KeepAlive: 15 * time.Second}
 	return &Client{
@@ -115,7 +115,7 @@ func (c *Client) send(ctx context.Context, path string, in any) (io.ReadCloser, 
 	return nil, fmt.Errorf("%s: %w", path, refusal(resp))
 }
 
-// refusal returns the error in the body of a response.
+// refusal returns the error in a response's body.
 func refusal(resp *http.Response) error {
 	var body struct {
 		Error struct {
@@ -131,7 +131,7 @@ func refusal(resp *http.Response) error {
 		Code: body.Error.Code, Message: body.Error.Message, Details: body.Error.Details,
 		RequiredScope: body.Error.RequiredScope, RequiredRole: body.Error.RequiredRole,
 	}
-	// Do not return an internal error of the other service to the caller.
+	// Do not return an internal error from the other service to the caller.
 	if err != nil || e.Code.Status() != resp.StatusCode || resp.StatusCode >= http.StatusInternalServerError {
 		e = apierr.Down(fmt.Errorf("returned %d %s", resp.StatusCode, body.Error.Code))
 	}

@@ -20,8 +20,8 @@ type Door struct {
 	tokens map[Service]string
 }
 
-// NewDoor returns a door for the routes of an internal API. tokens contains the token setting of
-// each calling service. Calls with any other token are rejected.
+// NewDoor returns a door for an internal API's routes. tokens contains each calling service's token
+// setting. Calls with any other token are rejected.
 func NewDoor(api *httpapi.API, tokens map[Service]string) *Door { return &Door{api, tokens} }
 
 // Answer adds a route. The route decodes the body, passes it to do, and sends the result.
@@ -75,7 +75,7 @@ func route[In any](d *Door, path string, serve func(c *fiber.Ctx, in In) error) 
 		// From here on, the response comes from the handler, even if it is an error.
 		c.Set(callHeader, c.Get(callHeader))
 		var in In
-		// The caller is a service of the installation, so a malformed body is a bug. The error does
+		// The caller is a service in the installation, so a malformed body is a bug. The error does
 		// not need to name the field.
 		if err := json.Unmarshal(c.Request().Body(), &in); err != nil {
 			return apierr.New(apierr.InvalidJSON, "The body is malformed.")

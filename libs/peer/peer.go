@@ -4,12 +4,12 @@
 // All calls are between auth and another service. Each of the other services shares one token with
 // auth alone. That token authenticates calls in both directions. Therefore, an attacker who can
 // read the console's memory can sign people in, but cannot erase an account in links. During a
-// rotation, the setting of a token is "NEW,OLD": callers send the first token, and services accept
+// rotation, a token's setting is "NEW,OLD": callers send the first token, and services accept
 // both.
 //
-// A call is a POST with one JSON value, and its response is one JSON value. The door repeats the id
-// of the call in its response ([callHeader]). A response without this id is not from the handler:
-// the token is wrong, the route does not exist, a proxy has answered, or the response belongs to
+// A call is a POST with one JSON value, and its response is one JSON value. The door repeats the
+// call's id in its response ([callHeader]). A response without this id is not from the handler: the
+// token is wrong, the route does not exist, a proxy has answered, or the response belongs to
 // another call. The client treats all of these as UNAVAILABLE, so that they cannot be mistaken for
 // "unknown key" or "erased".
 package peer

@@ -23,7 +23,7 @@ import (
 
 type word struct{ Text string }
 
-// open serves the routes of the tests and returns their base address.
+// open serves the test routes and returns their base address.
 func open(t *testing.T, tokens map[peer.Service]string) string {
 	t.Helper()
 	api := httpapi.New(httpapi.Options{Name: "test", Peers: true})
@@ -91,7 +91,7 @@ func TestEachServiceAsksItsOwnRoutesAndNoOther(t *testing.T) {
 		}
 		for _, wrong := range []string{"", "guess", "links-token,videos-token"} {
 			if status := post(t, url+path, wrong); status != http.StatusUnauthorized {
-				t.Errorf("call of %[2]s with the token %[1]q: status %[3]d, want 401", wrong, path, status)
+				t.Errorf("call to %[2]s with the token %[1]q: status %[3]d, want 401", wrong, path, status)
 			}
 		}
 	}
@@ -141,17 +141,17 @@ func TestARefusalComesBackAsItWasGiven(t *testing.T) {
 	url := open(t, map[peer.Service]string{peer.Links: "token"})
 	var refused *apierr.Error
 	if _, err := ask(t, url, "token", verify, "refuse"); !errors.As(err, &refused) || refused.Code != apierr.InsufficientScope || refused.RequiredRole != "owner" || refused.Message != "Ask an owner." {
-		t.Errorf("error of the handler: got %v, want INSUFFICIENT_SCOPE with its role and message", err)
+		t.Errorf("error from the handler: got %v, want INSUFFICIENT_SCOPE with its role and message", err)
 	}
 	if _, err := ask(t, url, "token", verify, "busy"); !errors.As(err, &refused) || refused.Code != apierr.Unavailable || refused.RetryAfter != 7*time.Second {
 		t.Errorf("busy service: got %v, want UNAVAILABLE with Retry-After 7", err)
 	}
 	if _, err := ask(t, url, "token", verify, "break"); apierr.CodeOf(err) != apierr.Unavailable {
-		t.Errorf("internal error of the service: got %v, want UNAVAILABLE", err)
+		t.Errorf("internal error from the service: got %v, want UNAVAILABLE", err)
 	}
 }
 
-// Only a response from the handler of the same call counts as an error of the service.
+// Only a response from the same call's handler counts as an error from the service.
 func TestNoOtherAnswerPassesForOne(t *testing.T) {
 	t.Parallel()
 	fixed := func(status int, header map[string]string, body string) string {
@@ -168,13 +168,13 @@ func TestNoOtherAnswerPassesForOne(t *testing.T) {
 	url := open(t, map[peer.Service]string{peer.Links: "token"})
 	for name, at := range map[string]struct{ url, token, path string }{
 		"wrong token":                 {url, "guess", verify},
-		"route of another service":    {url, "token", "/internal/v1/accounts/erasure"},
+		"another service's route":     {url, "token", "/internal/v1/accounts/erasure"},
 		"missing route":               {url, "token", "/internal/v1/nothing"},
 		"closed port":                 {"http://127.0.0.1:1", "token", verify},
 		"empty object":                {fixed(200, nil, `{}`), "token", verify},
 		"response to another call":    {fixed(200, map[string]string{"Linkreel-Call": "abc"}, `{"Text":"hi!"}`), "token", verify},
 		"HTML page":                   {fixed(502, nil, `<html>`), "token", verify},
-		"error of another program":    {fixed(404, nil, `{"error":{"code":"NOT_FOUND"}}`), "token", verify},
+		"error from another program":  {fixed(404, nil, `{"error":{"code":"NOT_FOUND"}}`), "token", verify},
 		"redirect to another address": {fixed(307, map[string]string{"Location": url + verify}, ``), "token", verify},
 	} {
 		if got, err := ask(t, at.url, at.token, at.path, "hi"); apierr.CodeOf(err) != apierr.Unavailable {
@@ -191,7 +191,7 @@ func TestALongAnswerArrivesWholeOrFails(t *testing.T) {
 		var got bytes.Buffer
 		err := c.Copy(t.Context(), "/internal/v1/accounts/export", word{text}, &got)
 		if (err != nil) != (text == "break") || err == nil && got.Len() != 250_000 {
-			t.Errorf("Copy of %q: %d bytes, error %v; want all bytes, or an error for a broken stream", text, got.Len(), err)
+			t.Errorf("Copy for %q: %d bytes, error %v; want all bytes, or an error for a broken stream", text, got.Len(), err)
 		}
 	}
 }
@@ -205,6 +205,6 @@ func TestTheTraceOfTheCallerContinues(t *testing.T) { // not parallel, because t
 	defer c.Close()
 	var got word
 	if err := c.Call(ctx, verify, word{"trace"}, &got); err != nil || got.Text != id {
-		t.Errorf("trace of the handler = %q, %v; want the caller's %s", got.Text, err, id)
+		t.Errorf("handler's trace = %q, %v; want the caller's %s", got.Text, err, id)
 	}
 }

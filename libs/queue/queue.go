@@ -6,9 +6,9 @@
 // ErrLost. An id is in the queue at most once, even if it is added several times, so a sweeper can
 // add ids without checking first.
 //
-// The queue is fair: tenants take turns, so the next message of a tenant waits for at most one
-// message of each other tenant, regardless of the length of their backlogs. Messages of the same
-// tenant keep their order.
+// The queue is fair: tenants take turns, so a tenant's next message waits for at most one message
+// from each other tenant, regardless of the length of their backlogs. Messages from the same tenant
+// keep their order.
 //
 // In addition, a fast lane returns each waiting message once, in the same order, without taking it.
 // Use it for work that should not wait for a free worker.
@@ -38,7 +38,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Errors of the queue.
+// Queue errors.
 var (
 	ErrEmpty = errors.New("queue: nothing to do")
 	ErrLost  = errors.New("queue: another worker has the message, or Redis was emptied")
@@ -56,7 +56,7 @@ type Options struct {
 type Queue struct {
 	redis redis.UniversalClient
 	opt   Options
-	// keys are the keys of every script, in the order in which prelude names them. They share a
+	// keys are the keys for every script, in the order in which prelude names them. They share a
 	// hash tag, so that the scripts work in a Redis Cluster.
 	keys   []string
 	stream string
@@ -108,8 +108,8 @@ type Message struct {
 }
 
 // prelude defines the keys and the functions that the scripts share. A member of an index consists
-// of the tenant, NUL, and the entry padded to a fixed width, so that the members of a tenant are
-// sorted by arrival.
+// of the tenant, NUL, and the entry padded to a fixed width, so that a tenant's members are sorted
+// by arrival.
 const prelude = `
 local stream, ids, delayed, about, dead, waiting, turns, lane, laneturns, turn = unpack(KEYS)
 local function exists(entry) return #redis.call('XRANGE', stream, entry, entry) > 0 end
@@ -234,9 +234,9 @@ func (q *Queue) grouped(ctx context.Context, call func() error) error {
 	return call()
 }
 
-// Next takes a message for a consumer. The consumer's name must be unique in the group. Messages of
-// workers without heartbeats take precedence. Otherwise Next takes the next message in turn order,
-// and waits for one for at most wait. ErrEmpty means that no message arrived.
+// Next takes a message for a consumer. The consumer's name must be unique in the group. Messages
+// held by workers without heartbeats take precedence. Otherwise Next takes the next message in turn
+// order, and waits for one for at most wait. ErrEmpty means that no message arrived.
 func (q *Queue) Next(ctx context.Context, consumer string, wait time.Duration) (*Message, error) {
 	var m *Message
 	err := q.await(ctx, wait, func() (seen string, err error) {
@@ -348,7 +348,7 @@ func (q *Queue) take(ctx context.Context, consumer string) (m *Message, seen str
 	return m, "", nil
 }
 
-// silent takes over a message of a worker without heartbeats.
+// silent takes over a message from a worker without heartbeats.
 func (q *Queue) silent(ctx context.Context, consumer string) (*Message, error) {
 	ctx, cancel := context.WithTimeout(ctx, q.opt.Timeout)
 	defer cancel()
@@ -392,7 +392,7 @@ func (q *Queue) message(x redis.XMessage, consumer string) *Message {
 
 // holds begins every script for a taken message. It ends the script unless the worker holds the
 // message. XCLAIM alone would steal the message from the worker that has taken it over.
-// ARGV entry consumer id, then further arguments of the script.
+// ARGV entry consumer id, then further arguments for the script.
 const holds = `
 local p = redis.call('XPENDING', stream, 'workers', ARGV[1], ARGV[1], 1)
 if #p == 0 or p[1][2] ~= ARGV[2] then return 0 end
@@ -445,7 +445,7 @@ func (m *Message) Heartbeat(ctx context.Context) error { return m.run(ctx, "hear
 // Done removes the message after its work has finished.
 func (m *Message) Done(ctx context.Context) error { return m.run(ctx, "finish", done) }
 
-// Nack returns the message to the queue, after the other messages of its tenant. Any worker can
+// Nack returns the message to the queue, after its tenant's other messages. Any worker can
 // take it immediately, and this delivery is not counted.
 func (m *Message) Nack(ctx context.Context) error {
 	packed, err := json.Marshal(m.Trace)

@@ -86,11 +86,11 @@ func TestSilentWorkersMessageGoesToAnotherAndTheOldOneIsTold(t *testing.T) {
 		"Delay": old.Delay(t.Context(), time.Now()), "Bury": old.Bury(t.Context(), "r"),
 	} {
 		if !errors.Is(err, queue.ErrLost) {
-			t.Errorf("%s of the replaced worker = %v, want ErrLost", name, err)
+			t.Errorf("%s by the replaced worker = %v, want ErrLost", name, err)
 		}
 	}
 	if err := m.Heartbeat(t.Context()); err != nil {
-		t.Errorf("Heartbeat of the new worker = %v, want no error", err)
+		t.Errorf("Heartbeat by the new worker = %v, want no error", err)
 	}
 }
 
@@ -316,7 +316,7 @@ func TestAComerDoesNotOvertakeForEver(t *testing.T) {
 	}
 }
 
-// After an upgrade, the stream may contain entries of the older version, which are not in the
+// After an upgrade, the stream may contain entries from the older version, which are not in the
 // index. The sweep adds their ids again.
 func TestAnEntryOfAnOlderVersionIsFound(t *testing.T) {
 	t.Parallel()

@@ -13,8 +13,8 @@ import (
 	"github.com/linkreel/linkreel/libs/firestoredb"
 )
 
-// Collection contains a ledger for each limited kind of each account, {account}~{kind}, and the
-// fences of the ledgers' leases, {account}~{kind}~{lease}.
+// Collection contains a ledger for each limited kind in each account, {account}~{kind}, and the
+// fences for the ledgers' leases, {account}~{kind}~{lease}.
 const Collection = "quotas"
 
 // Forget removes all ledgers and fences of an account that is being erased.
@@ -40,7 +40,7 @@ type ledger struct {
 	Leases  map[string]*entry `json:"leases,omitempty"`
 
 	now     time.Time // by Firestore's clock
-	updated time.Time // time of the last write of the ledger; zero if never written
+	updated time.Time // time of the last write to the ledger; zero if never written
 }
 
 // entry is a lease in the ledger.
@@ -55,7 +55,7 @@ type entry struct {
 }
 
 const (
-	pace  = 1100 * time.Millisecond // the time between two writes of a ledger
+	pace  = 1100 * time.Millisecond // the time between two writes to a ledger
 	burst = 2 * pace                // how far writes may be ahead of the pace, which allows three consecutive writes
 	// drift is how long Granted is trusted while it is far from the limit. Granted may be too low,
 	// because a replica that learned of a new limit late may have created records without the
@@ -97,7 +97,7 @@ func (c *Claim) read(tx *firestore.Transaction) (*ledger, error) {
 			d = &ledger{}
 		}
 	}
-	// The time of a read may be earlier than the time of the write that it returns.
+	// A read's time may be earlier than the time of the write that it returns.
 	d.updated = snap.UpdateTime
 	if d.now = snap.ReadTime; snap.UpdateTime.After(d.now) {
 		d.now = snap.UpdateTime
@@ -135,9 +135,9 @@ type grant struct {
 	limit  Limit
 	ledger *ledger
 	since  time.Time // a time just before the ledger was read
-	gone   []string  // fenced leases that end
+	gone   []string  // fenced leases to end
 	lease  *lease    // the new lease, or nil
-	held   []*lease  // the leases of this process after the commit
+	held   []*lease  // this process's leases after the commit
 	// returned is how many places of each lease the commit returns to the ledger.
 	returned map[*lease]int64
 }
@@ -201,7 +201,7 @@ func (c *Claim) ask(ctx context.Context, tx *firestore.Transaction) (room int64,
 			return 0, err
 		}
 	default:
-		for _, id := range d.old(leaseTime + delivery) { // leases of processes that have ended
+		for _, id := range d.old(leaseTime + delivery) { // leases from processes that have ended
 			t.end(id)
 		}
 	}

@@ -1,5 +1,5 @@
-// Package quota enforces the limits of accounts at almost no cost per create. It works at any rate
-// of creates and with any number of replicas.
+// Package quota enforces account limits at almost no cost per create. It works at any create rate
+// and with any number of replicas.
 //
 // Counting before each write is not enough: forty concurrent creates would all find the same free
 // place. Therefore, each account and kind has one small document, the ledger, which grants places.
@@ -61,7 +61,7 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// Limit is a limit of one account.
+// Limit is a limit on one account.
 type Limit struct {
 	Account string
 	// Kind is the limited kind of record: "links", "domains".
@@ -85,7 +85,7 @@ type Gate struct {
 	accounts map[string]*account
 }
 
-// account is the state of the places of one account and kind in this process.
+// account is the state of one account's places of one kind in this process.
 type account struct {
 	key     string
 	chunk   int64         // size of the last lease
@@ -114,10 +114,10 @@ type lease struct {
 	fenced bool
 	since  time.Time // a time just before the ledger was asked
 	have   int64     // places that no change has taken
-	out    int64     // places of in-flight changes
+	out    int64     // places held by in-flight changes
 }
 
-// fresh reports whether the places may be used. If the clock was set back, the age of the lease is
+// fresh reports whether the places may be used. If the clock was set back, the lease's age is
 // unknown, so its places may not be used.
 func (l *lease) fresh(now time.Time) bool {
 	age := now.Sub(l.since)
@@ -152,7 +152,7 @@ func New(db *firestoredb.DB, now func() time.Time) *Gate {
 type Claim struct {
 	g     *Gate
 	began time.Time // when the request began; only a count after this time decides that the account is full
-	since time.Time // when this change of the request began
+	since time.Time // when this one of the request's changes began
 	limit Limit
 	a     *account
 	from  *lease // the lease that the places come from
@@ -165,8 +165,8 @@ type Claim struct {
 	sent  bool   // this attempt has reached its commit
 }
 
-// Claim starts a change under a limit. ctx is the context of its request, which may make
-// several changes.
+// Claim starts a change under a limit. ctx is its request's context. The request may make several
+// changes.
 func (g *Gate) Claim(ctx context.Context) *Claim {
 	now := time.Now()
 	c := &Claim{g: g, began: now, since: now}
@@ -176,7 +176,7 @@ func (g *Gate) Claim(ctx context.Context) *Claim {
 	return c
 }
 
-// again is the error of an attempt that has no place yet. Call after before the next attempt.
+// again is the error from an attempt that has no place yet. Call after before the next attempt.
 type again struct {
 	after func(context.Context) error
 }
@@ -192,7 +192,7 @@ func pause(d time.Duration) error {
 	}}
 }
 
-// Settle must be called with the error of a change that has called [Claim.Room] or [Claim.Watch].
+// Settle must be called with the error from a change that has called [Claim.Room] or [Claim.Watch].
 // It repeats the change until the change no longer needs to wait for a place.
 func (c *Claim) Settle(ctx context.Context, err error, change func() error) error {
 	defer c.leave()
@@ -215,7 +215,7 @@ func (c *Claim) Settle(ctx context.Context, err error, change func() error) erro
 	}
 }
 
-// errLeft is the error of an attempt that ended without [Claim.Settle].
+// errLeft is the error from an attempt that ended without [Claim.Settle].
 var errLeft = errors.New("the change has ended")
 
 // Leave ends the change. Call it even after a panic, because other changes may wait for this change
@@ -239,7 +239,7 @@ func (c *Claim) Retry() {
 // full. Call it among the reads of a transaction. For a change without reads, tx is nil, and Room
 // may return [ErrAsk].
 func (c *Claim) Room(ctx context.Context, tx *firestore.Transaction, l Limit, want int64) (int64, error) {
-	c.sent, c.grant, c.want = false, nil, want // reset the state of an earlier attempt of the transaction
+	c.sent, c.grant, c.want = false, nil, want // reset the state from an earlier attempt at the transaction
 	if l.Max <= 0 || want <= 0 {
 		return want, nil
 	}
@@ -300,7 +300,7 @@ func (c *Claim) take(mayRead bool) outcome {
 	return ask
 }
 
-// account returns the entry of an account, and creates it if necessary. The caller holds the lock.
+// account returns an account's entry, and creates it if necessary. The caller holds the lock.
 func (g *Gate) account(key string) *account {
 	a := g.accounts[key]
 	if a == nil {
@@ -439,8 +439,8 @@ func (c *Claim) end(err error) {
 	}
 	c.g.mu.Lock()
 	defer c.g.mu.Unlock()
-	// No write took effect if the attempt did not reach its commit, if another writer won, or if a
-	// document of another change already existed.
+	// No write took effect if the attempt did not reach its commit, if another writer won, or if
+	// another change's document already existed.
 	exists := errors.Is(err, firestoredb.ErrExists)
 	undone := err != nil && (!c.sent || errors.Is(err, firestoredb.ErrContended) || exists && !errors.Is(err, firestoredb.ErrUncertain))
 	if l := c.from; l != nil {
@@ -460,7 +460,7 @@ func (c *Claim) end(err error) {
 	case err == nil:
 		c.a.leased(c.grant)
 	default:
-		c.a.held, c.a.current = nil, nil // the state of the ledger is unknown
+		c.a.held, c.a.current = nil, nil // the ledger's state is unknown
 	}
 	c.grant = nil
 }

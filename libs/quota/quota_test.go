@@ -44,7 +44,7 @@ func newWorld(t *testing.T) world {
 	return w
 }
 
-// skewed returns the gate of a replica with a wrong clock.
+// skewed returns a gate for a replica with a wrong clock.
 func (w world) skewed(by time.Duration) *quota.Gate {
 	return quota.New(w.db, func() time.Time { return time.Now().Add(by) })
 }
@@ -310,7 +310,7 @@ func TestLostAnswersAndWrongClocksPassNoLimit(t *testing.T) {
 	w.server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Every: 11, Times: 4, Code: codes.DeadlineExceeded, LoseAnswer: true})
 	stop := make(chan struct{})
 	defer close(stop)
-	go func() { // leases of commits without a response are taken back when they are old enough
+	go func() { // leases from commits without a response are taken back when they are old enough
 		for {
 			select {
 			case <-stop:
@@ -398,7 +398,7 @@ func TestTheLedgerIsWrittenOnceASecond(t *testing.T) {
 }
 
 // A transaction reads from a snapshot taken at its first read. If it gets a newer lease from
-// memory, it does not see the fence of that lease, and must not conclude that the lease has ended.
+// memory, it does not see that lease's fence, and must not conclude that the lease has ended.
 func TestALeaseOutlastsATransactionThatBeganBeforeIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -430,7 +430,7 @@ func TestALeaseOutlastsATransactionThatBeganBeforeIt(t *testing.T) {
 	}
 	// Five things, the ledger twice, and a fence.
 	if n := w.server.Stats().Writes; n != 5+1+2 {
-		t.Errorf("%d writes, want 8, because the late create uses a place of the lease", n)
+		t.Errorf("%d writes, want 8, because the late create uses a place from the lease", n)
 	}
 }
 
@@ -489,7 +489,7 @@ func TestAllWaitingCreatesHearThatTheAccountIsFull(t *testing.T) {
 }
 
 // A request may need several changes: a first change that finds too few places, and a second change
-// that takes the available places. The second change uses the count of the first.
+// that takes the available places. The second change uses the first one's count.
 func TestTheChangesOfARequestShareACount(t *testing.T) {
 	t.Parallel()
 	const most = 500_000 // counted every five seconds
@@ -518,10 +518,10 @@ func TestTheChangesOfARequestShareACount(t *testing.T) {
 		return room
 	}
 	if got := room(5); got != 2 {
-		t.Errorf("Room = %d of five, want 2", got)
+		t.Errorf("Room for five = %d, want 2", got)
 	}
 	if got := room(2); got != 2 {
-		t.Errorf("Room = %d of two, want 2", got)
+		t.Errorf("Room for two = %d, want 2", got)
 	}
 	if n := calls.Load(); n != 1 {
 		t.Errorf("the records were counted %d times, want 1", n)

@@ -26,7 +26,7 @@ func TestRefusedTriesTakeNoMemory(t *testing.T) {
 		l.Refund(t.Context(), refused)
 	}
 	if n := len(l.tries); n != 2 {
-		t.Errorf("%d keys in memory, want the 2 keys of the counted attempt", n)
+		t.Errorf("%d keys in memory, want the counted attempt's 2 keys", n)
 	}
 	l.Refund(t.Context(), first)
 	if n := len(l.tries); n != 0 {

@@ -89,8 +89,8 @@ func TestNetworks(t *testing.T) {
 		same bool
 	}{
 		"adjacent IPv4 addresses":             {"192.0.2.1", "192.0.2.2", false},
-		"same /64 of IPv6":                    {"2001:db8:1:2::1", "2001:db8:1:2:ffff::9", true},
-		"different /64s of IPv6":              {"2001:db8:1:2::1", "2001:db8:1:3::1", false},
+		"same IPv6 /64":                       {"2001:db8:1:2::1", "2001:db8:1:2:ffff::9", true},
+		"different IPv6 /64s":                 {"2001:db8:1:2::1", "2001:db8:1:3::1", false},
 		"IPv4 and its IPv4-mapped form":       {"192.0.2.1", "::ffff:192.0.2.1", true},
 		"link-local address in two zones":     {"fe80::1%eth0", "fe80::1%eth1", true},
 		"IPv4-mapped form of another address": {"192.0.2.1", "2001:db8::192.0.2.1", false},
@@ -112,7 +112,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	for i := range 100_000 {
 		addr := netip.MustParseAddr(fmt.Sprintf("2001:db8:%x:%x::1", i>>16, i&0xffff))
 		if m.Wait(addr) != 0 {
-			t.Fatal("a lookup of a network without misses was refused, want it allowed")
+			t.Fatal("a lookup from a network without misses was refused, want it allowed")
 		}
 		m.Miss(addr)
 		if n := m.Len(); n > 100 {

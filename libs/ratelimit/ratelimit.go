@@ -4,8 +4,8 @@
 //
 // While Redis is available, a Limiter's rule of n attempts in a window applies to every period of
 // that length, across all replicas. While Redis is unreachable, each replica counts only its own
-// attempts and allows half as many, because guessing must be limited even during an outage of
-// Redis. No call makes a request fail, or waits for Redis longer than its budget.
+// attempts and allows half as many, because guessing must be limited even during a Redis outage. No
+// call makes a request fail, or waits for Redis longer than its budget.
 package ratelimit
 
 import (
@@ -26,7 +26,7 @@ const (
 	maxKeys = 20_000                 // keys in memory
 )
 
-// Rule allows Max attempts for Key in any span of Window.
+// Rule allows Max attempts for Key in any period of length Window.
 type Rule struct {
 	Key    string
 	Max    int
@@ -61,8 +61,8 @@ type Try struct {
 
 // takeScript counts one attempt under a rule's key. If the rule is exhausted, it counts nothing and
 // returns the time in µs until an attempt is possible. Each call has only one key, because a Redis
-// Cluster cannot run a script with keys on several servers, and the rules of all callers must not
-// be stored on one server.
+// Cluster cannot run a script with keys on several servers, and all callers' rules must not be
+// stored on one server.
 var takeScript = redis.NewScript(`
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -83,8 +83,8 @@ return 0
 // none of the rules, and wait is the time until that rule allows an attempt.
 //
 // Rules are checked in order, up to the first exhausted rule. Put the narrowest rule first, so that
-// a caller that is refused by its own rule never uses an attempt of a shared rule, not even for a
-// moment.
+// a caller that is refused by its own rule never uses up an attempt under a shared rule, not even
+// for a moment.
 func (l *Limiter) Take(ctx context.Context, rules ...Rule) (t Try, wait time.Duration) {
 	t = Try{id: identity.NewNonce(), rules: rules}
 	if l.redis == nil {
@@ -110,7 +110,7 @@ func (l *Limiter) Take(ctx context.Context, rules ...Rule) (t Try, wait time.Dur
 		l.Refund(ctx, Try{id: t.id, rules: rules[:counted]})
 		return t, wait
 	}
-	l.takeLocally(t, 0) // remembered for a later outage of Redis
+	l.takeLocally(t, 0) // remembered for a later Redis outage
 	return t, 0
 }
 

@@ -1,5 +1,5 @@
-// Package record stores the records of accounts. All services use it to read, list, count and
-// change the records of an account.
+// Package record stores accounts' records. All services use it to read, list, count and change an
+// account's records.
 //
 // A [Kind] describes a kind of record. The package derives everything else from it:
 //

@@ -25,7 +25,7 @@ func AllBuckets() []int {
 	return all
 }
 
-// Due is the field "due" in the document of a record that must be processed at a certain time.
+// Due is the field "due" in the document for a record that must be processed at a certain time.
 // Other records do not have it. Queries need the composite index due.bucket, due.at.
 type Due struct {
 	Bucket int       `firestore:"bucket"`
@@ -40,7 +40,7 @@ func DueAt(id string, at time.Time) *Due {
 	return &Due{bucketOf(id), at}
 }
 
-// Time returns the due time of a record, or zero if it has none.
+// Time returns a record's due time, or zero if it has none.
 func (d *Due) Time() time.Time {
 	if d == nil {
 		return time.Time{}
@@ -54,13 +54,13 @@ func bucketOf(id string) int {
 	return int(h.Sum32() % Buckets)
 }
 
-// DueIn returns the query for the documents of a collection that are due at now, in all buckets,
+// DueIn returns the query for a collection's documents that are due at now, in all buckets,
 // sorted by due time.
 func DueIn(collection *firestore.CollectionRef, now time.Time) firestore.Query {
 	return collection.Where("due.bucket", "in", AllBuckets()).Where("due.at", "<=", now).OrderBy("due.at", firestore.Asc)
 }
 
-// duePage is the maximum number of records that one query of Due reads.
+// duePage is the maximum number of records that one query in Due reads.
 const duePage = 1000
 
 // Due returns up to limit due records, sorted by due time. If fields is empty, all fields are read;
@@ -100,7 +100,7 @@ func (k *Kept[T]) Due(ctx context.Context, limit int, fields ...firestore.FieldP
 	return due, err
 }
 
-// PutOff sets the next due time of a record. A zero time means never. PutOff has no effect if the
+// PutOff sets a record's next due time. A zero time means never. PutOff has no effect if the
 // record was changed since it was read, because that change has set the due time for a newer state,
 // which the caller does not know.
 func (k *Kept[T]) PutOff(ctx context.Context, id string, at, stored time.Time) error {
@@ -111,7 +111,7 @@ func (k *Kept[T]) PutOff(ctx context.Context, id string, at, stored time.Time) e
 	return k.UpdateStored(ctx, id, stored, firestore.Update{Path: "due", Value: due})
 }
 
-// UpdateStored writes fields of a record unless the record was changed or removed since
+// UpdateStored writes fields in a record unless the record was changed or removed since
 // it was read. Use it only for fields that affect neither events nor tags.
 func (k *Kept[T]) UpdateStored(ctx context.Context, id string, stored time.Time, updates ...firestore.Update) error {
 	ref := k.db.Collection(k.k.Collection).Doc(id)

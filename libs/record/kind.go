@@ -22,9 +22,9 @@ import (
 // Kind describes a kind of record. Its documents have the account's id in the field
 // accountId.
 type Kind[T any] struct {
-	// Collection contains the records. The name of a document is the id of its record.
+	// Collection contains the records. A document's name is its record's id.
 	Collection string
-	// Object is the name of the kind in events and exports, such as "link". For example, creating a
+	// Object is the kind's name in events and exports, such as "link". For example, creating a
 	// link writes the event link.created.
 	Object string
 	// Of returns a record's id and account.
@@ -45,16 +45,16 @@ type Kind[T any] struct {
 	Limit *Limit
 	// Labels is for a kind with tags.
 	Labels *Labels[T]
-	// Beside writes further documents of a change, and announces the change. before is nil for a
+	// Beside writes a change's further documents, and announces the change. before is nil for a
 	// new record, and after is nil for a removed one. Beside must not read.
 	Beside func(tx *Tx, before, after *T)
-	// Erase deletes up to limit records of an account that is being erased, including unreadable
+	// Erase deletes up to limit records in an account that is being erased, including unreadable
 	// records, and returns their number. A number below limit means that none are left. If Erase is
 	// nil, the documents are deleted.
 	Erase func(ctx context.Context, account string, limit int) (n int, err error)
 }
 
-// Limit limits the number of records of a kind for each account.
+// Limit limits how many records of a kind each account may have.
 type Limit struct {
 	// Kind is the name of the limit, such as "links".
 	Kind string
@@ -62,7 +62,7 @@ type Limit struct {
 	Full func(limit int64) error
 }
 
-// Labels are the tags of records.
+// Labels are the tags on records.
 type Labels[T any] struct {
 	Store *tags.Store
 	Of    func(*T) []string
@@ -77,7 +77,7 @@ type Kept[T any] struct {
 // Keep returns a Kept for a kind of record.
 func Keep[T any](db *DB, k Kind[T]) *Kept[T] { return &Kept[T]{db, k} }
 
-// Ref returns the reference of a record's document, or nil if id is malformed.
+// Ref returns the reference to a record's document, or nil if id is malformed.
 func (k *Kept[T]) Ref(id string) firestoredb.Ref { return k.db.Ref(k.k.Collection, id) }
 
 // Of returns the query for an account's records.
@@ -109,7 +109,7 @@ func (k *Kept[T]) Find(ctx context.Context, q firestore.Query) ([]*T, error) {
 	return firestoredb.List(ctx, k.db.DB, "list "+k.k.Collection, q, k.k.From)
 }
 
-// All reads all records of an account, except undecodable records, which it logs. Use it for kinds
+// All reads all of an account's records, except undecodable ones, which it logs. Use it for kinds
 // with few records per account.
 func (k *Kept[T]) All(ctx context.Context, account string) ([]*T, error) {
 	snaps, err := k.db.Query(ctx, "list "+k.k.Collection, k.Of(account))
@@ -200,7 +200,7 @@ func (k *Kept[T]) labels(r *T) []string {
 	return k.k.Labels.Of(r)
 }
 
-// Change changes a record of an account. An empty account means any account. fn edits the stored
+// Change changes a record in an account. An empty account means any account. fn edits the stored
 // record, and may run several times. It returns the type of the event, [events.Quiet] for a change
 // without an event, or "" for no change. If fn returns an error, no write is made.
 func (k *Kept[T]) Change(ctx context.Context, account, id string, fn func(*T) (events.Type, error)) (out *T, err error) {
@@ -224,7 +224,7 @@ func (k *Kept[T]) Change(ctx context.Context, account, id string, fn func(*T) (e
 	return out, nil
 }
 
-// Delete deletes a record of an account, unless check returns an error.
+// Delete deletes a record in an account, unless check returns an error.
 func (k *Kept[T]) Delete(ctx context.Context, account, id string, check func(*T) error) error {
 	return k.db.Tx(ctx, "delete "+k.k.Object, func(tx *Tx) error {
 		in := k.In(tx)
@@ -257,7 +257,7 @@ func (in In[T]) Get(account, id string) (*T, error) {
 	return in.k.owned(account, found[0], found[0] != nil)
 }
 
-// GetAll reads records of any account in one call. A missing record is nil.
+// GetAll reads records from any account in one call. A missing record is nil.
 func (in In[T]) GetAll(ids ...string) ([]*T, error) {
 	refs := make([]firestoredb.Ref, len(ids))
 	for i, id := range ids {
@@ -288,7 +288,7 @@ func (in In[T]) Find(q firestore.Query) ([]*T, error) {
 	return firestoredb.ReadAll(snaps, in.k.k.From)
 }
 
-// Room claims places for n more records of an account with this limit. It fails if there are too
+// Room claims places for n more records in an account with this limit. It fails if there are too
 // few free places.
 func (in In[T]) Room(account string, limit, n int64) error {
 	l := in.k.k.Limit

@@ -128,7 +128,7 @@ func TestARecordOfAnotherAccountIsNotThere(t *testing.T) {
 	w := newWorld(t)
 	f := w.make(t, 1)
 	if got, err := w.Get(t.Context(), "acc_a", f.ID); err != nil || got.Name != "1" {
-		t.Errorf("Get of a new folder = %v, %v, want the folder with the name 1", got, err)
+		t.Errorf("Get for a new folder = %v, %v, want the folder with the name 1", got, err)
 	}
 	quiet := func(*folder) (events.Type, error) { return events.Quiet, nil }
 	for account, id := range map[string]string{"acc_b": f.ID, "acc_a": "fld_none", "acc_c": "__x__/..", "acc_d": ""} {
@@ -136,7 +136,7 @@ func TestARecordOfAnotherAccountIsNotThere(t *testing.T) {
 		_, changed := w.Change(t.Context(), account, id, quiet)
 		deleted := w.Delete(t.Context(), account, id, func(*folder) error { return nil })
 		if !errors.Is(err, errAbsent) || !errors.Is(changed, errAbsent) || !errors.Is(deleted, errAbsent) {
-			t.Errorf("%s of %s: Get = %v, Change = %v, Delete = %v; want errAbsent from each", id, account, err, changed, deleted)
+			t.Errorf("%s in %s: Get = %v, Change = %v, Delete = %v; want errAbsent from each", id, account, err, changed, deleted)
 		}
 	}
 }
@@ -226,7 +226,7 @@ func TestWhatCannotBeReadHidesNothingThatIsDue(t *testing.T) {
 		t.Errorf("Due after setting aside the undecodable records: %d records, error %v; want 1 and no error", len(due), err)
 	}
 	if err := w.PutOff(t.Context(), due[0].ID, time.Time{}, due[1].Stored.Add(-time.Second)); err != nil {
-		t.Errorf("PutOff of a record that was changed in the meantime: got %v, want no error", err)
+		t.Errorf("PutOff for a record that was changed in the meantime: got %v, want no error", err)
 	}
 	w.now = w.now.Add(2 * time.Hour)
 	if due, err := w.Due(t.Context(), 100); err == nil || len(due) != 1 {
@@ -393,7 +393,7 @@ func TestATryThatAsksForNoRoomLeavesTheLedger(t *testing.T) {
 	}
 }
 
-// A request that panics gets a response, and the process continues. Other requests of the account
+// A request that panics gets a response, and the process continues. Other requests from the account
 // must not wait for the places that this request was about to lease.
 func TestAChangeThatPanicsLeavesTheLedgerToOthers(t *testing.T) {
 	t.Parallel()

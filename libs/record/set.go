@@ -25,7 +25,7 @@ type kind interface {
 	erase(ctx context.Context, account string, limit int) (n int, err error)
 	export(ctx context.Context, account string, line func(object string, data any) error) error
 	addIndexes(f *indexFile, decided map[string]bool)
-	// forget deletes the remaining data of an account, apart from its records.
+	// forget deletes an account's remaining data, apart from its records.
 	forget(ctx context.Context, account string) error
 }
 
@@ -38,7 +38,7 @@ type Traces struct {
 	Erase func(ctx context.Context, account string, limit int) (n int, err error)
 }
 
-// Set contains the kinds of a service, in the order of export and erasure.
+// Set contains a service's kinds, in the order of export and erasure.
 func (db *DB) Set(kinds ...kind) *Set { return &Set{db, kinds} }
 
 // Erase deletes up to limit of an account's records of each kind, and reports whether there are
@@ -62,7 +62,7 @@ func (s *Set) Erase(ctx context.Context, account string, limit int) (more bool, 
 	return more, nil
 }
 
-// Remains reports whether the service still has data of an account.
+// Remains reports whether the service still has an account's data.
 func (s *Set) Remains(ctx context.Context, account string) (bool, error) {
 	for _, k := range s.kinds {
 		found, err := s.db.Find(ctx, "check for remaining data", k.of(account).Limit(1))
@@ -76,7 +76,7 @@ func (s *Set) Remains(ctx context.Context, account string) (bool, error) {
 // page is how many records an export reads at a time.
 const page = 100
 
-// line is a line of an export.
+// line is a line in an export.
 type line struct {
 	Type string `json:"type"`
 	Data any    `json:"data"`

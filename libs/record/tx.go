@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/libs/tags"
 )
 
-// Options contains the dependencies of changes other than the database.
+// Options contains what changes depend on besides the database.
 type Options struct {
 	// Outbox receives the events. If it is nil, a change with an event fails.
 	Outbox *outbox.Outbox
@@ -45,7 +45,7 @@ func Open(db *firestoredb.DB, o Options) *DB {
 
 // TellAuthority sets the function that tells every replica that an account's rights have changed.
 // Call it once, before any change. It is not one of [Options], because the function may itself need
-// a store of this database. If it is not set, a change of rights panics, because replicas would not
+// a store in this database. If it is not set, changing rights panics, because replicas would not
 // learn about the change.
 func (db *DB) TellAuthority(tell func(ctx context.Context, account string, version int64)) {
 	db.authority = tell
@@ -70,10 +70,10 @@ func (db *DB) Commit(ctx context.Context, what string, fn func(tx *Tx) error) er
 // Receipt is a document that a change adds to its commit for a request that may be
 // repeated. The repeated request then fails because the receipt exists.
 type Receipt interface {
-	// Write adds the receipt to the commit of a change. changed contains the keys that the change
+	// Write adds the receipt to a change's commit. changed contains the keys that the change
 	// will announce.
 	Write(tx *firestore.Transaction, changed []string) error
-	// Found looks for the receipt after the commit of a change has failed with err. If this change
+	// Found looks for the receipt after a change's commit has failed with err. If this change
 	// wrote the receipt, Found returns nil. If there is no receipt, it returns err. If the change
 	// may be repeated, it returns [ErrAgain]. Otherwise it returns an error to use instead of err.
 	// changed contains the keys that the earlier change had to announce.
@@ -163,8 +163,8 @@ func refused(err error) bool {
 }
 
 // Tx is one atomic change. It collects the writes and makes them at the end, because Firestore does
-// not allow reads after writes. Therefore, a read never returns a write of the same transaction. Do
-// not use a Tx after its function has returned.
+// not allow reads after writes. Therefore, a read never returns a write from the same transaction.
+// Do not use a Tx after its function has returned.
 type Tx struct {
 	db    *DB
 	ctx   context.Context // safe to store, because a Tx ends before the call that ctx belongs to
@@ -211,8 +211,8 @@ func (tx *Tx) flush() error {
 	return tx.claim.Take(tx.ft)
 }
 
-// At returns the time of a finished change by the database's clock: the time of its commit, or of
-// its last read if it had no writes. The times order the changes of a record, even across
+// At returns a finished change's time by the database's clock: the time of its commit, or of
+// its last read if it had no writes. The times order the changes to a record, even across
 // processes. The time is zero if the change had neither reads nor writes, or had already been made.
 func (tx *Tx) At() time.Time { return tx.at }
 
@@ -301,7 +301,7 @@ func (tx *Tx) Set(ref firestoredb.Ref, doc any, opts ...firestore.SetOption) {
 	tx.writes = append(tx.writes, func(ft *firestore.Transaction) error { return ft.Set(ref, doc, opts...) })
 }
 
-// Update writes fields of a document, which must exist.
+// Update writes fields in a document, which must exist.
 func (tx *Tx) Update(ref firestoredb.Ref, updates ...firestore.Update) {
 	tx.writes = append(tx.writes, func(ft *firestore.Transaction) error { return ft.Update(ref, updates) })
 }
@@ -325,7 +325,7 @@ func (tx *Tx) Room(l quota.Limit, want int64) (int64, error) {
 	return tx.claimed().Room(tx.ctx, tx.ft, l, want)
 }
 
-// Label records which tags were added to and removed from records of an account.
+// Label records which tags were added to and removed from an account's records.
 func (tx *Tx) Label(store *tags.Store, account string, got, lost []string) error {
 	write, err := store.Change(tx.ft, account, got, lost)
 	if err == nil {
@@ -339,7 +339,7 @@ func (tx *Tx) Tell(e events.Event) { tx.told = append(tx.told, e) }
 
 // Announce tells all replicas that their cached values under keys are stale, after the commit and
 // before the caller gets a response. It may also be called for a change that was already made,
-// because the first attempt of a repeated request may have died before its announcement.
+// because the first attempt at a repeated request may have died before its announcement.
 func (tx *Tx) Announce(keys ...string) { tx.keys = append(tx.keys, keys...) }
 
 // Authority tells all replicas that an account's rights have changed, like Announce.

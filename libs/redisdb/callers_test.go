@@ -72,10 +72,10 @@ func TestOnlyOurOwnTimeLimitSaysThatRedisIsAway(t *testing.T) {
 			time.AfterFunc(10*time.Millisecond, cancel)
 			return ctx, cancel
 		}},
-		"deadline of the request passed": {ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
+		"request deadline passed": {ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, 10*time.Millisecond)
 		}},
-		"time limit of the package passed": {ctx: context.WithCancel, away: true},
+		"package time limit passed": {ctx: context.WithCancel, away: true},
 	} {
 		for who, caller := range callers {
 			t.Run(who+"/"+end, func(t *testing.T) {

@@ -28,7 +28,7 @@ var operations = []string{"key", "pipeline", "script", "stream"}
 
 var measured = metrics.NewCalls("Redis", operations, []string{unreachable, timeout, memory, disk, refused})
 
-// NewCalls declares a second Redis of a service. The durations of its calls have their own label,
+// NewCalls declares a service's second Redis. The durations of its calls have their own label,
 // so that fast calls to the main Redis do not hide a slow second one. Failures are counted under
 // "Redis". Assign its result to a package variable, so that the series exist from the start.
 func NewCalls(name string) *metrics.Calls { return metrics.NewCalls(name, operations, nil) }
@@ -50,8 +50,7 @@ func operationOf(cmd redis.Cmder) string {
 // fair is how long a call must have run for its caller's deadline to count as a failure.
 const fair = 100 * time.Millisecond
 
-// reasonOf returns the reason for a failed call, or "" if the error is not caused by the state of
-// Redis.
+// reasonOf returns the reason for a failed call, or "" if the error is not caused by Redis's state.
 func reasonOf(err error, took time.Duration) string {
 	if err == nil {
 		return "" // returns before the variables below are allocated
@@ -88,7 +87,7 @@ var refusals = map[string][]string{
 // calm is the default value of [health.calm].
 const calm = 5 * time.Second
 
-// health is the state of one Redis, as observed in the calls of all clients in this process. It
+// health is the state of one Redis, as observed in calls by all clients in this process. It
 // only observes. Callers decide what to do without Redis.
 type health struct {
 	breaker *outage.Breaker
@@ -99,7 +98,7 @@ type health struct {
 	refused atomic.Int64 // when Redis last answered but rejected a write, Unix ns
 
 	mu     sync.Mutex
-	client redis.UniversalClient // the client of the last [Open], used by the probe
+	client redis.UniversalClient // the client from the last [Open], used by the probe
 }
 
 var (
@@ -141,7 +140,7 @@ func (h *health) probe(ctx context.Context) error {
 	return err
 }
 
-// heard records the outcome of a call.
+// heard records a call's outcome.
 func (h *health) heard(err error, took time.Duration) {
 	reason := reasonOf(err, took)
 	if reason == "" {
@@ -161,7 +160,7 @@ func (h *health) heard(err error, took time.Duration) {
 	h.breaker.Note(err)
 }
 
-// watch is the hook that measures the calls of a client.
+// watch is the hook that measures a client's calls.
 type watch struct {
 	*health
 	calls *metrics.Calls

@@ -165,7 +165,7 @@ func errorsOf(errs ...error) error {
 	return nil
 }
 
-// Errors that are not caused by the state of Redis are not failures.
+// Errors that are not caused by Redis's state are not failures.
 func TestMistakesOfCallersAreNoFailures(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{
@@ -202,8 +202,8 @@ func BenchmarkWatch(b *testing.B) {
 	}
 }
 
-// A service can have a second Redis. The durations of its calls must not be mixed with those of the
-// main Redis.
+// A service can have a second Redis. The durations of its calls must not be mixed with the main
+// Redis's.
 func TestASecondRedisIsMeasuredApart(t *testing.T) {
 	t.Parallel()
 	client, err := Open(Config{URL: redistest.Start(t), Calls: NewCalls("Redis for tests")})

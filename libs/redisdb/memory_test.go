@@ -68,7 +68,7 @@ func TestAMillionAccountsAndViewersFitIntoTheRedisOfTheChart(t *testing.T) {
 		}
 	})
 	accounts := used()
-	// Every key of an account expires within minutes of the account's last request.
+	// Every key for an account expires within minutes of the account's last request.
 	for it := rdb.Scan(t.Context(), 0, "*", 1000).Iterator(); it.Next(t.Context()); {
 		if life := rdb.PTTL(t.Context(), it.Val()).Val(); life == -1 || life > 5*time.Minute {
 			t.Fatalf("%s expires in %s, want at most 5m", it.Val(), life)

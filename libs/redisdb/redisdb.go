@@ -30,7 +30,7 @@ import (
 	"github.com/linkreel/linkreel/libs/metrics"
 )
 
-// Config selects the Redis to open and the time limits of its client.
+// Config selects the Redis to open and its client's time limits.
 type Config struct {
 	// URL is host:port, or an address in one of these forms:
 	//
@@ -56,7 +56,7 @@ type Config struct {
 	MinIdle     int           // connections that are kept open; 0
 	Untraced    bool          // do not trace calls; for a client that is used for every redirect
 
-	// Calls measures the calls to a second Redis of a service; see [NewCalls]. If it is nil, the
+	// Calls measures the calls to a service's second Redis; see [NewCalls]. If it is nil, the
 	// calls are measured under "Redis".
 	Calls *metrics.Calls
 }
@@ -100,7 +100,7 @@ func Open(cfg Config) (redis.UniversalClient, error) {
 	return client, nil
 }
 
-// Away is the [outage.Config.Down] of Redis. Every error except a missing key counts as an outage,
+// Away is the [outage.Config.Down] for Redis. Every error except a missing key counts as an outage,
 // including rejected writes.
 func Away(err error) bool { return err != nil && !errors.Is(err, redis.Nil) }
 
@@ -125,7 +125,7 @@ func (cfg Config) options() (*redis.UniversalOptions, error) {
 	opt.Protocol = 2
 	opt.DisableIdentity = true
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	// Never retry a call, and end it when its context ends; see the package comment.
+	// Never retry a call, and stop it when its context is done; see the package comment.
 	opt.MaxRetries, opt.DialerRetries = -1, 1
 	opt.ContextTimeoutEnabled = true
 	if cfg.CAFile != "" && opt.TLSConfig != nil {

@@ -70,7 +70,7 @@ func TestPasswordMayHoldAnyCharacterApartFromTheAddress(t *testing.T) {
 	} {
 		opt, err := Config{URL: addr, Password: odd}.options()
 		if err != nil {
-			t.Errorf("options of %s: got %v, want no error", addr, err)
+			t.Errorf("options for %s: got %v, want no error", addr, err)
 			continue
 		}
 		if opt.Username != want.user || opt.Password != want.password {
@@ -141,7 +141,7 @@ func TestOpenSpeaksTLSWithAPrivateAuthorityAndAPassword(t *testing.T) {
 		t.Fatalf("ping with the authority and the password: got %v, want no error", err)
 	}
 	if err := ping(Config{URL: good.URL}); err == nil {
-		t.Error("ping with a certificate of an unknown authority succeeded, want an error")
+		t.Error("ping with a certificate from an unknown authority succeeded, want an error")
 	}
 	if err := ping(Config{URL: "rediss://:no@" + addr, CAFile: cert}); err == nil || redis.HasErrorPrefix(err, "OK") {
 		t.Error("ping with a wrong password succeeded, want an error")

@@ -9,7 +9,7 @@
 //
 // Services read the record through a [Watch] and notice the end of a pause within seconds.
 // While the record is unknown, they must behave as if everything were paused. It is unknown
-// until the first read, and after an outage of the database until the next read, because an
+// until the first read, and after a database outage until the next read, because an
 // operator may have restored the database during the outage.
 package restored
 
@@ -63,9 +63,9 @@ var read = firestoredb.Reader(func(_ firestoredb.Snap, d *document) Record { ret
 func ref(db *firestoredb.DB) firestoredb.Ref { return db.Collection("installation").Doc("restore") }
 
 // Write records a restore of data from dataAt. It pauses webhooks and the janitor, and replaces
-// the record of an earlier restore. Call it before any service serves the data. A second call
-// counts as a second restore, so repeat the call only if the first one failed. All times in the
-// record except dataAt come from the database's clock.
+// any earlier record. Call it before any service serves the data. A second call counts as a second
+// restore, so repeat the call only if the first one failed. All times in the record except dataAt
+// come from the database's clock.
 func Write(ctx context.Context, db *firestoredb.DB, dataAt time.Time) (Record, error) {
 	return note(ctx, db, dataAt, func(Record) bool { return false })
 }
@@ -74,7 +74,7 @@ func Write(ctx context.Context, db *firestoredb.DB, dataAt time.Time) (Record, e
 // contains the record of a restore of the same time into this database, and nothing has been
 // resumed since, WriteOnce keeps that record. A restore into a copy of the database is a new
 // restore, because the copy has another name. A restore after the operator has resumed something is
-// also new. So is a restore into a new database of the same name: its backup either is older than
+// also new. So is a restore into a new database with the same name: its backup either is older than
 // the first record, or has a later time than the first restore.
 func WriteOnce(ctx context.Context, db *firestoredb.DB, dataAt time.Time) (Record, error) {
 	return note(ctx, db, dataAt, func(last Record) bool { return last.WebhooksPaused() && last.JanitorPaused() })
@@ -85,7 +85,7 @@ func note(ctx context.Context, db *firestoredb.DB, dataAt time.Time, repeats fun
 	if err != nil {
 		return Record{}, err
 	}
-	err = change(ctx, db, "note the restore", func(tx *firestore.Transaction, last Record, now time.Time) error {
+	err = change(ctx, db, "record the restore", func(tx *firestore.Transaction, last Record, now time.Time) error {
 		// The database keeps microseconds.
 		r = Record{ID: identity.NewID("rst"), Database: in, DataAt: dataAt.UTC().Truncate(time.Microsecond), RestoredAt: now}
 		if last.Database == r.Database && last.DataAt.Equal(r.DataAt) && repeats(last) {
@@ -97,7 +97,7 @@ func note(ctx context.Context, db *firestoredb.DB, dataAt time.Time, repeats fun
 	return r, err
 }
 
-// change reads the record in a transaction. now is the time of the database.
+// change reads the record in a transaction. now is the database's time.
 func change(ctx context.Context, db *firestoredb.DB, what string, do func(tx *firestore.Transaction, last Record, now time.Time) error) error {
 	return db.Tx(ctx, what, func(_ context.Context, tx *firestore.Transaction) error {
 		snaps, err := tx.GetAll([]*firestore.DocumentRef{ref(db)}) // unlike Get, GetAll does not fail if the document does not exist
@@ -126,10 +126,10 @@ type Pauses struct{ Webhooks, Janitor bool }
 // ErrOther means that there has been a later restore.
 var ErrOther = errors.New("there has been a later restore")
 
-// Resume ends pauses of the restore with this id and returns the new record. It has no effect on
-// a pause that has already ended, or on a database that was never restored. If there has been a
+// Resume ends the pauses from the restore with this id and returns the new record. It has no effect
+// on a pause that has already ended, or on a database that was never restored. If there has been a
 // later restore, Resume returns its record and [ErrOther] and changes nothing, because a caller
-// that names the earlier restore has not checked the data of the later one.
+// that names the earlier restore has not checked the later one's data.
 func Resume(ctx context.Context, db *firestoredb.DB, id string, end Pauses) (r Record, err error) {
 	err = change(ctx, db, "resume after a restore", func(tx *firestore.Transaction, last Record, now time.Time) error {
 		r = last
@@ -172,7 +172,7 @@ var paused = promauto.NewGaugeVec(prometheus.GaugeOpts{
 }, []string{"what"})
 
 // unknownLong is how long the record must be unknown before the metric shows that everything is
-// paused. The start of a pod and a short outage take less time.
+// paused. A pod start and a short outage take less time.
 const unknownLong = 3 * time.Minute
 
 // Watch follows the record. It is safe for concurrent use.
@@ -194,7 +194,7 @@ type Watch struct {
 // NewWatch returns a watch. It reads nothing until [Watch.Look] or [Watch.Run] is called.
 func NewWatch(db *firestoredb.DB) *Watch { return &Watch{db: db} }
 
-// OnChange makes the watch call fn after each change of the record, and when the record is known
+// OnChange makes the watch call fn after each change to the record, and when the record is known
 // again. Call OnChange before [Watch.Run].
 func (w *Watch) OnChange(fn func()) {
 	w.mu.Lock()
@@ -223,7 +223,7 @@ func (w *Watch) Get(ctx context.Context) (Record, error) {
 	return r, err
 }
 
-// Run follows the record until ctx ends.
+// Run follows the record until ctx is done.
 func (w *Watch) Run(ctx context.Context) error {
 	looked := time.Now()
 	if _, known := w.Last(); !known { // otherwise the service read the record before it became ready

@@ -59,7 +59,7 @@ func TestARestorePausesUntilTheOperatorResumes(t *testing.T) {
 	db, _, c := open(t)
 	ctx := t.Context()
 	if r, err := restored.Resume(ctx, db, "rst_1", restored.Pauses{Webhooks: true, Janitor: true}); err != nil || r != (restored.Record{}) {
-		t.Fatalf("Resume of a database that was never restored = %+v, %v, want no record", r, err)
+		t.Fatalf("Resume on a database that was never restored = %+v, %v, want no record", r, err)
 	}
 	first := write(t, db)
 	if r, err := restored.Read(ctx, db); err != nil || r != first || !r.WebhooksPaused() || !r.JanitorPaused() || !r.DataAt.Equal(dataAt) {
@@ -68,7 +68,7 @@ func TestARestorePausesUntilTheOperatorResumes(t *testing.T) {
 	c.forward(time.Hour)
 	r, err := restored.Resume(ctx, db, first.ID, restored.Pauses{Webhooks: true})
 	if err != nil || r.WebhooksPaused() || !r.JanitorPaused() {
-		t.Fatalf("Resume of webhooks = %+v, %v, want only the janitor paused", r, err)
+		t.Fatalf("Resume for webhooks = %+v, %v, want only the janitor paused", r, err)
 	}
 	// The times come from the database's clock, and a repeated call keeps the time of the first.
 	if took := r.WebhooksResumedAt.Sub(r.RestoredAt); took.Round(time.Minute) != time.Hour || r.RestoredAt.Before(now) {
@@ -82,7 +82,7 @@ func TestARestorePausesUntilTheOperatorResumes(t *testing.T) {
 	if second.ID == first.ID {
 		t.Fatalf("the second restore has the same ID %s as the first, want a new ID", second.ID)
 	}
-	// An operator is still checking the data of the first restore.
+	// An operator is still checking the first restore's data.
 	if r, err := restored.Resume(ctx, db, first.ID, restored.Pauses{Webhooks: true, Janitor: true}); !errors.Is(err, restored.ErrOther) || r != second {
 		t.Errorf("Resume of the first restore = %+v, %v, want %+v and ErrOther", r, err, second)
 	}
@@ -131,7 +131,7 @@ func TestARepeatedRestoreIsTheSameOnlyWhereItWas(t *testing.T) {
 }
 
 // A Google database may be deleted, and a backup restored under the same name. The name and the id
-// in the records are then those of the deleted database, but the restore is a different one.
+// in the records are then the deleted database's, but the restore is a different one.
 func TestRestoresIntoDatabasesOfOneNameDiffer(t *testing.T) {
 	t.Parallel()
 	source, _, _ := open(t)
@@ -194,7 +194,7 @@ func TestAWatchKnowsNothingUntilItHasRead(t *testing.T) {
 		}
 		r, known := w.Last()
 		if !known || calls != wantCalls {
-			t.Fatalf("the record is known: %v, after %d calls of OnChange; want true and %d", known, calls, wantCalls)
+			t.Fatalf("the record is known: %v, after %d calls to OnChange; want true and %d", known, calls, wantCalls)
 		}
 		return r
 	}

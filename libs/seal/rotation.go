@@ -32,8 +32,8 @@ type Rotation struct {
 // ErrCurrent means that a record is already sealed with the first key.
 var ErrCurrent = errors.New("already sealed with the first key")
 
-// inRound limits the number of records in a round, because other work may wait for the end of the
-// round.
+// inRound limits the number of records in a round, because other work may wait for the round to
+// end.
 const inRound = 500
 
 // Again opens a value that was sealed with another key, and reseals it with the first key.
@@ -48,7 +48,7 @@ func (k *Keys) Again(name string, sealed []byte) ([]byte, error) {
 	return k.Seal(name, plain), nil
 }
 
-// Round continues after the last record of the previous round.
+// Round continues after the last record from the previous round.
 func (r *Rotation) Round(ctx context.Context) error {
 	var last error
 	tried, again, failed, ended := 0, 0, 0, false

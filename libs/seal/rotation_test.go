@@ -87,12 +87,12 @@ func TestARotationPassesOnThatNothingCanBeListed(t *testing.T) {
 		Left: func(n int) { t.Errorf("Left was called with %d, want no call", n) },
 	}
 	if err := rotation.Round(t.Context()); !errors.Is(err, away) {
-		t.Errorf("Round = %v, want the error of List", err)
+		t.Errorf("Round = %v, want the error from List", err)
 	}
 }
 
-// A record that failed before an outage of List counts as tried, and later rounds of the same pass
-// do not try it again. If the failure were forgotten, the older keys would appear unused.
+// A record that failed before List stopped working counts as tried, and later rounds of the same
+// pass do not try it again. If the failure were forgotten, the older keys would appear unused.
 func TestARotationRemembersWhatFailedBeforeAnOutage(t *testing.T) {
 	t.Parallel()
 	both := keys(t, "p", two+","+one)

@@ -1,10 +1,10 @@
 // Package seal encrypts values that must not be readable in a database or a browser, but that the
-// services must be able to decrypt: private keys of certificates, signing secrets of webhooks,
+// services must be able to decrypt: private keys for certificates, signing secrets for webhooks,
 // responses that are stored for replay, and the state of a sign-in between two steps.
 //
 // It uses AES-256-GCM with keys that HKDF (RFC 5869) derives from secret strings. A sealed value is
 // bound to a name, so a copy in another record cannot be opened. [Key] is a single key. [Keys]
-// holds several keys. It adds the id of the key to each sealed value, so that the key can be
+// holds several keys. It adds the key's id to each sealed value, so that the key can be
 // identified after a rotation. A [Rotation] finds the values that are still sealed with an old key.
 package seal
 
@@ -112,7 +112,7 @@ func (k *Keys) ID() string { return k.IDs()[0] }
 // OlderIDs returns the ids of the other keys, which only open.
 func (k *Keys) OlderIDs() []string { return k.IDs()[1:] }
 
-// IDs returns the ids of all keys. The first id is that of the key that seals.
+// IDs returns the ids of all keys. The first id is the sealing key's.
 func (k *Keys) IDs() (ids []string) {
 	for _, key := range k.keys {
 		ids = append(ids, hex.EncodeToString([]byte(key.id)))
@@ -128,7 +128,7 @@ func IDOf(sealed []byte) string {
 	return hex.EncodeToString(sealed[:idLen])
 }
 
-// Has reports whether k contains the key of a sealed value.
+// Has reports whether k contains a sealed value's key.
 func (k *Keys) Has(sealed []byte) bool { return k.find(sealed) != nil }
 
 func (k *Keys) find(sealed []byte) *Key {

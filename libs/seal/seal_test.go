@@ -33,7 +33,7 @@ func TestKeysCanBeRotated(t *testing.T) {
 		t.Errorf("Open after a new first key was added = %q, %v, want the plain text", got, err)
 	}
 	if seal.IDOf(old) == both.ID() {
-		t.Error("IDOf a value of the old key = the id of the new key, want the id of the old key")
+		t.Error("IDOf a value sealed with the old key = the new key's id, want the old key's id")
 	}
 	fresh := both.Seal("go.example.com", plain)
 	if got, err := keys(t, "p", two).Open("go.example.com", fresh); err != nil || !bytes.Equal(got, plain) {
@@ -64,7 +64,7 @@ func TestWhatIsSealedOpensWhereItBelongsAlone(t *testing.T) {
 			t.Errorf("Open with byte %d changed succeeded, want an error", i)
 		}
 		if _, err := k.Open("a", sealed[:i]); err == nil {
-			t.Errorf("Open of the first %d bytes succeeded, want an error", i)
+			t.Errorf("Open on the first %d bytes succeeded, want an error", i)
 		}
 	}
 	for _, bad := range []string{"", "short", one + ","} {
@@ -82,7 +82,7 @@ func TestTheFormatStays(t *testing.T) {
 	}
 	both := keys(t, "linkreel webhook secret 1", two+","+one)
 	if got, err := both.Open("whk_1", sealed); err != nil || string(got) != "whsec_c2VjcmV0" {
-		t.Errorf("Open of a value in the current format = %q, %v, want the secret", got, err)
+		t.Errorf("Open for a value in the current format = %q, %v, want the secret", got, err)
 	}
 	if _, err := keys(t, "linkreel webhook secret 1", two).Open("whk_1", sealed); !errors.Is(err, seal.ErrKey) {
 		t.Errorf("Open without its key: got %v, want ErrKey", err)
@@ -122,7 +122,7 @@ func TestOlderKeysHaveNames(t *testing.T) {
 	}
 	for _, same := range []string{one, one + "," + one} {
 		if got := keys(t, "p", same).OlderIDs(); len(got) != 0 {
-			t.Errorf("OlderIDs of a single key = %v, want none", got)
+			t.Errorf("OlderIDs for a single key = %v, want none", got)
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// MaxWords is the maximum number of words of a query. Further words are ignored.
+// MaxWords is the maximum number of words in a query. Further words are ignored.
 const MaxWords = 10
 
 // Fold returns the form of s that searches compare: NFKD without marks, with full case folding, so
@@ -58,7 +58,7 @@ func Words(texts ...string) []string {
 var lengths = []int{1, 2, 3, 4, 6, 8}
 
 // Tokens returns the tokens to index for words: their prefixes of these lengths. It returns at most
-// limit tokens and prefers those of the first words.
+// limit tokens and prefers those for the first words.
 func Tokens(words []string, limit int) []string {
 	var tokens []string
 	seen := map[string]bool{}
@@ -99,7 +99,7 @@ func Parse(q string) Query {
 	return Query{words[:min(len(words), MaxWords)]}
 }
 
-// Words returns the words of the query. Each must be a prefix of a word of the text.
+// Words returns the query's words. Each must be a prefix of a word in the text.
 func (q Query) Words() []string { return q.words }
 
 // Rarest returns the word that probably matches the fewest records, which is the longest word, or
@@ -111,10 +111,10 @@ func (q Query) Rarest() string {
 	return slices.MaxFunc(q.words, func(a, b string) int { return utf8.RuneCountInString(a) - utf8.RuneCountInString(b) })
 }
 
-// Matches reports whether each word of the query is a prefix of one of words, which must be folded.
+// Matches reports whether each word in the query is a prefix of one of words, which must be folded.
 func (q Query) Matches(words []string) bool { return Begin(words, q.words) }
 
-// Begin reports whether each word of query is a prefix of one of words. All must be folded.
+// Begin reports whether each word in query is a prefix of one of words. All must be folded.
 func Begin(words, query []string) bool {
 	for _, w := range query {
 		if !slices.ContainsFunc(words, func(have string) bool { return strings.HasPrefix(have, w) }) {

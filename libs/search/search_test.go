@@ -37,7 +37,7 @@ func TestASCIIIsFoldedLikeEverythingElse(t *testing.T) {
 	}
 	// A single non-ASCII letter makes Fold use the code for all of Unicode.
 	if got, want := search.Fold(string(ascii)), strings.TrimSuffix(search.Fold(string(ascii)+"é"), "e"); got != want {
-		t.Errorf("Fold of ASCII = %q, want %q", got, want)
+		t.Errorf("Fold for ASCII = %q, want %q", got, want)
 	}
 }
 

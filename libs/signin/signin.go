@@ -5,13 +5,13 @@
 // steps of a sign-in, its state is kept in the browser, in a cookie with a sealed value (Flow), so
 // no replica of either service holds state.
 //
-// Calls with a session are checked like requests to the public API: an ended session, or a session
-// of a removed member, is rejected immediately.
+// Calls with a session are checked like requests to the public API: an ended session, or a removed
+// member's session, is rejected immediately.
 package signin
 
 const prefix = "/internal/v1/sign-in/"
 
-// The paths of the operations; see libs/peer.
+// The operations' paths; see libs/peer.
 const (
 	OpMethods       = prefix + "methods"
 	OpOpenLink      = prefix + "open-link"
@@ -38,7 +38,7 @@ type Browser struct {
 	Session string `json:"session"` // the browser's current session; "" for none
 }
 
-// From returns the browser of a request that embeds Browser.
+// From returns the browser from a request that embeds Browser.
 func (b Browser) From() Browser { return b }
 
 // Methods lists the sign-in methods of this installation.
@@ -52,7 +52,7 @@ type Methods struct {
 type LinkRequest struct {
 	Browser
 	Token string `json:"token"`
-	Name  string `json:"name,omitempty"` // name of a new member, if the invitation has no name
+	Name  string `json:"name,omitempty"` // name for a new member, if the invitation has no name
 }
 
 // Link describes a one-time link.
@@ -100,15 +100,15 @@ type FinishOIDC struct {
 	Error  string `json:"error"`
 }
 
-// Passkey is the response of a device to a passkey request.
+// Passkey is a device's response to a passkey request.
 type Passkey struct {
 	Browser
 	Flow     string `json:"flow"`
-	Response []byte `json:"response"` // JSON of the credential
+	Response []byte `json:"response"` // the credential as JSON
 	Name     string `json:"name,omitempty"`
 }
 
-// OnSession is a call with the current session. ID names the object of the call.
+// OnSession is a call with the current session. ID names what the call acts on.
 type OnSession struct {
 	Browser
 	ID string `json:"id,omitempty"`
@@ -141,7 +141,7 @@ type LinkUsed struct {
 	At int64  `json:"at"` // when it was used, ms
 }
 
-// Member is a person in the account of the session.
+// Member is a person in the session's account.
 type Member struct {
 	ID    string `json:"id"`
 	Name  string `json:"name"`
@@ -149,7 +149,7 @@ type Member struct {
 	Role  string `json:"role"`
 }
 
-// Account is the account of the session.
+// Account is the session's account.
 type Account struct {
 	ID        string `json:"id"`
 	Name      string `json:"name"`
@@ -178,7 +178,7 @@ type Credential struct {
 	LastUsedAt int64  `json:"lastUsedAt"` // 0 means never
 }
 
-// Signed is a session of the same member.
+// Signed is a session that belongs to the same member.
 type Signed struct {
 	ID        string `json:"id"`
 	Client    string `json:"client"`

@@ -4,8 +4,8 @@
 // There is one document per account, kind of record and tag. It is written when the tag is added to
 // the first record, and marked when the tag is removed from a record. This way, no single document
 // is written by every change in an account. A marked tag is checked later and deleted if no record
-// has it any more. The document is read and marked in the transaction of the record's change, so
-// the list always includes the tags of all records.
+// has it any more. The document is read and marked in the transaction that changes the record, so
+// the list always includes the tags on all records.
 package tags
 
 import (
@@ -27,7 +27,7 @@ import (
 const Collection = "tags"
 
 // Kind is a kind of record. Links and videos share the list of tags, but each service knows only
-// the tags of its own records.
+// the tags on its own records.
 type Kind string
 
 // The kinds of records that have tags.
@@ -49,7 +49,7 @@ type document struct {
 	CheckAt time.Time `firestore:"checkAt,omitzero"`
 }
 
-// Store stores the tags of one kind of record. It is safe for concurrent use.
+// Store stores the tags on one kind of record. It is safe for concurrent use.
 type Store struct {
 	db   *firestoredb.DB
 	kind Kind
@@ -71,7 +71,7 @@ const (
 	spread = 18 * time.Hour
 )
 
-// Change reads the documents of the tags that were added to or removed from records of the account.
+// Change reads the documents for the tags that were added to or removed from the account's records.
 // Call it among the reads of tx, and the returned function among the writes.
 func (s *Store) Change(tx *firestore.Transaction, accountID string, got, lost []string) (write func() error, err error) {
 	type change struct {
@@ -139,7 +139,7 @@ func sortKey(name string) string { return search.Fold(name) + "\x00" + label.Key
 const scanMost = 2000
 
 // List returns up to limit tags of the account after a cursor ("" is the start), in alphabetical
-// order, for all kinds of records. Each word of q must be a prefix of a word of the tag. next is
+// order, for all kinds of records. Each word in q must be a prefix of a word in the tag. next is
 // the cursor for the rest, or "" at the end.
 func (s *Store) List(ctx context.Context, accountID, q, after string, limit int) (page []string, next string, err error) {
 	query := search.Words(q)
@@ -150,7 +150,7 @@ func (s *Store) List(ctx context.Context, accountID, q, after string, limit int)
 		}
 		for _, d := range docs {
 			if d.Sort == after {
-				continue // the same tag of another kind of record
+				continue // the same tag on another kind of record
 			}
 			if len(page) == limit {
 				return page, after, nil
@@ -177,7 +177,7 @@ func (s *Store) page(ctx context.Context, accountID, after string, limit int) ([
 	return firestoredb.List(ctx, s.db, "list tags", q, firestoredb.As[document])
 }
 
-// Carried reports, within a transaction, whether a record of the account has the tag
+// Carried reports, within a transaction, whether a record in the account has the tag
 // with this key.
 type Carried func(ctx context.Context, tx *firestore.Transaction, accountID, key string) (bool, error)
 
@@ -235,7 +235,7 @@ func (s *Store) sweep(ctx context.Context, ref *firestore.DocumentRef, carried C
 	})
 }
 
-// Forget deletes all tags of an account's records of this kind.
+// Forget deletes all tags on an account's records of this kind.
 func (s *Store) Forget(ctx context.Context, accountID string) error {
 	mine := s.db.Collection(Collection).Where("accountId", "==", accountID).Where("kind", "==", string(s.kind))
 	return s.db.EraseAll(ctx, "forget tags", mine, 300)

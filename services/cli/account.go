@@ -95,7 +95,7 @@ func domainsVerify(a *app, fs *flag.FlagSet) action {
 		if err := check(ctx, args); err != nil || d.Status == "verified" {
 			return err
 		}
-		return &client.APIError{Status: 409, Code: "DOMAIN_NOT_VERIFIED", Message: cmp.Or(text(d.Reason), "The DNS record was not found.")}
+		return documented(409, "DOMAIN_NOT_VERIFIED", cmp.Or(text(d.Reason), "The DNS record was not found."))
 	}
 }
 

@@ -112,13 +112,13 @@ func (o *importer) run(ctx context.Context, file string) error {
 		if err != nil {
 			bar.end()
 			if o.log != nil && o.log.f != nil && !errors.Is(err, errChanged) {
-				o.note("Stopped after %s. Run the same command to resume.", count(n.made+n.before, "link"))
+				o.note("Stopped after %s. Run the same command to resume. "+again, count(n.made+n.before, "link"))
 			}
 			return err
 		}
 		if old && chunk == 0 { // the file is now known to be unchanged
 			bar.clear()
-			o.note("Resuming after %d finished rows (%s)", o.log.rows(), o.log.f.Name())
+			o.note("Resuming after %d finished rows (%s). "+again, o.log.rows(), o.log.f.Name())
 		}
 		for _, r := range out {
 			n.add(r, old)
@@ -245,8 +245,10 @@ func (o *importer) open(file string) (io.ReadCloser, int64, error) {
 }
 
 // errChanged means that finished rows of the file have changed.
-var errChanged = errors.New("the file has changed since an earlier run: import new and corrected rows from a separate file. " +
-	"--restart imports every row again, and creates links without a slug twice")
+var errChanged = errors.New("the file has changed since an earlier run: import new and corrected rows from a separate file. " + again)
+
+// again says what --restart does, in every message about an earlier run.
+const again = "--restart imports every row again, and creates links without a slug twice"
 
 // chunk returns the outcomes of rows, from the journal or from the service.
 func (o *importer) chunk(ctx context.Context, n int, rows []linktable.Row, seen map[string]int) ([]outcome, error) {
@@ -488,7 +490,7 @@ func (j *journal) load(base string) error {
 				return errors.New("this is not an import journal")
 			}
 			if head.BaseURL != base {
-				return fmt.Errorf("it belongs to %s; use --restart to start again", head.BaseURL)
+				return fmt.Errorf("it belongs to %s; use --restart to start again on this deployment", head.BaseURL)
 			}
 			j.ID = head.Journal
 		} else {

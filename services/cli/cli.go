@@ -198,6 +198,12 @@ type documentedError struct {
 
 func (e *documentedError) Unwrap() error { return e.error }
 
+// documented returns an error that the service would report in the same way. It names the page of the
+// code, as the service's own errors do.
+func documented(status int, code, message string) *client.APIError {
+	return &client.APIError{Status: status, Code: code, Message: message, DocURL: "/docs/guides/errors#" + strings.ToLower(code)}
+}
+
 func isHelp(word string) bool { return word == "help" || word == "-h" || word == "--help" }
 
 // prepare returns a command's flags and its action.
@@ -305,7 +311,7 @@ func clean(s string) string {
 func explain(err error) string {
 	var e *client.APIError
 	if !errors.As(err, &e) {
-		return clean(err.Error())
+		return clean(strings.ReplaceAll(err.Error(), "\n", "; ")) // errors.Join puts each error on its own line
 	}
 	text := e.Error()
 	switch {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -258,8 +259,8 @@ func world(t *testing.T) (*fake, func(ctx context.Context, in string, args ...st
 func TestResultsGoToStandardOutputAlone(t *testing.T) {
 	t.Parallel()
 	_, run := world(t)
-	if got := run(t.Context(), "", "links", "create", "https://example.com", "--slug", "demo"); got.code != 0 || got.out != "http://s/demo\n" {
-		t.Errorf("links create returned %+v, want only the short URL", got)
+	if got := run(t.Context(), "", "links", "create", "https://example.com", "--slug", "demo"); got.code != 0 || got.out != "http://s/demo\n" || got.err != "id lnk_1\n" {
+		t.Errorf("links create returned %+v, want the short URL on standard output and the id on standard error", got)
 	}
 	got := run(t.Context(), "", "links", "create", "--json", "https://example.com")
 	var l map[string]any
@@ -282,7 +283,7 @@ func TestALinkThatHasAlreadyEndedIsNoted(t *testing.T) {
 		"10":         "This link has already ended, on 2001-10-01 00:00:00. To set a time from now, use a unit, such as 10d.\n",
 		"2099-01-01": "", "10d": "",
 	} {
-		if got := run(t.Context(), "", "links", "create", "https://example.com", "--expires", expires); got.code != 0 || got.err != want || got.out == "" {
+		if got := run(t.Context(), "", "links", "create", "https://example.com", "--expires", expires); got.code != 0 || !strings.HasPrefix(got.err, want+"id lnk_") || got.out == "" {
 			t.Errorf("--expires %s returned %+v, want %q", expires, got, want)
 		}
 	}
@@ -466,8 +467,8 @@ func TestBulkStoppedAtAnyMomentGoesOn(t *testing.T) {
 				panic(http.ErrAbortHandler)
 			}
 		}
-		if got := run(ctx, "", "links", "bulk", path); got.code != ExitInterrupted {
-			t.Errorf("stopped after %d requests, the command returned %+v, want exit code 130", stopAfter, got)
+		if got := run(ctx, "", "links", "bulk", path); got.code != ExitInterrupted || !strings.Contains(got.err, "Run the same command to resume. --restart imports every row again") {
+			t.Errorf("stopped after %d requests, the command returned %+v, want exit code 130 and how to continue", stopAfter, got)
 		}
 		f.after = nil
 		tear(t, path+".linkreel-journal") // a kill may also cut off a line
@@ -788,6 +789,17 @@ func TestLoginElsewhereSaysWhereToRun(t *testing.T) {
 	code := Run(t.Context(), []string{"login", "--local"}, Env{Out: io.Discard, Err: &errs, ConfigDir: t.TempDir(), Now: time.Now, Getenv: func(string) string { return "" }})
 	if code != ExitFailed || !strings.Contains(errs.String(), "run this in the folder in which `make run` runs, or with the LINKREEL_DATA_DIR") {
 		t.Errorf("login returned the exit code %d and %q, want advice on where to run it", code, errs.String())
+	}
+}
+
+func TestErrorsOfAnAddedCommandAreOnOneLine(t *testing.T) {
+	var errs bytes.Buffer
+	failing := Command{Name: "break", Run: func(context.Context, []string, Env) error {
+		return errors.Join(errors.New("the first"), errors.New("the second"))
+	}}
+	Run(t.Context(), []string{"break"}, Env{Out: io.Discard, Err: &errs, Now: time.Now, Getenv: func(string) string { return "" }}, failing)
+	if got, want := errs.String(), "linkreel: the first; the second\n"; got != want {
+		t.Errorf("two errors are reported as %q, want %q", got, want)
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 
 func linkCommands() []command {
 	return []command{
-		{"links create", "URL", "make a short link and print its address", linksCreate},
+		{"links create", "URL", "make a short link and print its address and id", linksCreate},
 		{"links list", "", "list links, newest first", linksList},
 		{"links get", "ID", "show a link", linksGet},
 		{"links update", "ID", "change a link", linksUpdate},
@@ -62,7 +62,10 @@ func linksCreate(a *app, fs *flag.FlagSet) action {
 		if _, ahead := span(expires); err == nil && expires != "" && !ahead {
 			a.noteEnd(ctx, c, l.ID)
 		}
-		return a.answer(l, err, func(w io.Writer) { fmt.Fprintln(w, clean(l.ShortURL)) })
+		return a.answer(l, err, func(w io.Writer) {
+			fmt.Fprintln(w, clean(l.ShortURL))
+			a.note("id %s", clean(l.ID)) // on standard error, because scripts take the address from standard output
+		})
 	})
 }
 

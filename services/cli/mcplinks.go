@@ -70,7 +70,7 @@ func linkID(ctx context.Context, c *client.Client, name, hint string) (string, e
 	})
 	switch len(all) {
 	case 0:
-		return "", &client.APIError{Status: 404, Code: "LINK_NOT_FOUND", Message: "No link has this short address or slug; " + hint}
+		return "", documented(404, "LINK_NOT_FOUND", "No link has this short address or slug; "+hint)
 	case 1:
 		return all[0].ID, nil
 	}

@@ -193,8 +193,8 @@ func TestBulkChangeAndDelete(t *testing.T) {
 	} {
 		want(t, name, patch(body), 400, "VALIDATION_ERROR")
 	}
-	want(t, "bulk edit on the plan Creator", r.api(creator, "PATCH", "/api/v1/links/bulk", `{}`), 403, "PLAN_REQUIRED")
-	want(t, "bulk delete on the plan Creator", r.api(creator, "POST", "/api/v1/links/bulk-delete", `{}`), 403, "PLAN_REQUIRED")
+	want(t, "bulk edit on the Creator plan", r.api(creator, "PATCH", "/api/v1/links/bulk", `{}`), 403, "PLAN_REQUIRED")
+	want(t, "bulk delete on the Creator plan", r.api(creator, "POST", "/api/v1/links/bulk-delete", `{}`), 403, "PLAN_REQUIRED")
 	gone := r.api(key, "POST", "/api/v1/links/bulk-delete", map[string]any{"ids": []string{a, foreign}}, "Idempotency-Key", "d1")
 	if diff := cmp.Diff([]string{a + " 200 <nil>", foreign + " 404 LINK_NOT_FOUND"}, statuses(gone)); diff != "" || gone.status != 207 {
 		t.Errorf("bulk delete: %v, want 207 (-want +got):\n%s", gone, diff)
@@ -247,7 +247,7 @@ func TestTagsAreListedInAlphabeticalOrder(t *testing.T) {
 	want(t, "limit", r.api(key, "GET", "/api/v1/tags?limit=0", nil), 400, "VALIDATION_ERROR")
 	want(t, "scope", r.api(c.keys.Key(t, "acc_k", identity.Business, func(k *apikey.Record) { k.Scopes = identity.KeysRead }), "GET", "/api/v1/tags", nil), 403, "INSUFFICIENT_SCOPE")
 	if a := r.api(c.keys.Key(t, "acc_v", identity.Free, func(k *apikey.Record) { k.Scopes = identity.VideosRead }), "GET", "/api/v1/tags", nil); a.status != 200 {
-		t.Errorf("list with the scope videos:read: %v, want 200", a)
+		t.Errorf("list with the videos:read scope: %v, want 200", a)
 	}
 	r.api(key, "DELETE", "/api/v1/links/"+id, nil)
 	if diff := cmp.Diff([]string{"apple pie", "Banana", "dog", "École", "zebra"}, list("")); diff != "" {

@@ -119,7 +119,7 @@ func (r *replica) intoStates(key string, states ...state) *stated {
 func (s *stated) shows(answer int) bool {
 	over := s.names[0] == "ended" || s.names[0] == "exhausted"
 	return answer >= 2 && s.has("password") || // after the correct password, the next state decides
-		over && s.has("page for the end") || // visitors of an expired link are redirected to this page
+		over && s.has("page for the end") || // visitors to an expired link are redirected to this page
 		s.names[0] == "rule" && s.has("blocked") // the blocked destination belongs to the rule
 }
 

@@ -159,7 +159,7 @@ func TestADomainHasPages(t *testing.T) {
 		leads("home page", on(b, "/"), to+"/home")
 	}
 	if got := a.api(key, "GET", "/api/v1/links/"+made.str("id")+"/explain", nil); got.str("location") != "https://example.com/2/ended" || got.json["status"] != 302.0 {
-		t.Errorf("explain of an expired link: %v, want 302 to https://example.com/2/ended", got)
+		t.Errorf("explain an expired link: %v, want 302 to https://example.com/2/ended", got)
 	}
 	if got := on(b, "/robots.txt"); got.status != 200 {
 		t.Errorf("robots.txt: %v, want 200", got)
@@ -242,15 +242,15 @@ func TestADomainCountsVisitsThatNoLinkServes(t *testing.T) {
 	eventually(t, "all visits are counted", func() bool { return is(stats(""), 6, 9, 4) })
 	today := c.now().UTC().Format(time.DateOnly)
 	if got := stats("?from=" + today + "&to=" + today); !is(got, 6, 9, 4) || len(got.json["days"].([]any)) != 1 {
-		t.Errorf("stats of today: %v, want one day with 6 home, 9 notFound, 4 ended", got)
+		t.Errorf("today's stats: %v, want one day with 6 home, 9 notFound, 4 ended", got)
 	}
 	if got := stats("?from=2026-01-01&to=2026-01-31"); !is(got, 0, 0, 0) || len(got.json["days"].([]any)) != 31 {
-		t.Errorf("stats of another month: %v, want 31 days without visits", got)
+		t.Errorf("stats for another month: %v, want 31 days without visits", got)
 	}
 	for _, query := range []string{"?from=x", "?from=2026-02-01&to=2026-01-01", "?from=2020-01-01&to=2026-01-01", "?day=1"} {
 		want(t, query, stats(query), 400, "VALIDATION_ERROR")
 	}
-	want(t, "stats of another account's domain", a.api(stranger, "GET", path+"/stats", nil), 404, "DOMAIN_NOT_FOUND")
+	want(t, "stats for another account's domain", a.api(stranger, "GET", path+"/stats", nil), 404, "DOMAIN_NOT_FOUND")
 	// Editing the domain must not overwrite its counts, and counting must not overwrite an edit.
 	on(b, "/")
 	if got := a.api(key, "PATCH", path, map[string]any{"homeUrl": nil}); got.status != 200 {
@@ -267,7 +267,7 @@ func TestADomainCountsVisitsThatNoLinkServes(t *testing.T) {
 		want(t, "delete a link", a.api(key, "DELETE", "/api/v1/links/"+one.(map[string]any)["_id"].(string), nil), 204, "")
 	}
 	want(t, "delete", a.api(key, "DELETE", path, nil), 204, "")
-	want(t, "stats of a deleted domain", stats(""), 404, "DOMAIN_NOT_FOUND")
+	want(t, "stats for a deleted domain", stats(""), 404, "DOMAIN_NOT_FOUND")
 	if again := a.api(key, "POST", "/api/v1/domains", `{"hostname":"go.example.com"}`); again.str("id") != id || !is(stats(""), 0, 0, 0) {
 		t.Errorf("claimed again: %v, stats %v; want ID %s and no visits", again, stats(""), id)
 	}

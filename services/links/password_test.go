@@ -39,7 +39,7 @@ func TestALinkWithAPassword(t *testing.T) {
 		for _, at := range []string{"/locked", "/locked+", "/locked/a/b?x=1"} {
 			got := b.visit(at, header...)
 			if got.status != 200 || !strings.Contains(got.text, `name="password"`) || strings.Contains(strings.ToLower(got.text), "secret") || strings.Contains(got.text, "example.com") {
-				t.Errorf("request for %[2]s as %[1]s: %[3]v, want 200, a password form and no data of the link", name, at, got)
+				t.Errorf("request for %[2]s as %[1]s: %[3]v, want 200, a password form and no link data", name, at, got)
 			}
 			if got.header.Get("Referrer-Policy") != "no-referrer" || !strings.Contains(got.header.Get("Cache-Control"), "no-store") || !strings.Contains(got.header.Get("X-Robots-Tag"), "noindex") {
 				t.Errorf("request for %[2]s as %[1]s: headers = %[3]v, want no-referrer, no-store, noindex", name, at, got.header)
@@ -91,7 +91,7 @@ func TestALinkWithAPassword(t *testing.T) {
 
 	// Keep, change and remove the password.
 	if got := a.api(key, "PATCH", path, map[string]any{"title": "x"}); got.status != 200 || b.visit("/locked").status != 200 {
-		t.Errorf("edit of another field: %v, want 200 and the password kept", got)
+		t.Errorf("edit another field: %v, want 200 and the password kept", got)
 	}
 	if got := a.api(key, "PATCH", path, map[string]any{"password": "another"}); got.status != 200 {
 		t.Fatal(got)
@@ -129,12 +129,12 @@ func TestPasswordsThatAreRefused(t *testing.T) {
 	made := a.create(key, map[string]any{"url": "https://example.com/", "password": "x"})
 	path := "/api/v1/links/" + made.str("id")
 	if got := a.api(key, "PATCH", path, map[string]any{"redirectType": 301}).fields(); got["redirectType"] != "not_allowed" || len(got) != 1 {
-		t.Errorf("PATCH of redirectType: %v, want only redirectType not_allowed", got)
+		t.Errorf("PATCH redirectType: %v, want only redirectType not_allowed", got)
 	}
 	if got := a.api(key, "PATCH", path, map[string]any{"redirectType": 301, "password": nil}); got.status != 200 {
 		t.Errorf("PATCH that replaces the password with redirectType: %v, want 200", got)
 	}
-	want(t, "link of another account", a.api(c.keys.Key(t, "acc_b", identity.Creator), "PATCH", path, map[string]any{"password": "y"}), 404, "LINK_NOT_FOUND")
+	want(t, "another account's link", a.api(c.keys.Key(t, "acc_b", identity.Creator), "PATCH", path, map[string]any{"password": "y"}), 404, "LINK_NOT_FOUND")
 	bulk := a.api(key, "POST", "/api/v1/links/bulk", map[string]any{"urls": []any{
 		map[string]any{"url": "https://example.com/", "slug": "bulk", "password": "z"}, map[string]any{"url": "https://example.com/", "hasPassword": true},
 	}})

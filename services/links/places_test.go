@@ -137,7 +137,7 @@ func TestALimitThatChangesCountsAllClicks(t *testing.T) {
 	is("active")
 	lead(4, 4)
 	if n := c.places(t); n != 0 {
-		t.Errorf("got %d place records of a link without a limit, want 0", n)
+		t.Errorf("got %d place records for a link without a limit, want 0", n)
 	}
 	// There have been ten clicks by now, but the last ones are not counted yet.
 	set(12)
@@ -264,7 +264,7 @@ func TestVisitsThatDoNotCountTakeNoPlaceAndSeeNoDestination(t *testing.T) {
 			v := visit()
 			if v.status != status || v.header.Get("Location") != "" || strings.Contains(v.text, "secret.example") ||
 				strings.Contains(v.text, "A title") || status == 200 && !strings.Contains(v.header.Get("Cache-Control"), "no-store") {
-				t.Errorf("%s, %s: %v %v, want %d without data of the link", name, when, v, v.header, status)
+				t.Errorf("%s, %s: %v %v, want %d without link data", name, when, v, v.header, status)
 			}
 		}
 	}
@@ -324,7 +324,7 @@ func TestPlacesGoWithTheirLink(t *testing.T) {
 		return done && err == nil
 	})
 	if n := c.places(t); n != 0 {
-		t.Errorf("got %d place records of an erased account, want 0", n)
+		t.Errorf("got %d place records for an erased account, want 0", n)
 	}
 }
 

@@ -59,7 +59,7 @@ func TestAQRCodeThatCannotBeDrawnIsRefused(t *testing.T) {
 		t.Errorf("details = %v, want four, with size out_of_range and format invalid_value", fields)
 	}
 	want(t, "code larger than the image", r.api(key, "GET", path+"?format=png&size=64&level=H&margin=16", nil), 400, "VALIDATION_ERROR")
-	want(t, "link of another account", r.api(c.keys.Key(t, "acc_b", identity.Creator), "GET", path, nil), 404, "LINK_NOT_FOUND")
+	want(t, "another account's link", r.api(c.keys.Key(t, "acc_b", identity.Creator), "GET", path, nil), 404, "LINK_NOT_FOUND")
 	want(t, "unknown link", r.api(key, "GET", "/api/v1/links/none/qr?size=x", nil), 404, "LINK_NOT_FOUND")
 }
 

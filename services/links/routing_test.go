@@ -134,7 +134,7 @@ func TestALinkThatBeginsLater(t *testing.T) {
 		for _, where := range []string{"/later", "/later+"} {
 			got := a.visit(where, header...)
 			if got.status != 404 || !strings.Contains(got.text, `<time datetime="`+at.UTC().Format(time.RFC3339)) || strings.Contains(strings.ToLower(got.text), "secret") {
-				t.Errorf("%s before the start: %v, want 404 with the start and no data of the link", where, got)
+				t.Errorf("%s before the start: %v, want 404 with the start and no link data", where, got)
 			}
 		}
 	}
@@ -176,7 +176,7 @@ func TestWrongRoutingChangesNothing(t *testing.T) {
 		"unknown condition":                {map[string]any{"rules": []any{rule("a", "https://e.example/", map[string]any{"browser": []any{"x"}})}}, nil},
 		"empty list":                       {map[string]any{"rules": []any{rule("a", "https://e.example/", map[string]any{"device": []any{}})}}, nil},
 		"country without a country source": {map[string]any{"rules": []any{rule("a", "https://e.example/", map[string]any{"country": []any{"DE"}})}}, map[string]string{"rules.0.when.country": "not_allowed"}},
-		"two rules with one name":          {map[string]any{"rules": []any{rule("a", "https://e.example/", phone), rule("A", "https://e.example/", phone)}}, map[string]string{"rules.1.name": "invalid_value"}},
+		"two rules with the same name":     {map[string]any{"rules": []any{rule("a", "https://e.example/", phone), rule("A", "https://e.example/", phone)}}, map[string]string{"rules.1.name": "invalid_value"}},
 		"percentage of 100":                {map[string]any{"rules": []any{rule("a", "https://e.example/", map[string]any{"percent": 100})}}, nil},
 		"rules of the wrong type":          {map[string]any{"rules": "x"}, nil},
 	} {

@@ -66,12 +66,12 @@ type Config struct {
 	// of changes. With several partitions, the servers of a Redis Cluster share the work.
 	ClickPartitions int `env:"LINKREEL_CLICK_PARTITIONS" envDefault:"1"`
 	// ClickLogBytes limits the size of the pending clicks in Redis. Any further clicks are written
-	// to the spool of each replica.
+	// to each replica's spool.
 	ClickLogBytes int64 `env:"LINKREEL_CLICK_LOG_BYTES" envDefault:"67108864"`
 	// CacheBytes limits the memory that a replica uses to cache links.
 	CacheBytes int64 `env:"LINKREEL_REDIRECT_CACHE_BYTES" envDefault:"134217728"`
-	// SpoolDir is the directory in which clicks are stored while Redis is down. It should survive a
-	// restart of the container.
+	// SpoolDir is the directory in which clicks are stored while Redis is down. It should survive
+	// container restarts.
 	SpoolDir string `env:"LINKREEL_SPOOL_DIR" envDefault:"/var/spool/linkreel"`
 	// SpoolBytes limits the size of the spool. Any further clicks are lost, and a metric counts
 	// them.
@@ -87,22 +87,22 @@ type Config struct {
 	// GeoIPFile is a MaxMind country database for visits without such a header. The service looks
 	// up the visitor's address in it but does not store the address.
 	GeoIPFile string `env:"LINKREEL_GEOIP_FILE"`
-	// DNSResolver is the host:port of the resolver that looks up the DNS records that prove the
-	// ownership of domains. If it is empty, the system's resolver is used.
+	// DNSResolver is the host:port of the resolver that looks up the DNS records that prove domain
+	// ownership. If it is empty, the system's resolver is used.
 	DNSResolver string `env:"DNS_RESOLVER"`
 
 	// TLSAddr is the address to listen on for visits to custom domains over TLS. If it is empty,
-	// links does not serve TLS. The certificate of a domain is ordered at its first visit.
+	// links does not serve TLS. A domain's certificate is ordered on its first visit.
 	TLSAddr string `env:"LINKREEL_TLS_ADDR"`
 	// ACMEDirectory is the address of the certificate authority. By setting TLSAddr you agree to
 	// the authority's terms.
 	ACMEDirectory string `env:"LINKREEL_ACME_DIRECTORY" envDefault:"https://acme-v02.api.letsencrypt.org/directory"`
-	// ACMEEmail is the contact e-mail address of the account at the authority. It may be empty.
+	// ACMEEmail is the contact e-mail address for the account at the authority. It may be empty.
 	ACMEEmail string `env:"LINKREEL_ACME_EMAIL"`
 	// ACMECAFile contains the root certificates that verify the authority's server. If it is empty,
 	// the system's root certificates are used.
 	ACMECAFile string `env:"LINKREEL_ACME_CA_FILE"`
-	// ACMEOrdersPerHour limits the certificates that all replicas together order in an hour. One
+	// ACMEOrdersPerHour limits the certificates that all replicas order in total per hour. One
 	// account may use a fifth of them for new certificates and a fifth for renewals.
 	ACMEOrdersPerHour int `env:"LINKREEL_ACME_ORDERS_PER_HOUR" envDefault:"100"`
 	// CertificateKey encrypts the private keys of certificates. It consists of one or more keys of
@@ -200,7 +200,7 @@ func (b *building) openStores(ctx context.Context) (err error) {
 	return err
 }
 
-// clicksCalls measures the calls to the Redis of [Config.ClicksRedisURL].
+// clicksCalls measures the calls to the Redis at [Config.ClicksRedisURL].
 var clicksCalls = redisdb.NewCalls("Redis for clicks")
 
 func (b *building) openMemory(context.Context) (err error) {
@@ -225,7 +225,7 @@ func (b *building) openClicks(context.Context) (err error) {
 		return err
 	}
 	b.loop("click log", b.log.Run)
-	// The service becomes ready even if this call fails, because redirects of cached links work
+	// The service becomes ready even if this call fails, because redirects for cached links work
 	// without Redis.
 	b.svc.WarmUp = append(b.svc.WarmUp, boot.Call{To: "Redis, for clicks", Do: b.log.Ping})
 	b.loop("announcer", b.announcer.Run)
@@ -397,7 +397,7 @@ func (b *building) country() (lookup func(*fasthttp.RequestCtx) string, err erro
 	}, nil
 }
 
-// client returns the address of a visitor. The address is used only to limit requests for
+// client returns a visitor's address. The address is used only to limit requests for
 // nonexistent links.
 func (c Config) client(ctx *fasthttp.RequestCtx) netip.Addr { return c.proxiesOf(ctx).Client(ctx) }
 

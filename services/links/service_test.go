@@ -117,7 +117,7 @@ func TestRedirectAnswers(t *testing.T) {
 		contains     string
 	}{
 		"original case":        {"GET", "/Spring-Sale", nil, 302, ""},
-		"other case":           {"GET", "/SPRING-sale", nil, 302, ""},
+		"different case":       {"GET", "/SPRING-sale", nil, 302, ""},
 		"with a query":         {"GET", "/spring-sale?redir_url=https://evil.example", nil, 302, ""},
 		"percent-encoded":      {"GET", "/%73pring-sale", nil, 302, ""},
 		"unknown":              {"GET", "/nothing", nil, 404, "<h1>"},
@@ -206,7 +206,7 @@ func TestGetAndPatch(t *testing.T) {
 	key := c.keys.Key(t, "acc_a", identity.Creator)
 	made := r.create(key, map[string]any{"url": "https://example.com", "slug": "Full", "title": "T", "expiresAt": 1.9e12 + 0.7, "ogTitle": "o", "ogDescription": "d", "ogImage": "https://example.com/i.png", "unknown": 1, "destinationUrl": "x"})
 	if diff := cmp.Diff([]any{"destinationUrl", "unknown"}, made.json["ignoredFields"]); diff != "" {
-		t.Errorf("ignored fields of the create (-want +got):\n%s", diff)
+		t.Errorf("fields ignored by the create (-want +got):\n%s", diff)
 	}
 	path := "/api/v1/links/" + made.str("id")
 	got := r.api(key, "GET", path, nil)
@@ -251,7 +251,7 @@ func TestGetAndPatch(t *testing.T) {
 	want(t, "PATCH with a stale ETag", stale, 412, "PRECONDITION_FAILED")
 	want(t, "delete with a stale ETag", r.api(key, "DELETE", path, nil, "If-Match", tag), 412, "PRECONDITION_FAILED")
 	if a := r.api(key, "PATCH", path, `{}`, "If-Match", stale.header.Get("ETag")); stale.header.Get("ETag") == "" || a.status != 200 {
-		t.Errorf("PATCH with the ETag %q of the 412: %v, want 200", stale.header.Get("ETag"), a)
+		t.Errorf("PATCH with the ETag %q from the 412: %v, want 200", stale.header.Get("ETag"), a)
 	}
 	want(t, "null url", r.api(key, "PATCH", path, `{"url":null}`), 400, "VALIDATION_ERROR")
 	if a := r.api(key, "PATCH", path, `{"url":null,"title":7,"expiresAt":"never"}`); !cmp.Equal(a.fields(), map[string]string{"url": "invalid_type", "title": "invalid_type", "expiresAt": "invalid_format"}) {
@@ -293,7 +293,7 @@ func TestNullOnCreateIsTheSameAsAbsent(t *testing.T) {
 }
 
 // An imported link keeps its creation time and shows its earlier clicks separately. It is listed by
-// the time of its import.
+// its import time.
 func TestAnImportedLinkKeepsItsTimeAndShowsItsClicksApart(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -306,7 +306,7 @@ func TestAnImportedLinkKeepsItsTimeAndShowsItsClicksApart(t *testing.T) {
 		t.Fatalf("bulk create: %v, want 201", older)
 	}
 	if diff := cmp.Diff([]any{"createdAt"}, plain.json["ignoredFields"]); diff != "" {
-		t.Errorf("ignored fields of a create without importedClicks (-want +got):\n%s", diff)
+		t.Errorf("fields ignored by a create without importedClicks (-want +got):\n%s", diff)
 	}
 	if old.str("createdAt") != "2019-03-04T05:06:07.008Z" || old.json["importedClicks"] != 41.0 || !cmp.Equal(old.json["tags"], []any{"b"}) || old.str("externalId") != "e" || old.json["archived"] != false {
 		t.Errorf("link = %v, want the imported time, clicks, tag and external ID", old)
@@ -338,7 +338,7 @@ func TestBulkItemsTakeEveryFieldOfACreate(t *testing.T) {
 	key := c.keys.Key(t, "acc_a", identity.Business)
 	made := r.api(key, "POST", "/api/v1/domains", `{"hostname":"go.example.com","color":"red"}`)
 	if diff := cmp.Diff([]any{"color"}, made.json["ignoredFields"]); diff != "" {
-		t.Errorf("ignored fields of the claim (-want +got):\n%s", diff)
+		t.Errorf("fields ignored by the claim (-want +got):\n%s", diff)
 	}
 	pending := r.api(key, "POST", "/api/v1/domains", `{"hostname":"later.example.com"}`).str("id")
 	z.set("_linkreel.go.example.com", made.json["records"].([]any)[0].(map[string]any)["value"].(string))
@@ -407,11 +407,11 @@ func TestPlansAndScopes(t *testing.T) {
 	r := c.replica(t)
 	free, creator, business := c.keys.Key(t, "f", identity.Free), c.keys.Key(t, "c", identity.Creator), c.keys.Key(t, "b", identity.Business)
 	reader := c.keys.Key(t, "r", identity.Enterprise, func(k *apikey.Record) { k.Scopes = identity.LinksRead })
-	want(t, "create on the plan Free", r.api(free, "POST", "/api/v1/links", `{`), 403, "PLAN_REQUIRED")
-	want(t, "PATCH on the plan Free", r.api(free, "PATCH", "/api/v1/links/x", `{`), 403, "PLAN_REQUIRED")
-	want(t, "delete on the plan Free", r.api(free, "DELETE", "/api/v1/links/x", nil), 403, "PLAN_REQUIRED")
-	want(t, "claim on the plan Free", r.api(free, "POST", "/api/v1/domains", `{}`), 403, "PLAN_REQUIRED")
-	want(t, "bulk create on the plan Creator", r.api(creator, "POST", "/api/v1/links/bulk", `{}`), 403, "PLAN_REQUIRED")
+	want(t, "create on the Free plan", r.api(free, "POST", "/api/v1/links", `{`), 403, "PLAN_REQUIRED")
+	want(t, "PATCH on the Free plan", r.api(free, "PATCH", "/api/v1/links/x", `{`), 403, "PLAN_REQUIRED")
+	want(t, "delete on the Free plan", r.api(free, "DELETE", "/api/v1/links/x", nil), 403, "PLAN_REQUIRED")
+	want(t, "claim on the Free plan", r.api(free, "POST", "/api/v1/domains", `{}`), 403, "PLAN_REQUIRED")
+	want(t, "bulk create on the Creator plan", r.api(creator, "POST", "/api/v1/links/bulk", `{}`), 403, "PLAN_REQUIRED")
 	want(t, "scope", r.api(reader, "POST", "/api/v1/links", `{}`), 403, "INSUFFICIENT_SCOPE")
 	want(t, "without a key", r.do("api", "GET", "http://api.example/api/v1/links", nil), 401, "MISSING_API_KEY")
 	for name, key := range map[string]string{"free": free, "creator": creator, "business": business, "reader": reader} {
@@ -452,7 +452,7 @@ func TestSlugsAreUniqueWithoutRegardToCase(t *testing.T) {
 	body := map[string]any{"url": "https://example.com", "slug": "Printed"}
 	id := r.create(a, body).str("id")
 	want(t, "taken", r.api(b, "POST", "/api/v1/links", `{"url":"https://example.com","slug":"pRINTED"}`), 409, "SLUG_TAKEN")
-	want(t, "slug of a link of the same account", r.api(a, "POST", "/api/v1/links", body), 409, "SLUG_TAKEN")
+	want(t, "slug of a link in the same account", r.api(a, "POST", "/api/v1/links", body), 409, "SLUG_TAKEN")
 	r.api(a, "DELETE", "/api/v1/links/"+id, nil)
 	want(t, "slug in quarantine", r.api(b, "POST", "/api/v1/links", body), 409, "SLUG_TAKEN")
 	id = r.create(a, body).str("id")
@@ -484,7 +484,7 @@ func TestOfManyCreatesOfOneSlugOneWins(t *testing.T) {
 	}
 	wg.Wait()
 	if statuses[201] != 1 || statuses[409] != 59 {
-		t.Errorf("responses by status = %v, want one 201 and 59 times 409", statuses)
+		t.Errorf("responses by status = %v, want one 201 and 59 409s", statuses)
 	}
 }
 
@@ -578,7 +578,7 @@ func TestListPagesNewestFirst(t *testing.T) {
 		}
 		if a.json["hasMore"] == false {
 			if a.json["nextCursor"] != nil {
-				t.Errorf("cursor of the last page = %v, want null", a.json["nextCursor"])
+				t.Errorf("cursor on the last page = %v, want null", a.json["nextCursor"])
 			}
 			break
 		}
@@ -586,7 +586,7 @@ func TestListPagesNewestFirst(t *testing.T) {
 	}
 	for i := range 25 {
 		if i >= len(seen) || seen[i] != fmt.Sprintf("https://a.example/%d", 24-i) {
-			t.Fatalf("URLs of all pages = %v, want newest first", seen)
+			t.Fatalf("URLs on all pages = %v, want newest first", seen)
 		}
 	}
 	if a := r.api(key, "GET", "/api/v1/links", nil); len(a.json["data"].([]any)) != 20 {

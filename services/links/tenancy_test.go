@@ -82,7 +82,7 @@ func TestASuspendedAccountsLinksAre410OnEveryReplica(t *testing.T) {
 	}
 }
 
-// The lift of a suspension may arrive before the suspension itself.
+// A lift may arrive before its suspension.
 func TestALateSuspensionIsIgnoredAfterItsLift(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -201,7 +201,7 @@ func TestBlockedDestinations(t *testing.T) {
 		t.Errorf("PATCH to a blocked host: %v, want blocked_destination", a)
 	}
 	if a := r.api(key, "PATCH", "/api/v1/links/"+id, `{"title":"x"}`); a.status != 200 {
-		t.Errorf("PATCH of the title of a link to a blocked host: %v, want 200", a)
+		t.Errorf("PATCH the title of a link to a blocked host: %v, want 200", a)
 	}
 	write("")
 	eventually(t, "the emptied list is loaded", func() bool { return r.visit("/deep").status == 302 })
@@ -270,7 +270,7 @@ func TestErasureLeavesNothingAndOthersAlone(t *testing.T) {
 		t.Errorf("another account has %d links, want 1", n)
 	}
 	if done, err := auth.Erased(t.Context(), "acc_b"); done || err != nil {
-		t.Errorf("Erased of an active account = %v, %v; want false", done, err)
+		t.Errorf("Erased for an active account = %v, %v; want false", done, err)
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -99,7 +98,7 @@ func Backup(ctx context.Context, out io.Writer, o BackupOptions) error {
 	}
 	_, _ = fmt.Fprintf(out, "Backup %s: %d records, %d objects with %d bytes.\n", m.Name, m.Documents, len(m.Objects), m.Bytes())
 	if m.Left > 0 {
-		_, _ = fmt.Fprintf(out, "%d backups are older than %d days and have not been removed yet, because each backup removes at most two. Is the clock right?\n", m.Left, cfg.BackupDays)
+		_, _ = fmt.Fprintf(out, "%d backups are older than %d days and have not been removed yet, because each backup removes at most two, and none that is being restored. Is the clock right?\n", m.Left, cfg.BackupDays)
 	}
 	if len(m.Keys) > 0 {
 		keys := filepath.Join(s.DataDir, secretsFile)
@@ -140,9 +139,9 @@ func running(ctx context.Context, cfg Config) (s *Stack, done func() error, err 
 }
 
 // stopped serves backups of a data directory on which no stack runs.
-func stopped(ctx context.Context, dir *dataDir) (s *Stack, done func() error, err error) {
+func stopped(ctx context.Context, dir *dataDir) (_ *Stack, done func() error, err error) {
 	ctx, stop := context.WithCancel(ctx)
-	s = &Stack{dir: dir, DataDir: dir.path, BackupToken: randomHex(), ctx: ctx, stop: stop, group: new(errgroup.Group)}
+	s := &Stack{dir: dir, DataDir: dir.path, BackupToken: randomHex(), ctx: ctx, stop: stop, group: new(errgroup.Group)}
 	s.onClose(func(context.Context) error { dir.close(); return nil })
 	defer func() {
 		if err != nil {
@@ -191,6 +190,8 @@ type RestoreOptions struct {
 	Verify      bool   // only check that the backup can be restored
 
 	Env map[string]string // adds or replaces settings, as in Config
+
+	step func(string) // replaced by tests
 }
 
 // Restore is `linkreel restore`. It restores a backup into an empty data directory, which is
@@ -203,7 +204,7 @@ func Restore(ctx context.Context, out io.Writer, o RestoreOptions) error {
 	if err := readSettings(&cfg, o.Env); err != nil {
 		return err
 	}
-	r := restoring{cfg: cfg, from: o.Dir, skip: o.SkipDamaged, audit: cmp.Or(o.Audit, cfg.AuditDir), project: project, out: out}
+	r := restoring{cfg: cfg, from: o.Dir, skip: o.SkipDamaged, audit: cmp.Or(o.Audit, cfg.AuditDir), project: project, out: out, step: o.step}
 	to := r.stack
 	if o.Localcloud != "" {
 		local := localcloudDir{o.Localcloud, o.ObjectsDir}
@@ -223,16 +224,12 @@ func Restore(ctx context.Context, out io.Writer, o RestoreOptions) error {
 	if err != nil {
 		return err
 	}
-	objects := strconv.Itoa(len(r.m.Objects))
-	if r.damaged > 0 {
-		objects = fmt.Sprintf("%d of %d", len(r.m.Objects)-r.damaged, len(r.m.Objects))
-	}
-	_, _ = fmt.Fprintf(out, `Restored %s into %s: %d records, %s objects. The newest record is from %s.
+	_, _ = fmt.Fprintf(out, `Restored %s into %s: %d records, %d objects. The newest record is from %s.
 %sAll sessions, one-time links and device codes have ended. %s
 %s
 Webhooks are paused, and so is the janitor, which removes files without a record. Start Linkreel, check the data, and then resume them:
   linkreel admin recovery resume --webhooks --janitor
-`, r.m.Name, into.name, r.m.Documents, objects, r.m.At.Format(time.RFC3339), r.passedOver(), into.grants, auth.NotKnown(r.applied, r.audit))
+`, r.m.Name, into.name, r.m.Documents, len(r.m.Objects)-r.left, r.m.At.Format(time.RFC3339), r.passedOver(), into.grants, auth.NotKnown(r.applied, r.audit))
 	return nil
 }
 
@@ -247,7 +244,7 @@ type restoring struct {
 	lost       map[string]bool // ids of keys that are lost
 	newest     string          // the backup that was made last; "" if it cannot be read
 	skip       bool            // leave damaged objects out
-	damaged    int             // number of objects that were damaged
+	left       int             // how many were left out
 	audit      string          // folder of the trail; "" means none
 	trail      *trail.Found
 	applied    int    // number of records that notes of the trail refer to
@@ -256,6 +253,7 @@ type restoring struct {
 	installation bool
 	unsealed     unsealed
 	out          io.Writer
+	step         func(string) // nil except in tests
 }
 
 // place is an empty data directory to restore into.
@@ -331,9 +329,8 @@ func (r *restoring) passedOver() string {
 	return fmt.Sprintf("The newest backup is %s. It was not restored, because this restore names another one.\n", r.newest)
 }
 
-// tellDamage counts damaged objects, and tells the operator what each one means for its video.
+// tellDamage tells the operator what a damaged object means for its video.
 func (r *restoring) tellDamage(d backup.Damage) {
-	r.damaged++
 	_, name, _ := strings.Cut(d.Object, "/")
 	_, _ = fmt.Fprintf(r.out, "Damaged: %s. %v.\n", cmp.Or(videos.ObjectOf(name), "The object "+d.Object), d.Err)
 }
@@ -381,17 +378,18 @@ func lostKeys(m *backup.Manifest, webhook, certificate string) (map[string]bool,
 
 // stack returns the data directory LINKREEL_DATA_DIR as a place.
 func (r *restoring) stack() (*place, error) {
-	found, err := os.ReadDir(r.cfg.DataDir)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("data directory: %w", err)
+	if err := r.mustBeEmpty(); err != nil { // before openDataDir writes into it
+		return nil, err
 	}
-	for _, e := range found {
-		if e.Name() != lockFile {
-			return nil, fmt.Errorf("%s is not empty; restore into an empty folder, or move its content elsewhere", r.cfg.DataDir)
-		}
+	if r.step != nil {
+		r.step("lock the data directory")
 	}
 	dir, err := openDataDir(r.cfg.DataDir)
 	if err != nil {
+		return nil, err
+	}
+	if err := r.mustBeEmpty(); err != nil { // another restore may have filled it before it was locked
+		dir.close()
 		return nil, err
 	}
 	return &place{
@@ -408,6 +406,20 @@ func (r *restoring) stack() (*place, error) {
 			return err
 		},
 	}, nil
+}
+
+// mustBeEmpty returns an error if the data directory has files other than its lock.
+func (r *restoring) mustBeEmpty() error {
+	found, err := os.ReadDir(r.cfg.DataDir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	for _, e := range found {
+		if e.Name() != lockFile {
+			return fmt.Errorf("%s is not empty; restore into an empty folder, or move its content elsewhere", r.cfg.DataDir)
+		}
+	}
+	return nil
 }
 
 func (r *restoring) into(ctx context.Context, to func() (*place, error)) (p *place, err error) {
@@ -433,7 +445,7 @@ func (r *restoring) into(ctx context.Context, to func() (*place, error)) (p *pla
 		},
 	}
 	if r.skip {
-		target.Damaged = r.tellDamage
+		target.Damaged = func(d backup.Damage) { r.left++; r.tellDamage(d) }
 	}
 	if err = backup.Restore(ctx, r.from, r.m, r.identities, target); err != nil {
 		return nil, errors.Join(err, p.empty())

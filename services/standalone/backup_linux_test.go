@@ -243,6 +243,31 @@ func TestARestoreThatFailsLeavesAnEmptyFolder(t *testing.T) {
 	}
 }
 
+// A second restore fills the folder after the first has found it empty. The first must leave it alone.
+func TestARestoreBesideARestoreLeavesItAlone(t *testing.T) {
+	t.Parallel()
+	data, dir, again := t.TempDir(), t.TempDir(), t.TempDir()
+	down(t, up(t, data))
+	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: dir, Env: on(data)}); err != nil {
+		t.Fatal(err)
+	}
+	o := RestoreOptions{Dir: dir, Env: on(again)}
+	first := o
+	first.step = func(string) {
+		if err := Restore(t.Context(), io.Discard, o); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := Restore(t.Context(), io.Discard, first); err == nil || !strings.Contains(err.Error(), "is not empty") {
+		t.Errorf("the restore returned %v, want an error that the folder is not empty", err)
+	}
+	for _, name := range []string{recordsFile, objectsDir, secretsFile} {
+		if _, err := os.Stat(filepath.Join(again, name)); err != nil {
+			t.Errorf("a file of the other restore is missing: %v", err)
+		}
+	}
+}
+
 // The test makes one file of the trail unreadable.
 func TestATrailThatCannotBeReadStopsARestore(t *testing.T) {
 	t.Parallel()
@@ -288,6 +313,22 @@ func TestABackupFindsTheRightStack(t *testing.T) {
 	if _, _, err := running(t.Context(), Config{DataDir: data}); err == nil || errors.Is(err, errRunning) || !strings.Contains(err.Error(), "stack.json") {
 		t.Errorf("with the stack file of another folder, running returned %v, want an error about stack.json", err)
 	}
+}
+
+func TestABackupOfDamagedRecordsFails(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	if err := os.WriteFile(filepath.Join(data, recordsFile), []byte(strings.Repeat("no database ", 1000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Backup(t.Context(), io.Discard, BackupOptions{Dir: t.TempDir(), Env: on(data)}); err == nil || !strings.Contains(err.Error(), recordsFile) {
+		t.Errorf("backing up damaged records returned %v, want an error about %s", err, recordsFile)
+	}
+	d, err := openDataDir(data)
+	if err != nil {
+		t.Fatalf("the backup left the data directory locked: %v", err)
+	}
+	d.close()
 }
 
 // ask calls an API and returns the status and the body of the response.

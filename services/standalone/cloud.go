@@ -112,7 +112,7 @@ func (s *Stack) startStorage(context.Context) (err error) {
 	maxVideo := int64(defaultMaxVideo)
 	if v := environment(s.cfg.Env, nil)["LINKREEL_VIDEO_MAX_BYTES"]; v != "" {
 		if maxVideo, err = strconv.ParseInt(v, 10, 64); err != nil {
-			return fmt.Errorf("configuration: LINKREEL_VIDEO_MAX_BYTES: %w", err)
+			return fmt.Errorf("configuration: LINKREEL_VIDEO_MAX_BYTES: %w", plain(err))
 		}
 	}
 	s.Storage, err = storage.Open(storage.Options{

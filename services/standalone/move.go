@@ -108,8 +108,8 @@ func Move(ctx context.Context, out io.Writer, o MoveOptions) (err error) {
 		From: move.Source{URL: s.BackupURL, Token: s.BackupToken, Database: "projects/" + project + "/databases/(default)", Bucket: bucket},
 	}
 	err = mover{m, s, out}.run(ctx)
-	if err != nil && !errors.Is(err, move.ErrFinished) {
-		return fmt.Errorf("%w\nRun the same command to resume", err)
+	if err != nil && !errors.Is(err, errAborted) {
+		return fmt.Errorf("%w. Run the same command to resume", err)
 	}
 	return err
 }
@@ -189,6 +189,10 @@ type mover struct {
 	out io.Writer
 }
 
+// errAborted means that the target of a finished move must not be used any more.
+var errAborted = errors.New("this move was finished and then aborted with --abort, and the target does not contain later changes. " +
+	"Move to a new database and a new bucket")
+
 func (m mover) say(format string, a ...any) { _, _ = fmt.Fprintf(m.out, format+"\n", a...) }
 
 func (m mover) run(ctx context.Context) error {
@@ -197,8 +201,7 @@ func (m mover) run(ctx context.Context) error {
 		// If the file is missing, this Linkreel has accepted changes since the move was aborted,
 		// and the target does not contain them.
 		if _, err := os.Stat(filepath.Join(m.s.DataDir, readOnlyFile)); err != nil {
-			return errors.New("this move was finished and then aborted with --abort, and the target does not contain later changes. " +
-				"Move to a new database and a new bucket")
+			return errAborted
 		}
 		m.say("This move is finished. %s", m.next())
 		return nil

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"syscall"
 
 	"github.com/caarlos0/env/v11"
@@ -51,13 +52,28 @@ func readSettings(cfg *Config, extra map[string]string) error {
 	var wrong env.ParseError // contains the name of the field
 	if errors.As(err, &wrong) {
 		if field, ok := reflect.TypeFor[Config]().FieldByName(wrong.Name); ok {
-			return fmt.Errorf("configuration: %s: %w", field.Tag.Get("env"), wrong.Err)
+			return fmt.Errorf("configuration: %s: %w", field.Tag.Get("env"), plain(wrong.Err))
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
+	if cfg.PortBase < 0 || cfg.PortBase > maxPortBase {
+		return fmt.Errorf("configuration: LINKREEL_PORT_BASE: use a number from 0 to %d, not %d", maxPortBase, cfg.PortBase)
+	}
 	return nil
+}
+
+// maxPortBase is the highest first port of four.
+const maxPortBase = 65535 - 3
+
+// plain replaces Go's message about a number that cannot be parsed with a sentence.
+func plain(err error) error {
+	var number *strconv.NumError
+	if !errors.As(err, &number) {
+		return err
+	}
+	return fmt.Errorf("use a whole number, such as 9000, not %q", number.Num)
 }
 
 // Up is `linkreel up`. It installs missing programs, starts a stack, prints how to use it, and runs

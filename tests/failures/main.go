@@ -1,176 +1,189 @@
-// Command failures reproduces failures from docs/failures.md with real processes. The services run
+// Command failures reproduces the failures of docs/failures.md with real processes. The services run
 // as separate processes, two of them for links, with localcloud, Redis, and a Prometheus with the
 // chart's rules.
 //
 //	go run ./tests/failures redis-slow links-killed
+//	go run ./tests/failures -all -parallel 2
 //
 // It sends light traffic, waits until no alert fires, and causes the failure. It prints which
 // alerts fire and how long after the failure, which alerts end after the repair, and how many calls
-// failed. It needs redis-server, prometheus and ffmpeg (make tools), and helm (make
-// .local/bin/helm).
+// failed. At the end, it compares this with the alerts that the failure must cause, and exits with
+// an error if they differ. It needs redis-server, prometheus and ffmpeg (make tools), and helm (make
+// .local/bin/helm). Failures that fill a disk need root, because they mount a small one.
 package main
 
 import (
 	"context"
 	"flag"
 	"fmt"
-	"maps"
 	"os"
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
 
-// failure is a fault that this program can cause and repair.
+// failure is a fault that this program can cause and repair, and what must follow from it.
 type failure struct {
-	what   string
+	name   string // argument of this program
+	what   string // first cell of its row in docs/failures.md
 	breaks func(ctx context.Context, s *stack) error
 	mends  func(s *stack) error
+
+	// expects contains the alerts that the failure causes, with the measured times. A second word
+	// in a key is the value of a label, as in "LinkreelDependencyRefuses quota".
+	expects map[string]time.Duration
+	// afterwards lists alerts that fire only after the repair.
+	afterwards []string
+	// broken is how long the failure lasts. If it is zero, the failure lasts until 90 s after the
+	// last expected alert.
+	broken time.Duration
+	// disks names the folders that need a small disk of their own.
+	disks []string
+	// losesClicks is set if clicks during the failure are not counted.
+	losesClicks bool
+	// failsRedirects is set if redirects of links in memory fail.
+	failsRedirects bool
 }
 
-// failures lists the failures that this program can run.
-var failures = map[string]failure{
-	"redis-dead": {
-		"Redis is dead",
-		func(_ context.Context, s *stack) error { return s.proxies["redis"].cut() },
-		func(s *stack) error { return s.proxies["redis"].heal() },
-	},
-	"redis-slow": {
-		"each response of Redis takes 0.3 s longer",
-		func(_ context.Context, s *stack) error { return s.proxies["redis"].slow(300 * time.Millisecond) },
-		func(s *stack) error { return s.proxies["redis"].heal() },
-	},
-	"redis-late": {
-		"each response of Redis takes 25 ms longer",
-		func(_ context.Context, s *stack) error { return s.proxies["redis"].slow(25 * time.Millisecond) },
-		func(s *stack) error { return s.proxies["redis"].heal() },
-	},
-	"redis-flapping": {
-		"Redis refuses connections for 20 s of every 40 s",
-		func(ctx context.Context, s *stack) error { return s.flap(ctx, "redis", 20*time.Second) },
-		func(s *stack) error { return s.proxies["redis"].heal() },
-	},
-	"links-killed": {
-		"one of two pods of links is killed every 20 s",
-		func(ctx context.Context, s *stack) error { return s.killEvery(ctx, "links-1", 20*time.Second) },
-		func(*stack) error { return nil },
-	},
-	"events-down": {
-		"events is down",
-		func(_ context.Context, s *stack) error { return s.processes["events"].kill() },
-		func(s *stack) error { return s.processes["events"].start() },
-	},
-	"videos-down": {
-		"videos is down",
-		func(_ context.Context, s *stack) error { return s.processes["videos"].kill() },
-		func(s *stack) error { return s.processes["videos"].start() },
-	},
-	"worker-hangs": {
-		"the worker hangs",
-		func(_ context.Context, s *stack) error { return s.processes["worker"].signal(syscall.SIGSTOP) },
-		func(s *stack) error { return s.processes["worker"].signal(syscall.SIGCONT) },
-	},
-	"redis-dead-firestore-slow": {
-		"Redis is dead, and each response of Firestore takes 0.8 s longer",
-		func(_ context.Context, s *stack) error {
-			if err := s.proxies["firestore"].slow(800 * time.Millisecond); err != nil {
-				return err
-			}
-			return s.proxies["redis"].cut()
-		},
-		func(s *stack) error {
-			if err := s.proxies["firestore"].heal(); err != nil {
-				return err
-			}
-			return s.proxies["redis"].heal()
-		},
-	},
-	"auth-down-redis-dead": {
-		"auth is down, and Redis is dead",
-		func(_ context.Context, s *stack) error {
-			if err := s.processes["auth"].kill(); err != nil {
-				return err
-			}
-			return s.proxies["redis"].cut()
-		},
-		func(s *stack) error {
-			if err := s.proxies["redis"].heal(); err != nil {
-				return err
-			}
-			return s.processes["auth"].start()
-		},
-	},
+// failures lists the failures in the order of docs/failures.md.
+var failures = slices.Concat(redisFailures, firestoreFailures, serviceFailures, videoFailures, webhookFailures)
+
+// options are the settings of all plays. Zero durations use the failure's own.
+type options struct {
+	dir           string
+	broken, after time.Duration
 }
 
 func main() {
-	broken := flag.Duration("broken", 14*time.Minute, "duration of the failure")
-	after := flag.Duration("after", 4*time.Minute, "time to watch after the repair")
+	broken := flag.Duration("broken", 0, "duration of the failure (default: until 90 s after the last alert that it must cause)")
+	after := flag.Duration("after", 0, "longest time to watch after the repair (default: until each alert must have ended)")
 	dir := flag.String("dir", "", "folder for data, logs and the timeline (default: a new one)")
+	all := flag.Bool("all", false, "play every failure")
+	parallel := flag.Int("parallel", 1, "number of failures to play at once, each in its own installation")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	names := flag.Args()
-	for _, name := range names {
-		if _, ok := failures[name]; !ok {
-			names = nil
-		}
-	}
-	if len(names) == 0 {
-		fmt.Fprintln(os.Stderr, "no failure given; use one or more of:", strings.Join(slices.Sorted(maps.Keys(failures)), ", "))
-		stop()
+	chosen, err := choose(flag.Args(), *all)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
-	for _, name := range names {
-		if err := play(ctx, *dir, name, *broken, *after); err != nil {
-			stop()
-			fmt.Fprintf(os.Stderr, "failures: %s: %v\n", name, err)
-			os.Exit(1)
-		}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	good, err := playAll(ctx, chosen, *parallel, options{*dir, *broken, *after})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "failures:", err)
+	}
+	if !good {
+		stop()
+		os.Exit(1)
 	}
 }
 
+// choose returns the named failures.
+func choose(names []string, all bool) (chosen []failure, err error) {
+	if all {
+		return failures, nil
+	}
+	var known []string
+	for _, f := range failures {
+		known = append(known, f.name)
+		if slices.Contains(names, f.name) {
+			chosen = append(chosen, f)
+		}
+	}
+	if len(names) == 0 || len(chosen) != len(names) {
+		return nil, fmt.Errorf("name one or more failures once, or use -all; the failures are: %s", strings.Join(known, ", "))
+	}
+	return chosen, nil
+}
+
+// playAll plays failures, some at once, and prints a table of the results. It reports whether all of
+// them went as expected.
+func playAll(ctx context.Context, chosen []failure, parallel int, o options) (good bool, err error) {
+	if o.dir == "" {
+		if o.dir, err = os.MkdirTemp("", "linkreel-failures-"); err != nil {
+			return false, err
+		}
+	}
+	if err := build(ctx); err != nil {
+		return false, err
+	}
+	results, places := make([]result, len(chosen)), make(chan struct{}, max(1, parallel))
+	var plays sync.WaitGroup
+	for i, f := range chosen {
+		plays.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			results[i] = play(ctx, f, o)
+		})
+	}
+	plays.Wait()
+	return printTable(results), nil
+}
+
 // play runs one failure on a new stack.
-func play(ctx context.Context, dir, name string, broken, after time.Duration) error {
+func play(ctx context.Context, f failure, o options) (r result) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	s, err := startStack(ctx, dir, name)
+	r.failure = f
+	if r.err = ctx.Err(); r.err != nil {
+		return r
+	}
+	s, err := startStack(ctx, o.dir, f)
 	if err != nil {
-		return err
+		r.err = err
+		return r
 	}
 	defer s.stop()
 	traffic, endTraffic := context.WithCancel(ctx)
 	defer endTraffic()
-	if err := s.makeTraffic(traffic); err != nil {
-		return err
+	s.say("%s; the files are in %s; Prometheus is at http://%s", f.what, s.dir, s.prometheus)
+	if r.err = s.makeTraffic(traffic); r.err != nil {
+		return r
 	}
-	f := failures[name]
-	fmt.Printf("== %s: %s\n   the files are in %s; Prometheus is at http://%s\n", name, f.what, s.dir, s.prometheus)
+	if r.err = s.playFailure(ctx, f, o, &r); r.err != nil {
+		return r
+	}
+	endTraffic() // otherwise the newest clicks are not counted yet
+	r.clicks, r.err = s.compareClicks(ctx)
+	s.say("clicks: %+v", r.clicks)
+	return r
+}
+
+// playFailure waits until no alert fires, causes the failure, repairs it, and waits until the alerts
+// have ended.
+func (s *stack) playFailure(ctx context.Context, f failure, o options, r *result) error {
 	if err := s.quiet(ctx); err != nil {
 		return err
 	}
-	before := s.counts.take()
-	fmt.Println("   before:", before)
+	before, _ := s.counts.take()
+	s.say("before: %s", before)
 	during, endDuring := context.WithCancel(ctx)
 	defer endDuring()
-	start := time.Now()
+	s.broken = time.Now()
 	if err := f.breaks(during, s); err != nil {
 		return err
 	}
-	if err := s.watch(ctx, start, broken); err != nil {
+	r.broken, r.after = f.lasts(o.broken), f.watched(o.after)
+	if err := s.watch(ctx, r.broken, func() bool { return false }); err != nil {
 		return err
 	}
-	fmt.Println("   during the failure:", s.counts.take())
+	var calls string
+	calls, r.calls = s.counts.take()
+	s.say("during the failure: %s", calls)
 	endDuring()
 	if err := f.mends(s); err != nil {
 		return err
 	}
-	fmt.Printf("   %s repaired\n", time.Since(start).Round(time.Second))
-	if err := s.watch(ctx, start, after); err != nil {
-		return err
-	}
-	fmt.Println("   after:", s.counts.take())
-	endTraffic() // otherwise the newest clicks are not counted yet
-	return s.compareClicks(ctx)
+	s.say("%s repaired", time.Since(s.broken).Round(time.Second))
+	r.broken = time.Since(s.broken)
+	// Clicks that waited need time too, and an alert that the repair causes needs time to fire.
+	least := time.Now().Add(min(2*time.Minute, r.after))
+	err := s.watch(ctx, r.after, func() bool { return time.Now().After(least) && s.ended(r.after) })
+	r.alerts = s.seen
+	after, _ := s.counts.take()
+	s.say("after: %s", after)
+	return err
 }

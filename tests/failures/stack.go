@@ -7,14 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -36,38 +37,56 @@ const (
 
 // stack is an installation of separate processes.
 type stack struct {
+	name       string // of the failure
 	dir        string
 	redis      *redisproc.Server
 	processes  map[string]*process
 	proxies    map[string]*proxy
+	indexed    []string          // localcloud's arguments with indexes
+	disks      map[string]string // mount points of small disks, by folder
 	prometheus string
 	key        string
 	counts     counts
-	firing     map[string]bool
+	domains    domains
+	servers    []*httptest.Server // of this program
+	unready    sync.Map           // names of the pods that get no traffic, because their readiness probes fail
+	playback   atomic.Value       // address of the video that was played last
+	broken     time.Time          // when the failure began
+	seen       map[string]span    // alerts since then
 }
 
-// startStack builds the programs and starts all processes. Its files are in a new folder, or in the
-// failure's folder under dir.
-func startStack(ctx context.Context, dir, name string) (s *stack, err error) {
-	if dir == "" {
-		if dir, err = os.MkdirTemp("", "linkreel-failures-"); err != nil {
-			return nil, err
-		}
-	}
-	dir = filepath.Join(dir, name)
+// say prints a line about the play.
+func (s *stack) say(format string, args ...any) {
+	fmt.Printf("%s: %s\n", s.name, fmt.Sprintf(format, args...))
+}
+
+// startStack starts all processes. Its files are in the failure's folder under dir.
+func startStack(ctx context.Context, dir string, f failure) (s *stack, err error) {
+	dir = filepath.Join(dir, f.name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	started := &stack{dir: dir, processes: map[string]*process{}, proxies: map[string]*proxy{}, firing: map[string]bool{}}
+	started := &stack{name: f.name, dir: dir, processes: map[string]*process{}, proxies: map[string]*proxy{}, disks: map[string]string{}, seen: map[string]span{}}
 	defer func() {
 		if err != nil {
 			started.stop()
 		}
 	}()
-	if err := build(ctx); err != nil {
+	for _, name := range f.disks {
+		if err := started.mount(name); err != nil {
+			return nil, err
+		}
+	}
+	addr, err := freeAddr()
+	if err != nil {
 		return nil, err
 	}
-	if started.redis, err = redisproc.Start(ctx, redisproc.Options{Dir: filepath.Join(dir, "redis")}); err != nil {
+	log, err := os.Create(filepath.Join(dir, "redis.log"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close() // the child process has its own descriptor
+	if started.redis, err = redisproc.Start(ctx, redisproc.Options{Dir: started.folder("redis"), Addr: addr, Log: log}); err != nil {
 		return nil, err
 	}
 	if err := started.startServices(ctx); err != nil {
@@ -97,7 +116,7 @@ func (s *stack) startServices(ctx context.Context) error {
 	addrs := map[string]string{}
 	for _, name := range []string{
 		"firestore", "upload", "storage", "auth.api", "auth.operator", "auth.internal", "videos.api", "videos.internal", "events.api", "events.internal",
-		"links-1.api", "links-1.internal", "links-1.redirect", "links-2.api", "links-2.internal", "links-2.redirect",
+		"links-1.api", "links-1.internal", "links-1.redirect", "links-1.tls", "links-2.api", "links-2.internal", "links-2.redirect", "links-2.tls",
 	} {
 		addr, err := freeAddr()
 		if err != nil {
@@ -105,8 +124,18 @@ func (s *stack) startServices(ctx context.Context) error {
 		}
 		addrs[name] = addr
 	}
+	for name, upstream := range map[string]string{"firestore": addrs["firestore"], "storage": addrs["storage"], "upload": addrs["upload"], "redis": s.redis.Addr()} {
+		if err := s.addProxy(name, upstream); err != nil {
+			return err
+		}
+	}
+	if err := s.startAuthority(addrs); err != nil {
+		return err
+	}
 	// Use a host name, because passkeys do not work with an IP address.
-	at := func(name string) string { return strings.Replace("http://"+addrs[name], "127.0.0.1", "localhost", 1) }
+	local := func(addr string) string { return strings.Replace("http://"+addr, "127.0.0.1", "localhost", 1) }
+	at := func(name string) string { return local(addrs[name]) }
+	uploads := local(s.proxies["upload"].Listen)
 	const token = "the-token-of-localcloud-in-failures-0123456789"
 	tokenFile, indexes := filepath.Join(s.dir, "token"), []string{}
 	if err := os.WriteFile(tokenFile, []byte(token), 0o600); err != nil {
@@ -120,8 +149,8 @@ func (s *stack) startServices(ctx context.Context) error {
 		indexes = append(indexes, "--indexes="+path)
 	}
 	if err := s.run("localcloud", "localcloud", nil, append(indexes,
-		"--data-dir="+filepath.Join(s.dir, "localcloud"), "--firestore-addr="+addrs["firestore"], "--storage-addr="+addrs["upload"],
-		"--storage-api-addr="+addrs["storage"], "--admin-addr=ADMIN", "--token-file="+tokenFile, "--bucket="+bucket, "--public-url="+at("upload"),
+		"--data-dir="+s.folder("localcloud"), "--firestore-addr="+addrs["firestore"], "--storage-addr="+addrs["upload"],
+		"--storage-api-addr="+addrs["storage"], "--admin-addr=ADMIN", "--token-file="+tokenFile, "--bucket="+bucket, "--public-url="+uploads,
 		"--push-url="+at("videos.api")+"/hooks/storage", "--push-audience="+at("auth.api")+"/hooks/storage",
 	)...); err != nil {
 		return err
@@ -129,37 +158,26 @@ func (s *stack) startServices(ctx context.Context) error {
 	if err := s.ready(ctx, "localcloud", at("storage")+"/readyz"); err != nil {
 		return err
 	}
-	keyFile := filepath.Join(s.dir, "localcloud", "storage", "service-account.json")
-	toxi := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
-	for name, upstream := range map[string]string{"firestore": addrs["firestore"], "storage": addrs["storage"], "redis": s.redis.Addr()} {
-		addr, err := freeAddr()
-		if err != nil {
-			return err
-		}
-		p := &proxy{Proxy: toxiproxy.NewProxy(toxi, name, addr, upstream)}
-		if err := p.Start(); err != nil {
-			return err
-		}
-		s.proxies[name] = p
-	}
-	secret := strings.Repeat("0123456789abcdef", 4)
+	keyFile := filepath.Join(s.folder("localcloud"), "storage", "service-account.json")
 	shared := []string{
 		"LINKREEL_FIRESTORE_PROJECT=linkreel-local", "LINKREEL_FIRESTORE_ENDPOINT=" + s.proxies["firestore"].Listen, "LINKREEL_FIRESTORE_TIMEOUT=9s",
-		"LINKREEL_LOCALCLOUD_TOKEN=" + token, "LINKREEL_STORAGE_BUCKET=" + bucket, "LINKREEL_STORAGE_PUBLIC_URL=" + at("upload"),
+		"LINKREEL_LOCALCLOUD_TOKEN=" + token, "LINKREEL_STORAGE_BUCKET=" + bucket, "LINKREEL_STORAGE_PUBLIC_URL=" + uploads,
 		"LINKREEL_STORAGE_ENDPOINT=http://" + s.proxies["storage"].Listen, "LINKREEL_STORAGE_KEY_FILE=" + keyFile,
 		"LINKREEL_REDIS_URL=" + s.proxies["redis"].Listen, "LINKREEL_BASE_URL=" + at("auth.api"), "LINKREEL_SHORT_BASE_URL=" + at("links-1.redirect"),
 		"LINKREEL_AUTH_URL=" + at("auth.internal"), "LINKREEL_LINKS_URL=" + at("links-1.internal"), "LINKREEL_VIDEOS_URL=" + at("videos.internal"),
 		"LINKREEL_EVENTS_URL=" + at("events.internal"), "LINKREEL_ADMIN_TOKEN=" + operatorToken, "LINKREEL_INTERNAL_TOKEN=the-internal-token-of-failures-0123456789",
 		"LINKREEL_TOKEN_SECRET=" + secret, "LINKREEL_WEBHOOK_SECRET_KEY=" + secret, "LINKREEL_SPLIT_KEY=" + secret,
 		"LINKREEL_PUSH_JWKS_URL=" + at("storage") + "/oauth2/v3/certs", "LINKREEL_PUSH_AUDIENCE=" + at("auth.api") + "/hooks/storage",
+		"DNS_RESOLVER=" + s.domains.dns, "LINKREEL_ACME_DIRECTORY=https://" + s.proxies["authority"].Listen + "/dir", "LINKREEL_ACME_CA_FILE=" + s.domains.caFile,
+		"LINKREEL_CERTIFICATE_KEY=" + secret,
 		"LINKREEL_WEBHOOK_ALLOW_HTTP=true", "LINKREEL_WEBHOOK_ALLOW_PRIVATE=true", "LINKREEL_RATE_LIMITS=enterprise:60000",
 		"LINKREEL_SCRATCH_DIR=" + filepath.Join(s.dir, "scratch"), "LINKREEL_ADMIN_ADDR=ADMIN", "LINKREEL_LOG_ACCESS=errors", "LINKREEL_DRAIN=1s",
 	}
 	for _, p := range []struct{ name, program string }{
 		{"auth", "auth"}, {"links-1", "links"}, {"links-2", "links"}, {"videos", "videos"}, {"events", "events"}, {"worker", "transcoding-worker"},
 	} {
-		env := append([]string{"LINKREEL_SPOOL_DIR=" + filepath.Join(s.dir, "spool-"+p.name)}, shared...)
-		for _, port := range []string{"api", "operator", "internal", "redirect"} {
+		env := append([]string{"LINKREEL_SPOOL_DIR=" + s.folder("spool-"+p.name)}, shared...)
+		for _, port := range []string{"api", "operator", "internal", "redirect", "tls"} {
 			if addr := addrs[p.name+"."+port]; addr != "" {
 				env = append(env, "LINKREEL_"+strings.ToUpper(port)+"_ADDR="+addr)
 			}
@@ -179,7 +197,22 @@ func (s *stack) startServices(ctx context.Context) error {
 	return nil
 }
 
-const operatorToken = "the-operator-token-of-failures-0123456789"
+// addProxy starts a proxy in front of a dependency.
+func (s *stack) addProxy(name, upstream string) error {
+	addr, err := freeAddr()
+	if err != nil {
+		return err
+	}
+	toxi := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
+	p := &proxy{toxiproxy.NewProxy(toxi, name, addr, upstream), upstream}
+	s.proxies[name] = p
+	return p.Start()
+}
+
+const (
+	operatorToken = "the-operator-token-of-failures-0123456789"
+	secret        = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+)
 
 func (s *stack) run(name, program string, env []string, args ...string) error {
 	admin, err := freeAddr()
@@ -224,7 +257,7 @@ func (s *stack) ready(ctx context.Context, name, address string) error {
 // ServiceMonitor and rules.
 func (s *stack) startPrometheus(ctx context.Context) error {
 	rules := exec.CommandContext(ctx, "helm", "template", release, "charts/linkreel", "--namespace", namespace, "--show-only", "templates/rules.yaml",
-		"--set", "metrics.rules.enabled=true")
+		"--set", "metrics.rules.enabled=true,metrics.probe.enabled=true,tls.onDemand.enabled=true")
 	rules.Env = append(os.Environ(), "PATH="+filepath.Join(".local", "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
 	text, err := rules.Output()
 	if err != nil {
@@ -245,16 +278,26 @@ func (s *stack) startPrometheus(ctx context.Context) error {
 		return err
 	}
 	var targets []any
+	if len(s.disks) > 0 {
+		kubelet := httptest.NewServer(http.HandlerFunc(s.volumes))
+		context.AfterFunc(ctx, kubelet.Close)
+		targets = append(targets, map[string]any{"targets": []string{kubelet.Listener.Addr().String()}, "labels": map[string]string{"namespace": namespace}})
+	}
 	for name, p := range s.processes {
 		component, _, _ := strings.Cut(name, "-")
 		targets = append(targets, map[string]any{"targets": []string{p.admin}, "labels": map[string]string{
 			"component": component, "release": release, "namespace": namespace, "pod": name,
 		}})
 	}
+	prober := httptest.NewServer(http.HandlerFunc(s.probe))
+	s.servers = append(s.servers, prober)
+	probes := []any{map[string]any{"targets": []string{prober.Listener.Addr().String()}, "labels": map[string]string{"release": release, "namespace": namespace}}}
 	text, err = yaml.Marshal(map[string]any{
-		"global":         map[string]any{"scrape_interval": "15s", "evaluation_interval": "30s"},
-		"rule_files":     []string{"rules.yaml"},
-		"scrape_configs": []any{map[string]any{"job_name": "linkreel", "static_configs": targets}},
+		"global":     map[string]any{"scrape_interval": "15s", "evaluation_interval": "30s"},
+		"rule_files": []string{"rules.yaml"},
+		"scrape_configs": []any{
+			map[string]any{"job_name": "linkreel", "static_configs": targets}, map[string]any{"job_name": "probe", "static_configs": probes},
+		},
 	})
 	if err != nil {
 		return err
@@ -274,6 +317,22 @@ func (s *stack) startPrometheus(ctx context.Context) error {
 	return s.ready(ctx, "prometheus", "http://"+s.prometheus+"/-/ready")
 }
 
+// probe serves the metrics of a blackbox exporter that probes the addresses of the chart's Probe.
+func (s *stack) probe(w http.ResponseWriter, r *http.Request) {
+	start, err := call(r.Context(), http.MethodGet, "http://"+s.counts.addrs["auth.api"]+"/", "", nil, nil)
+	fmt.Fprintf(w, "probe_success{site=\"base\"} %d\n", success(start, err))
+	short, err := s.pod(r.Context(), 0, http.MethodGet, "redirect", "/robots.txt", nil, nil)
+	fmt.Fprintf(w, "probe_success{site=\"short\"} %d\n", success(short, err))
+}
+
+// success returns 1 for a status below 400 and 0 for an error.
+func success(status int, err error) int {
+	if err != nil || status >= 400 {
+		return 0
+	}
+	return 1
+}
+
 func (s *stack) stop() {
 	for _, p := range s.processes {
 		_ = p.kill()
@@ -281,8 +340,14 @@ func (s *stack) stop() {
 	for _, p := range s.proxies {
 		p.Stop()
 	}
+	for _, server := range s.servers {
+		server.Close()
+	}
 	if s.redis != nil {
 		_ = s.redis.Stop()
+	}
+	for _, disk := range s.disks {
+		_ = syscall.Unmount(disk, syscall.MNT_DETACH) // a disk that stays mounted does no harm
 	}
 }
 
@@ -303,12 +368,13 @@ func (s *stack) flap(ctx context.Context, name string, half time.Duration) error
 	return nil
 }
 
-// killEvery kills a process repeatedly until ctx ends. Like Kubernetes, it restarts the process
-// after a backoff that starts at five seconds and doubles up to a minute.
+// killEvery kills a process repeatedly until ctx ends. Like Kubernetes, it restarts the process at
+// once after the first time, and then after a backoff that starts at ten seconds and doubles up to
+// five minutes.
 func (s *stack) killEvery(ctx context.Context, name string, life time.Duration) error {
 	p := s.processes[name]
 	go func() {
-		for wait := 5 * time.Second; ctx.Err() == nil; wait = min(2*wait, time.Minute) {
+		for wait := time.Duration(0); ctx.Err() == nil; wait = min(max(2*wait, 10*time.Second), 5*time.Minute) {
 			_ = p.kill()
 			outage.Pause(ctx, wait)
 			_ = p.start() // killing a process that did not start has no effect
@@ -361,7 +427,10 @@ func (p *process) signal(sig os.Signal) error {
 }
 
 // proxy forwards connections to a dependency.
-type proxy struct{ *toxiproxy.Proxy }
+type proxy struct {
+	*toxiproxy.Proxy
+	server string // the dependency's address
+}
 
 func (p *proxy) slow(by time.Duration) error {
 	_, err := p.Toxics.AddToxicJson(strings.NewReader(fmt.Sprintf(`{"name":"slow","type":"latency","stream":"downstream","attributes":{"latency":%d}}`, by.Milliseconds())))
@@ -372,19 +441,20 @@ func (p *proxy) cut() error { p.Stop(); return nil }
 
 func (p *proxy) heal() error {
 	p.Toxics.ResetToxics(context.Background())
-	if p.Enabled {
-		return nil
-	}
-	return p.Start()
+	return p.forward(p.server)
 }
 
+// freeAddr returns a free address that no other installation of this program has.
 func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+	for {
+		addr, err := redisproc.FreeAddr()
+		if _, used := usedAddrs.LoadOrStore(addr, true); err != nil || !used {
+			return addr, err
+		}
 	}
-	return l.Addr().String(), l.Close()
 }
+
+var usedAddrs sync.Map
 
 // call sends a request. Unless out is nil, it decodes the JSON of the response into out.
 func call(ctx context.Context, method, address, token string, in, out any) (status int, err error) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -27,8 +26,16 @@ type counts struct {
 	mu      sync.Mutex
 	answers map[string]int
 	longest map[string]time.Duration
+	calls   calls
 	clicks  map[string]int64 // answered redirects, by link
+	unknown int64            // redirects without a response, which may or may not be counted
 }
+
+// calls are the numbers of calls during a failure.
+type calls struct{ all, failed, redirects, redirectsFailed int }
+
+// clicks are the numbers of clicks of a play.
+type clicks struct{ answered, unknown, counted int64 }
 
 func (c *counts) add(what string, status int, err error, took time.Duration) {
 	c.mu.Lock()
@@ -41,11 +48,27 @@ func (c *counts) add(what string, status int, err error, took time.Duration) {
 		c.answers, c.longest = map[string]int{}, map[string]time.Duration{}
 	}
 	c.answers[answer]++
+	if what != "webhook" {
+		c.calls.add(what == "redirect", err != nil || status >= http.StatusBadRequest)
+	}
 	c.longest[what] = max(c.longest[what], took)
 }
 
+func (c *calls) add(redirect, failed bool) {
+	c.all++
+	if failed {
+		c.failed++
+	}
+	switch {
+	case redirect && failed:
+		c.redirectsFailed++
+	case redirect:
+		c.redirects++
+	}
+}
+
 // take returns the counts since the last call.
-func (c *counts) take() string {
+func (c *counts) take() (string, calls) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var out []string
@@ -55,28 +78,25 @@ func (c *counts) take() string {
 	for _, what := range slices.Sorted(maps.Keys(c.longest)) {
 		out = append(out, fmt.Sprintf("longest %s: %s", what, c.longest[what].Round(time.Millisecond)))
 	}
-	c.answers, c.longest = nil, nil
-	return strings.Join(out, ", ")
+	made := c.calls
+	c.answers, c.longest, c.calls = nil, nil, calls{}
+	return strings.Join(out, ", "), made
 }
 
-// slugs is the number of links in the traffic.
-const slugs = 8
+// slugs is the number of links that the traffic visits all the time. colds is the number of links
+// that it visits once on each pod.
+const slugs, colds = 8, 1000
 
-// makeTraffic creates an account, links and a webhook. Until ctx ends, it then makes five redirects
-// and one API call per second, and an upload every 40 seconds.
+// makeTraffic creates an account, links, a webhook and a custom domain. Until ctx ends, it then makes
+// five redirects and one API call per second, a redirect of a link that is not in memory every two
+// seconds, a visit to each custom domain over HTTPS every five seconds, a playback every ten seconds,
+// and an upload every 40 seconds.
 func (s *stack) makeTraffic(ctx context.Context) error {
 	at := func(name string) string { return "http://" + s.counts.addrs[name] }
-	var account struct{ ID string }
-	if _, err := call(ctx, http.MethodPost, at("auth.operator")+"/admin/v1/accounts", operatorToken, map[string]any{"name": "Failures", "plan": "enterprise"}, &account); err != nil {
+	var err error
+	if s.key, err = s.account(ctx, "enterprise"); err != nil {
 		return err
 	}
-	var key struct{ Key string }
-	if _, err := call(ctx, http.MethodPost, at("auth.operator")+"/admin/v1/accounts/"+account.ID+"/keys", operatorToken, map[string]any{
-		"name": "failures", "scopes": []string{"links:read", "links:write", "videos:read", "videos:write", "webhooks:read", "webhooks:write", "events:read"},
-	}, &key); err != nil {
-		return err
-	}
-	s.key = key.Key
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		s.counts.add("webhook", http.StatusOK, nil, 0)
 		_, _ = io.Copy(io.Discard, r.Body) // the response does not depend on the body
@@ -91,14 +111,45 @@ func (s *stack) makeTraffic(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := s.startDomain(ctx); err != nil {
+		return err
+	}
+	for first := 0; first < colds; first += 100 {
+		var links []map[string]any
+		for i := range 100 {
+			links = append(links, map[string]any{"url": "https://example.com/cold", "slug": fmt.Sprint("cold-", first+i)})
+		}
+		if _, err := call(ctx, http.MethodPost, at("links-1.api")+"/api/v1/links/bulk", s.key, map[string]any{"urls": links}, &struct{}{}); err != nil {
+			return err
+		}
+	}
 	clip := filepath.Join(s.dir, "clip.mp4")
 	if out, err := exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-y", "-f", "lavfi", "-i", "testsrc2=s=320x180:d=2", "-pix_fmt", "yuv420p", clip).CombinedOutput(); err != nil {
 		return fmt.Errorf("ffmpeg failed: %w: %s", err, out)
 	}
 	go s.every(ctx, 200*time.Millisecond, s.visit)
+	go s.every(ctx, 2*time.Second, s.visitCold)
 	go s.every(ctx, time.Second, s.work)
+	go s.every(ctx, 5*time.Second, s.visitDomains)
+	go s.every(ctx, 10*time.Second, s.play)
 	go s.every(ctx, 40*time.Second, func(ctx context.Context, turn int) { s.upload(ctx, clip, turn) })
 	return nil
+}
+
+// account creates an account with a key.
+func (s *stack) account(ctx context.Context, plan string) (key string, err error) {
+	accounts := "http://" + s.counts.addrs["auth.operator"] + "/admin/v1/accounts"
+	var account struct{ ID string }
+	if _, err := call(ctx, http.MethodPost, accounts, operatorToken, map[string]any{"name": "Failures", "plan": plan}, &account); err != nil {
+		return "", err
+	}
+	var created struct{ Key string }
+	_, err = call(ctx, http.MethodPost, accounts+"/"+account.ID+"/keys", operatorToken, map[string]any{
+		"name": "failures", "scopes": []string{
+			"links:read", "links:write", "videos:read", "videos:write", "webhooks:read", "webhooks:write", "events:read", "domains:read", "domains:write",
+		},
+	}, &created)
+	return created.Key, err
 }
 
 // every calls do at intervals, without waiting for unfinished calls.
@@ -114,26 +165,48 @@ func (s *stack) every(ctx context.Context, interval time.Duration, do func(conte
 // pod sends a request to one of the two pods of links. If this pod does not accept connections, it
 // sends the request to the other one, as a Service does after it has detected the failure.
 func (s *stack) pod(ctx context.Context, turn int, method, port, path string, in, out any) (status int, err error) {
-	for attempt := range 2 {
-		pod := fmt.Sprint("links-", 1+(turn+attempt)%2, ".", port)
-		if status, err = call(ctx, method, "http://"+s.counts.addrs[pod]+path, s.key, in, out); err == nil || status != 0 {
+	for _, pod := range s.pods(turn) {
+		if status, err = call(ctx, method, "http://"+s.counts.addrs[pod+"."+port]+path, s.key, in, out); err == nil || status != 0 {
 			return status, err
 		}
 	}
 	return status, err
 }
 
+// pods returns the pods of links in the order in which to try them, without a pod that is not ready.
+func (s *stack) pods(turn int) []string {
+	pods := []string{fmt.Sprint("links-", 1+turn%2), fmt.Sprint("links-", 1+(turn+1)%2)}
+	for i, pod := range pods {
+		if _, unready := s.unready.Load(pod); unready {
+			return slices.Delete(pods, i, i+1)
+		}
+	}
+	return pods
+}
+
 func (s *stack) visit(ctx context.Context, turn int) {
 	begin, slug := time.Now(), fmt.Sprint("failure-", turn%slugs)
 	status, err := s.pod(ctx, turn/slugs, http.MethodGet, "redirect", "/"+slug, nil, nil)
-	if ctx.Err() != nil {
-		return
+	if ctx.Err() == nil {
+		s.counts.add("redirect", status, err, time.Since(begin))
 	}
-	s.counts.add("redirect", status, err, time.Since(begin))
-	if status == http.StatusFound {
-		s.counts.mu.Lock()
+	s.counts.mu.Lock()
+	defer s.counts.mu.Unlock()
+	switch {
+	case status == http.StatusFound:
 		s.counts.clicks[slug]++
-		s.counts.mu.Unlock()
+	case err != nil:
+		s.counts.unknown++
+	}
+}
+
+// visitCold requests a link that the pod has not read yet. Each link is requested once from each pod.
+func (s *stack) visitCold(ctx context.Context, turn int) {
+	begin := time.Now()
+	address := fmt.Sprintf("http://%s/cold-%d", s.counts.addrs[s.pods(1 + turn/colds)[0]+".redirect"], turn%colds)
+	status, err := call(ctx, http.MethodGet, address, "", nil, nil)
+	if ctx.Err() == nil {
+		s.counts.add("redirect of a link not in memory", status, err, time.Since(begin))
 	}
 }
 
@@ -215,9 +288,10 @@ func (s *stack) alerts(ctx context.Context) (map[string]bool, error) {
 // quiet waits until Prometheus has read the metrics of every process for three minutes and no alert
 // fires.
 func (s *stack) quiet(ctx context.Context) error {
+	var firing map[string]bool
 	for begin := time.Now(); time.Since(begin) < 15*time.Minute; {
-		firing, err := s.alerts(ctx)
-		if err != nil {
+		var err error
+		if firing, err = s.alerts(ctx); err != nil {
 			return err
 		}
 		if time.Since(begin) > 3*time.Minute && len(firing) == 0 {
@@ -227,28 +301,34 @@ func (s *stack) quiet(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	return fmt.Errorf("alerts fire before the failure: %v", slices.Sorted(maps.Keys(s.firing)))
+	return fmt.Errorf("alerts fire before the failure: %v", slices.Sorted(maps.Keys(firing)))
 }
 
-// watch prints which alerts start to fire and which end, with the time since start.
-func (s *stack) watch(ctx context.Context, start time.Time, long time.Duration) error {
-	for begin := time.Now(); time.Since(begin) < long; {
+// watch records and prints which alerts start to fire and which end, with the time since the
+// failure. It returns after long, or once done returns true.
+func (s *stack) watch(ctx context.Context, long time.Duration, done func() bool) error {
+	for begin := time.Now(); time.Since(begin) < long && !done(); {
 		now, err := s.alerts(ctx)
 		if err != nil {
 			return err
 		}
-		at := time.Since(start).Round(time.Second)
+		at := time.Since(s.broken).Round(time.Second)
 		for name := range now {
-			if !s.firing[name] {
-				fmt.Printf("   %7s  fires: %s\n", at, name)
+			seen, before := s.seen[name]
+			if !before || seen.ended > 0 {
+				s.say("%7s  fires: %s", at, name)
+			}
+			if !before {
+				seen.fired = at
+			}
+			s.seen[name] = span{fired: seen.fired}
+		}
+		for name, seen := range s.seen {
+			if !now[name] && seen.ended == 0 {
+				s.say("%7s  ends:  %s", at, name)
+				s.seen[name] = span{seen.fired, at}
 			}
 		}
-		for name := range s.firing {
-			if !now[name] {
-				fmt.Printf("   %7s  ends:  %s\n", at, name)
-			}
-		}
-		s.firing = now
 		if !outage.Pause(ctx, 5*time.Second) {
 			return ctx.Err()
 		}
@@ -256,41 +336,48 @@ func (s *stack) watch(ctx context.Context, start time.Time, long time.Duration) 
 	return nil
 }
 
+// ended reports whether all alerts have ended, except those that may fire for longer than within.
+func (s *stack) ended(within time.Duration) bool {
+	for name, seen := range s.seen {
+		if seen.ended == 0 && endsWithin(name) <= within {
+			return false
+		}
+	}
+	return true
+}
+
 // compareClicks waits until the counters of all links equal the number of answered redirects, or no
 // longer change.
-func (s *stack) compareClicks(ctx context.Context) error {
-	var shown, answered int64
+func (s *stack) compareClicks(ctx context.Context) (out clicks, err error) {
 	for range 60 {
 		s.counts.mu.Lock()
-		clicks := maps.Clone(s.counts.clicks)
+		answered := maps.Clone(s.counts.clicks)
+		out = clicks{unknown: s.counts.unknown}
 		s.counts.mu.Unlock()
-		var page struct {
-			Data []struct {
-				Slug   string
-				Clicks int64
+		for slug, n := range answered {
+			var page struct {
+				Data []struct {
+					Slug   string
+					Clicks int64
+				}
 			}
-		}
-		shown, answered = 0, 0
-		for slug, n := range clicks {
 			status, err := s.pod(ctx, 0, http.MethodGet, "api", "/api/v1/links?q="+url.QueryEscape(slug), nil, &page)
 			if err != nil || status != http.StatusOK {
-				return fmt.Errorf("cannot read the counters: status %d: %w", status, err)
+				return out, fmt.Errorf("cannot read the counters: status %d: %w", status, err)
 			}
-			answered += n
+			out.answered += n
 			for _, l := range page.Data {
 				if l.Slug == slug {
-					shown += l.Clicks
+					out.counted += l.Clicks
 				}
 			}
 		}
-		if shown >= answered {
+		if out.counted >= out.answered {
 			break
 		}
 		if !outage.Pause(ctx, time.Second) {
-			return ctx.Err()
+			return out, ctx.Err()
 		}
 	}
-	text, err := json.Marshal(map[string]int64{"answered": answered, "counted": shown})
-	fmt.Println("   clicks:", string(text))
-	return err
+	return out, nil
 }

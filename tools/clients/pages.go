@@ -157,7 +157,7 @@ func (e *examples) setup(b *bytes.Buffer, names []string, code map[string]map[st
 			all[lang] += text + "\n"
 		}
 	}
-	b.WriteString("[Clients](../../libs/clients/README.md#install) explains how to install the packages. Run the examples of a language in order, because an example may use values from earlier ones.\n\n")
+	b.WriteString("[Clients](../../libs/clients/README.md#install) explains how to install the packages, with and without network access. Run the examples of a language in order, because an example may use values from earlier ones.\n\n")
 	b.WriteString("**Go**: put all lines into `main` of this program.\n\n```go\n" + goFrame(all["go"], operator) + "```\n\n")
 	b.WriteString("**TypeScript**\n\n```ts\n")
 	classes, clients := "Linkreel", "const linkreel = new Linkreel({ baseUrl: process.env.BASE!, key: process.env.KEY! });\n"

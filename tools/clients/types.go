@@ -24,6 +24,15 @@ type types struct {
 	requestWhole string // a whole number in a request
 	change       string // a field of an update: absent, null or a value
 	zeroOmitted  bool   // omit optional fields of a request if they are zero
+	groups       []group
+}
+
+// group is a struct that the structs of several schemas embed, because the same code handles these
+// fields of all of them. The fields have the types of an update.
+type group struct {
+	name, comment string
+	fields        []string
+	schemas       []string
 }
 
 // clientTypes describes the bodies in the Go client.
@@ -50,6 +59,11 @@ var serviceTypes = types{
 		"github.com/linkreel/linkreel/libs/apierr", "github.com/linkreel/linkreel/libs/httpapi",
 		"github.com/linkreel/linkreel/libs/identity", "github.com/linkreel/linkreel/libs/jsdate",
 	},
+	groups: []group{{
+		name: "LinkRouting", comment: "LinkRouting contains those fields of a request that decide which address a visit gets.",
+		fields:  []string{"redirectType", "forwardQuery", "forwardPath", "startsAt", "expiredUrl", "password", "maxClicks", "rules"},
+		schemas: []string{"LinkCreate", "LinkUpdate"},
+	}},
 	answerTime: "int64", requestTime: "jsdate.Moment", isoTime: "string", requestWhole: "float64", change: "httpapi.Optional",
 }
 
@@ -117,6 +131,11 @@ func (w *writer) file() ([]byte, error) {
 			}
 		}
 	}
+	for _, g := range w.groups {
+		if err := w.group(g); err != nil {
+			return nil, err
+		}
+	}
 	for at := range objectNames {
 		if !w.used[at] {
 			return nil, fmt.Errorf("names.go names %s, which the contract does not have", at)
@@ -162,11 +181,36 @@ func (w *writer) object(name string, s *contract.Schema, at place) error {
 			inherited[f.Name] = true
 		}
 	}
+	for _, g := range w.groups {
+		if slices.Contains(g.schemas, at.path) {
+			fmt.Fprintf(&w.out, "\t%s\n\n", g.name)
+			for _, f := range g.fields {
+				inherited[f] = true
+			}
+		}
+	}
 	for _, f := range fields {
 		if inherited[f.Name] || f.Schema.ReadOnly {
 			continue // a readOnly field in a request has no effect
 		}
 		if err := w.field(f, w.doc.Needs(s, f.Name), place{at.path + "." + f.Name, at.request, at.update}); err != nil {
+			return err
+		}
+	}
+	w.out.WriteString("}\n\n")
+	return nil
+}
+
+// group generates the struct of a group from its first schema.
+func (w *writer) group(g group) error {
+	s := w.doc.At(g.schemas[0])
+	comment(&w.out, "", g.comment)
+	fmt.Fprintf(&w.out, "type %s struct {\n", g.name)
+	for _, f := range w.doc.Properties(s) {
+		if !slices.Contains(g.fields, f.Name) {
+			continue
+		}
+		if err := w.field(f, false, place{path: g.schemas[0] + "." + f.Name, request: true, update: true}); err != nil {
 			return err
 		}
 	}

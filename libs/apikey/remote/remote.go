@@ -1,5 +1,5 @@
-// Package remote contains the client with which services verify keys, and the routes of auth that
-// it calls.
+// Package remote contains the client with which services verify keys, and the auth routes that it
+// calls.
 package remote
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/libs/peer"
 )
 
-// The routes of auth. The table in libs/peer lists all internal routes.
+// Auth's routes. The table in libs/peer lists all internal routes.
 const (
 	verifyPath = "/internal/v1/keys/verify"
 	rightsPath = "/internal/v1/rights"

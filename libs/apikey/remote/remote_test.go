@@ -123,7 +123,7 @@ func TestBothEndsAgreeOnARecord(t *testing.T) {
 		Revoked: true, ExpiresAt: apikey.Never, Version: 1,
 	}
 	if got, err := source.Verify(t.Context(), someHash); err != nil || fmt.Sprintf("%+v", *got) != fmt.Sprintf("%+v", r.record) {
-		t.Errorf("Verify of a session = %+v, %v, want the session's record", got, err)
+		t.Errorf("Verify for a session = %+v, %v, want the session's record", got, err)
 	}
 }
 
@@ -161,6 +161,6 @@ func TestRightsOfKeysAreAsked(t *testing.T) {
 		t.Errorf("Scopes with a wrong token = %v, want an error", scopes)
 	}
 	if _, err := source.Scopes(t.Context(), "acc_1", "../x"); err == nil {
-		t.Error("Scopes of a malformed id succeeded, want an error")
+		t.Error("Scopes with a malformed id succeeded, want an error")
 	}
 }

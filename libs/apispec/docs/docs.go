@@ -16,7 +16,7 @@ import (
 )
 
 // ContentSecurityPolicy is the policy for all files. It allows data: URLs as images, because
-// /docs/try shows QR codes that the API returned.
+// /docs/try shows QR codes that the API returns.
 const ContentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 

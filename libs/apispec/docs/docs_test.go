@@ -57,7 +57,7 @@ func TestFilesAreThePageItsPartsAndTheContract(t *testing.T) {
 	}
 }
 
-// Every error code has its own heading on the page about errors, in the section of its status. No
+// Every error code has its own heading on the page about errors, in the section for its status. No
 // other heading on the page looks like a code.
 func TestEveryErrorIsExplained(t *testing.T) {
 	t.Parallel()

@@ -31,8 +31,8 @@ var guideNames = []string{
 	"api/members", "api/events", "api/webhooks", "api/operator", "api/paging", "api/idempotency", "errors", "clients", "guides", "cli", "mcp", "webhooks", "sign-in", "versioning",
 }
 
-// kept removes the markers of generated parts from a document. It also rewrites links to the README
-// of the clients, which is in another folder of the repository, so that they point to the served
+// kept removes the markers around generated parts from a document. It also rewrites links to the
+// clients' README, which is in another folder of the repository, so that they point to the served
 // page.
 func kept(text string) string {
 	text = regexp.MustCompile(`<!-- [^>]* -->\n+`).ReplaceAllString(text, "")

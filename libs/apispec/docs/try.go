@@ -33,7 +33,7 @@ type body struct {
 
 type example struct{ Title, Text string }
 
-// media is an example body of one content type.
+// media is an example body with one content type.
 type media struct {
 	Schema   schema
 	Examples map[string]struct {

@@ -1,4 +1,4 @@
-// Package wire contains Go types for the bodies of the API's requests and responses, generated from
+// Package wire contains Go types for the API's request and response bodies, generated from
 // the contract. Services fill them. The package contains no logic except conversions.
 package wire
 

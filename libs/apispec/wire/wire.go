@@ -13,6 +13,8 @@ import (
 
 // LinkCreate describes a new link. Only URL is required.
 type LinkCreate struct {
+	LinkRouting
+
 	// Destination, http or https.
 	URL string `json:"url"`
 	// The slug that you want. It has letters, digits, `_`, `.` and `-`, and begins with a letter or
@@ -38,31 +40,6 @@ type LinkCreate struct {
 	ExternalID *string `json:"externalId"`
 	// Archived links keep redirecting; lists can leave them out.
 	Archived bool `json:"archived"`
-	// HTTP status of the redirect: 302, 301 or 308; others are rejected. Browsers keep a 301 or 308 for
-	// up to a minute, and do not ask again meanwhile; such visits are not counted. Null is 302.
-	RedirectType *float64 `json:"redirectType"`
-	// Whether the visitor's query is added to the destination. If the destination has the same
-	// parameter, its own value stays. For the five `utm_` parameters, the visitor's value replaces it.
-	ForwardQuery bool `json:"forwardQuery"`
-	// Whether `/<slug>/a/b` leads to the destination's path followed by `/a/b`. Otherwise a longer path
-	// is a 404.
-	ForwardPath bool `json:"forwardPath"`
-	// Before this moment visits get 404 with a page that says when the link begins. Must be earlier
-	// than `expiresAt`.
-	StartsAt *jsdate.Moment `json:"startsAt"`
-	// Where visitors are sent after the link has ended, with a 302 that is not counted. The rules of
-	// `url` apply, and it may not point at a domain of the account.
-	ExpiredURL *string `json:"expiredUrl"`
-	// A password of 1 to 256 characters, for which a page asks every visitor. It is never shown;
-	// `hasPassword` says whether there is one. It cannot be combined with a `redirectType` of 301 or
-	// 308.
-	Password *string `json:"password"`
-	// At most this many visits are redirected; later ones are answered as if the link had ended. All
-	// clicks that the link ever had count. It cannot be combined with a `redirectType` of 301 or 308.
-	MaxClicks *float64 `json:"maxClicks"`
-	// Up to 20 rules, together at most 16 KiB. A visit leads to the address of the first rule whose
-	// conditions all hold, otherwise to `url`.
-	Rules []LinkRule `json:"rules"`
 	// Says that the link comes from another service, where it had this many clicks. They are shown
 	// separately and are not part of `clicks`.
 	ImportedClicks *float64 `json:"importedClicks"`
@@ -111,6 +88,8 @@ type LinkRuleWhen struct {
 
 // LinkUpdate changes a link. Absent fields do not change.
 type LinkUpdate struct {
+	LinkRouting
+
 	// New destination. Cannot be null.
 	URL httpapi.Optional[string] `json:"url"`
 	// New private label, null clears.
@@ -129,31 +108,6 @@ type LinkUpdate struct {
 	ExternalID httpapi.Optional[string] `json:"externalId"`
 	// Archived links keep redirecting; lists can leave them out.
 	Archived httpapi.Optional[bool] `json:"archived"`
-	// HTTP status of the redirect: 302, 301 or 308; others are rejected. Browsers keep a 301 or 308 for
-	// up to a minute, and do not ask again meanwhile; such visits are not counted. Null is 302.
-	RedirectType httpapi.Optional[float64] `json:"redirectType"`
-	// Whether the visitor's query is added to the destination. If the destination has the same
-	// parameter, its own value stays. For the five `utm_` parameters, the visitor's value replaces it.
-	ForwardQuery httpapi.Optional[bool] `json:"forwardQuery"`
-	// Whether `/<slug>/a/b` leads to the destination's path followed by `/a/b`. Otherwise a longer path
-	// is a 404.
-	ForwardPath httpapi.Optional[bool] `json:"forwardPath"`
-	// Before this moment visits get 404 with a page that says when the link begins. Must be earlier
-	// than `expiresAt`.
-	StartsAt httpapi.Optional[jsdate.Moment] `json:"startsAt"`
-	// Where visitors are sent after the link has ended, with a 302 that is not counted. The rules of
-	// `url` apply, and it may not point at a domain of the account.
-	ExpiredURL httpapi.Optional[string] `json:"expiredUrl"`
-	// A password of 1 to 256 characters, for which a page asks every visitor. It is never shown;
-	// `hasPassword` says whether there is one. It cannot be combined with a `redirectType` of 301 or
-	// 308.
-	Password httpapi.Optional[string] `json:"password"`
-	// At most this many visits are redirected; later ones are answered as if the link had ended. All
-	// clicks that the link ever had count. It cannot be combined with a `redirectType` of 301 or 308.
-	MaxClicks httpapi.Optional[float64] `json:"maxClicks"`
-	// Up to 20 rules, together at most 16 KiB. A visit leads to the address of the first rule whose
-	// conditions all hold, otherwise to `url`.
-	Rules httpapi.Optional[[]LinkRule] `json:"rules"`
 }
 
 // LinkSummary is a link in a list.
@@ -1393,4 +1347,33 @@ type RecoveryResume struct {
 	Webhooks bool `json:"webhooks"`
 	// True lets the janitor delete files again.
 	Janitor bool `json:"janitor"`
+}
+
+// LinkRouting contains those fields of a request that decide which address a visit gets.
+type LinkRouting struct {
+	// HTTP status of the redirect: 302, 301 or 308; others are rejected. Browsers keep a 301 or 308 for
+	// up to a minute, and do not ask again meanwhile; such visits are not counted. Null is 302.
+	RedirectType httpapi.Optional[float64] `json:"redirectType"`
+	// Whether the visitor's query is added to the destination. If the destination has the same
+	// parameter, its own value stays. For the five `utm_` parameters, the visitor's value replaces it.
+	ForwardQuery httpapi.Optional[bool] `json:"forwardQuery"`
+	// Whether `/<slug>/a/b` leads to the destination's path followed by `/a/b`. Otherwise a longer path
+	// is a 404.
+	ForwardPath httpapi.Optional[bool] `json:"forwardPath"`
+	// Before this moment visits get 404 with a page that says when the link begins. Must be earlier
+	// than `expiresAt`.
+	StartsAt httpapi.Optional[jsdate.Moment] `json:"startsAt"`
+	// Where visitors are sent after the link has ended, with a 302 that is not counted. The rules of
+	// `url` apply, and it may not point at a domain of the account.
+	ExpiredURL httpapi.Optional[string] `json:"expiredUrl"`
+	// A password of 1 to 256 characters, for which a page asks every visitor. It is never shown;
+	// `hasPassword` says whether there is one. It cannot be combined with a `redirectType` of 301 or
+	// 308.
+	Password httpapi.Optional[string] `json:"password"`
+	// At most this many visits are redirected; later ones are answered as if the link had ended. All
+	// clicks that the link ever had count. It cannot be combined with a `redirectType` of 301 or 308.
+	MaxClicks httpapi.Optional[float64] `json:"maxClicks"`
+	// Up to 20 rules, together at most 16 KiB. A visit leads to the address of the first rule whose
+	// conditions all hold, otherwise to `url`.
+	Rules httpapi.Optional[[]LinkRule] `json:"rules"`
 }

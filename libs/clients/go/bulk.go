@@ -11,26 +11,26 @@ import (
 // BulkMax is the maximum number of links in one bulk request.
 const BulkMax = 100
 
-// maxBody is the maximum size of the items of one bulk request. The API accepts bodies of 1 MiB,
+// maxBody is the maximum size of the items in one bulk request. The API accepts bodies of 1 MiB,
 // and the rest of the body is short.
 const maxBody = 1<<20 - 16<<10
 
-// BulkError is the error of a bulk call that stopped before it had sent all items. The results
+// BulkError is returned when a bulk call stops before sending all items. The results
 // returned with it belong to the first items and include every link that is known to exist.
 type BulkError struct {
 	// Unsure is the number of items in the failed request. They follow the items with results. If
 	// the request got no response, it may have taken effect: repeat the call with Key.
 	Unsure int
-	Unsent int    // the number of items after those of the failed request, which were not sent
+	Unsent int    // the number of items after those in the failed request, which were not sent
 	Key    string // the [IdempotencyKey] with which to repeat the call without creating a link twice
-	Err    error  // the error of the failed request
+	Err    error  // the error from the failed request
 }
 
 func (e *BulkError) Error() string {
 	return fmt.Sprintf("bulk request: %v (%d items in the failed request, %d not sent)", e.Err, e.Unsure, e.Unsent)
 }
 
-// Unwrap returns the error of the request that failed.
+// Unwrap returns the error from the request that failed.
 func (e *BulkError) Unwrap() error { return e.Err }
 
 // CreateLinks creates any number of links, in as many requests as required. It returns one result
@@ -69,7 +69,7 @@ func (c *Client) DeleteLinks(ctx context.Context, ids []string, opts ...Option) 
 	})
 }
 
-// inChunks sends items in requests of a size that the API accepts. It derives each request's
+// inChunks sends items in requests small enough for the API. It derives each request's
 // Idempotency-Key from that of the call, and always splits the same items in the same way.
 func inChunks[T, R any](items []T, opts []Option, send func([]T, []Option) ([]R, error)) ([]R, error) {
 	key := chosen(opts).key
@@ -92,7 +92,7 @@ func inChunks[T, R any](items []T, opts []Option, send func([]T, []Option) ([]R,
 	return out, nil
 }
 
-// fits returns how many of the first items fit into one request, but at least one.
+// fits returns how many leading items fit into one request. It is always at least one.
 func fits[T any](items []T) int {
 	size := 0
 	for i, item := range items[:min(BulkMax, len(items))] {

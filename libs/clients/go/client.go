@@ -1,7 +1,7 @@
-// Package client is the Go client of the Linkreel API. Each operation has a method named after its
-// operationId: createLink is [Client.CreateLink]. Lists also have an iterator over all pages, such
-// as [Client.Links]. Other methods cover longer tasks: bulk requests of any size, resumable
-// uploads, waiting for a video, and following events.
+// Package client is the Go client for the Linkreel API. Each operation has a method named after its
+// operationId: createLink is [Client.CreateLink]. List methods also have an iterator over all
+// pages, such as [Client.Links]. Other methods cover longer tasks: bulk requests of any size,
+// resumable uploads, waiting for a video, and following events.
 //
 // Calls that may succeed later are retried after the delay that the service asks for. A retried
 // call never takes effect twice: a POST carries the same Idempotency-Key in all its attempts. If a
@@ -37,7 +37,7 @@ type Config struct {
 	HTTPClient *http.Client
 	// Timeout bounds each attempt of an API call; 0 means 30 seconds. See [Timeout].
 	Timeout time.Duration
-	// Attempts is the maximum number of attempts of a call, including the first; 0 means five.
+	// Attempts is the maximum number of attempts per call, including the first; 0 means five.
 	Attempts int
 	// MaxWait is the longest single wait that the client accepts, even if Retry-After asks for
 	// more; 0 means a minute.

@@ -18,7 +18,7 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// script is a server that returns prepared responses and records the calls.
+// script is a server that returns canned responses and records the calls.
 type script struct {
 	mu      sync.Mutex
 	answers []func(w http.ResponseWriter, r *http.Request)
@@ -110,8 +110,8 @@ func TestRetries(t *testing.T) {
 		{"all attempts fail", create, []func(http.ResponseWriter, *http.Request){refuse(500, "INTERNAL")}, 5, "INTERNAL"},
 		{"delete with a lost response", del, []func(http.ResponseWriter, *http.Request){hangUp, refuse(404, "LINK_NOT_FOUND")}, 2, ""},
 		{"unconditional delete with a lost response", func(c *client.Client) error { return c.DeleteWebhook(t.Context(), "whk_1") }, []func(http.ResponseWriter, *http.Request){hangUp, refuse(404, "WEBHOOK_NOT_FOUND")}, 2, ""},
-		{"delete of a missing record after a 429", del, []func(http.ResponseWriter, *http.Request){refuse(429, "RATE_LIMITED"), refuse(404, "LINK_NOT_FOUND")}, 2, "LINK_NOT_FOUND"},
-		{"delete of a missing record", del, []func(http.ResponseWriter, *http.Request){refuse(404, "LINK_NOT_FOUND")}, 1, "LINK_NOT_FOUND"},
+		{"deleting a missing record after a 429", del, []func(http.ResponseWriter, *http.Request){refuse(429, "RATE_LIMITED"), refuse(404, "LINK_NOT_FOUND")}, 2, "LINK_NOT_FOUND"},
+		{"deleting a missing record", del, []func(http.ResponseWriter, *http.Request){refuse(404, "LINK_NOT_FOUND")}, 1, "LINK_NOT_FOUND"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -221,7 +221,7 @@ func TestWaitVideo(t *testing.T) {
 	c, _ = start(t, say(200, `{"id":"v","status":"failed","error":{"code":"NOT_A_VIDEO","message":"m"}}`))
 	var why *client.VideoError
 	if _, err := c.WaitVideo(t.Context(), "v", nil); !errors.As(err, &why) || why.Code != "NOT_A_VIDEO" {
-		t.Errorf("WaitVideo of a failed video = %v, want NOT_A_VIDEO", err)
+		t.Errorf("WaitVideo for a failed video = %v, want NOT_A_VIDEO", err)
 	}
 }
 
@@ -431,7 +431,7 @@ func TestOptionsChangeOneCall(t *testing.T) {
 		t.Errorf("got error %+v with Response %+v, want the current ETag \"r3\" in both", refused, r)
 	}
 	if _, err := c.GetLink(t.Context(), "lnk_1", client.Attempts(1)); !client.IsServer(err) || len(s.seen().calls) != 3 {
-		t.Errorf("got error %v after the calls %q, want a server error after one attempt of this call", err, s.seen().calls)
+		t.Errorf("got error %v after the calls %q, want a server error after one attempt at this call", err, s.seen().calls)
 	}
 	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	defer slow.Close()
@@ -468,7 +468,7 @@ func TestAnErrorSaysAllThatTheServiceSays(t *testing.T) {
 	}
 }
 
-// The API returns the cursor of a list of videos in a header. The client copies it to NextCursor.
+// The API returns the cursor for a list of videos in a header. The client copies it to NextCursor.
 func TestAPageOfVideosHasItsCursor(t *testing.T) {
 	t.Parallel()
 	c, s := start(t,
@@ -638,7 +638,7 @@ func TestAFollowerFixesItsPlaceBeforeItIsHeld(t *testing.T) {
 	_, err := c.FollowEvents(t.Context(), client.ListEventsQuery{}, func(client.Event) error { return enough })
 	want := []string{"GET /api/v1/events?limit=100&wait=0", "GET /api/v1/events?after=c1&limit=100&wait=25"}
 	if got := s.seen().calls; !errors.Is(err, enough) || len(s.waits) != 0 || !slices.Equal(got, want) {
-		t.Errorf("FollowEvents = %v after waits of %v with calls %q, want %q", err, s.waits, got, want)
+		t.Errorf("FollowEvents = %v after waiting %v with calls %q, want %q", err, s.waits, got, want)
 	}
 }
 
@@ -791,7 +791,7 @@ func TestACallThatIsStoppedBetweenAttemptsSaysSo(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := c.GetLink(ctx, "lnk_1"); !errors.Is(err, ctx.Err()) || client.IsServer(err) != (name == "refused") {
-			t.Errorf("first response %s: got %v, want context.Canceled together with the error of the attempt", name, err)
+			t.Errorf("first response %s: got %v, want context.Canceled together with the error from the attempt", name, err)
 		}
 		srv.Close()
 	}

@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// APIError is an error response of the API. Branch on Code, or on its class with [IsNotFound] and
-// similar functions. Any other error of a call is a [ConnectionError], an [ArgumentError] or an
+// APIError is an error response from the API. Branch on Code, or on its class with [IsNotFound] and
+// similar functions. Any other error from a call is a [ConnectionError], an [ArgumentError] or an
 // [AnswerError]. Methods for longer tasks also return [BulkError], [UploadError] and [VideoError].
 type APIError struct {
 	Status        int           `json:"-"`
 	Code          string        `json:"code"` // such as LINK_NOT_FOUND, or HTTP_502 if a proxy answered
 	Message       string        `json:"message"`
 	RequestID     string        `json:"requestId"`
-	DocURL        string        `json:"docUrl"` // the page about the code; a URL, or a path of the deployment
+	DocURL        string        `json:"docUrl"` // the page about the code; a URL, or a path on the deployment
 	Details       []Detail      `json:"details"`
 	RequiredPlan  string        `json:"requiredPlan"`
 	CurrentPlan   string        `json:"currentPlan"`
@@ -54,10 +54,10 @@ func (e *APIError) Error() string {
 	return b.String()
 }
 
-// ConnectionError is returned if no attempt of a call got a complete response: the connection was
+// ConnectionError is returned if no attempt at a call got a complete response: the connection was
 // refused or broke, the attempt timed out, or the response was not JSON where the API sends JSON.
 // The call may have taken effect. It is also returned for a 412 that follows such an attempt,
-// because that attempt may have made the change. If the caller's ctx has ended, errors.Is(err,
+// because that attempt may have made the change. If the caller's ctx is done, errors.Is(err,
 // ctx.Err()) is true, even for an [APIError].
 type ConnectionError struct {
 	Method, Path string
@@ -68,7 +68,7 @@ type ConnectionError struct {
 
 func (e *ConnectionError) Error() string { return fmt.Sprintf("%s %s: %v", e.Method, e.Path, e.Err) }
 
-// Unwrap returns the error of the last attempt.
+// Unwrap returns the error from the last attempt.
 func (e *ConnectionError) Unwrap() error { return e.Err }
 
 // Timeout reports whether the last attempt, or the whole call, timed out.
@@ -80,7 +80,7 @@ func lost(k *call, err error) *ConnectionError {
 	return &ConnectionError{Method: k.method, Path: k.path, Err: err, timeout: late}
 }
 
-// stopped returns the error of a call that is not retried because its ctx has ended or the wait
+// stopped returns the error for a call that is not retried because its ctx is done or the wait
 // would be too long.
 func stopped(err, why error) error {
 	if errors.Is(err, why) {
@@ -106,10 +106,10 @@ func (e *AnswerError) Error() string {
 	return fmt.Sprintf("%s %s: the response does not match the API documentation: %v", e.Method, e.Path, e.Err)
 }
 
-// Unwrap returns the error of the decoder.
+// Unwrap returns the error from the decoder.
 func (e *AnswerError) Unwrap() error { return e.Err }
 
-// HasCode reports whether err is an error response of the API with one of the codes.
+// HasCode reports whether err is an error response from the API with one of the codes.
 func HasCode(err error, codes ...string) bool {
 	var e *APIError
 	return errors.As(err, &e) && slices.Contains(codes, e.Code)
@@ -130,8 +130,8 @@ func IsPermission(err error) bool { return hasStatus(err, http.StatusForbidden) 
 // IsNotFound reports whether the record does not exist, or belongs to another account (404).
 func IsNotFound(err error) bool { return hasStatus(err, http.StatusNotFound) }
 
-// IsGone reports whether the requested resource no longer exists, such as a position in the feed of
-// events (410).
+// IsGone reports whether the requested resource no longer exists, such as a position in the event
+// feed (410).
 func IsGone(err error) bool { return hasStatus(err, http.StatusGone) }
 
 // IsValidation reports whether the request is invalid and must be changed (400, 413, 415 or 422).
@@ -166,8 +166,8 @@ func IsConnection(err error) bool {
 	return errors.As(err, &e)
 }
 
-// refusal decodes an error response. If the body is not an error of the API, the response comes
-// from a proxy.
+// refusal decodes an error response. If the body is not an API error, the response comes from a
+// proxy.
 func refusal(status int, header http.Header, body []byte) *APIError {
 	var answer struct{ Error APIError }
 	e := &answer.Error

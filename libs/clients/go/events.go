@@ -13,12 +13,12 @@ const followWait = 25
 // followPause is the longest pause between two attempts to reach an unreachable service.
 const followPause = 10 * time.Second
 
-// FollowEvents calls do with each event, oldest first, until ctx ends or do returns an error. It
+// FollowEvents calls do with each event, oldest first, until ctx is done or do returns an error. It
 // starts after the cursor or event id in q.After. If q.After is nil, it starts with the next event.
 // If q.After is empty, it starts with the oldest stored event. It returns the value of After with
 // which a later call resumes directly after the last event for which do returned nil. To resume
 // after a crash, have do store the event's ID. After the first page, FollowEvents retries until ctx
-// ends if the service is unreachable, restarts or limits the rate. It returns all other errors.
+// is done if the service is unreachable, restarts or limits the rate. It returns all other errors.
 // [IsGone] is true for the error if the service was restored from a backup that does not contain
 // the position After. In that case, read the records that you rely on again, and resume from
 // [APIError].RestartAfter. If After is older than the oldest stored event, the code is

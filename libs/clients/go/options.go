@@ -27,7 +27,7 @@ func chosen(opts []Option) *options {
 
 // IfMatch lets a call change a record only if it still has this ETag, which [WithResponse] returned
 // when the record was read. If the record has changed, the error has the code PRECONDITION_FAILED.
-// If the change may have been made by an earlier attempt of this call that got no response, the
+// If the change may have been made by an earlier attempt at this call that got no response, the
 // error is a [ConnectionError]. In that case, read the record.
 func IfMatch(etag string) Option { return WithHeader("If-Match", etag) }
 
@@ -39,15 +39,15 @@ func IfNoneMatch(etag string) Option { return WithHeader("If-None-Match", etag) 
 // safely repeat its last step: for 24 hours, the service returns the first response again.
 func IdempotencyKey(key string) Option { return func(o *options) { o.key = key } }
 
-// WithHeader sets a header of the request.
+// WithHeader sets a request header.
 func WithHeader(name, value string) Option { return func(o *options) { o.header.Set(name, value) } }
 
-// Timeout bounds each attempt of the call. For a long poll, the requested wait is added. A streamed
+// Timeout bounds each attempt at the call. For a long poll, the requested wait is added. A streamed
 // response must begin within this time, and each read from it must receive bytes within this time.
 // To bound the whole call, use a ctx with a deadline.
 func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
-// Attempts is the maximum number of attempts of the call; 1 means no retries.
+// Attempts is the maximum number of attempts at the call; 1 means no retries.
 func Attempts(n int) Option { return func(o *options) { o.attempts = n } }
 
 // WithResponse fills r with the metadata of the last response, even if the call fails. For an
@@ -59,7 +59,7 @@ type Response struct {
 	Status    int    // HTTP status, or 0 if no response arrived
 	RequestID string // identifies the request in the service's logs and in errors
 	ETag      string // the version of the record, for [IfMatch] and [IfNoneMatch]
-	// Replayed is set if this is the stored response of an earlier call with the same
+	// Replayed is set if this is the stored response from an earlier call with the same
 	// Idempotency-Key.
 	Replayed bool
 	// Limit is the account's rate limit, or nil if the response does not contain it.

@@ -25,7 +25,7 @@ type Raw struct {
 	Data []byte
 }
 
-// call describes one call of the API, which takes one or more attempts.
+// call describes one call to the API, which takes one or more attempts.
 type call struct {
 	method, path string   // in generated methods, path has placeholders such as {id}
 	ids          []string // the values of the placeholders, in order
@@ -36,7 +36,7 @@ type call struct {
 
 // Request makes a call for which the client has no method. path begins with /api/v1, must be
 // escaped, and may have a query. in is sent as JSON, or unchanged if it is a [Raw]. If in is nil,
-// no body is sent. The JSON of the response is decoded into out. If out is a *[]byte, it receives
+// no body is sent. The response's JSON is decoded into out. If out is a *[]byte, it receives
 // the body unchanged. If out is nil, the body is dropped.
 func (c *Client) Request(ctx context.Context, method, path string, in, out any, opts ...Option) error {
 	return send(ctx, c, call{method: method, path: path, in: in}, out, opts)
@@ -62,7 +62,7 @@ func plain(ctx context.Context, c *Client, k call, opts []Option) ([]byte, error
 type Page[T any] struct {
 	Data       []T
 	HasMore    bool
-	NextCursor *string // the cursor of the next page; nil on the last page
+	NextCursor *string // the cursor for the next page; nil on the last page
 }
 
 // headerPage reads a page of a list that returns its cursor in the Link header.
@@ -85,7 +85,7 @@ func headerPage[T any](ctx context.Context, c *Client, k call, opts []Option) (*
 	return page, nil
 }
 
-// NextCursor returns the cursor of the next page of a list of videos, from the Link header with
+// NextCursor returns the cursor for the next page of a list of videos, from the Link header with
 // rel="next". It returns "" if there is none. [Client.ListVideos] calls it. The host in the header
 // is ignored, so that the key is sent only to the configured deployment.
 func NextCursor(h http.Header) string {
@@ -138,7 +138,7 @@ func walk[T any](ctx context.Context, c *Client, k call, opts []Option) iter.Seq
 	}
 }
 
-// All collects the items of an iterator, such as that of [Client.Domains].
+// All collects the items from an iterator, such as that of [Client.Domains].
 func All[T any](walk iter.Seq2[T, error]) ([]T, error) {
 	var all []T
 	for v, err := range walk {
@@ -220,7 +220,7 @@ func (c *Client) try(ctx context.Context, k call, out any, o *options) error {
 			o.header.Set("Idempotency-Key", o.key)
 		}
 	}
-	var unsure error // the error of an earlier attempt that may have taken effect
+	var unsure error // the error from an earlier attempt that may have taken effect
 	for attempt := 1; ; attempt++ {
 		err := c.attempt(ctx, &k, body, out, o, attempt)
 		if err == nil {
@@ -307,7 +307,7 @@ func encoded(in any) (body []byte, kind string, err error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), "application/json", nil
 }
 
-// maxAnswer limits how much of a response is read. All responses of the API are smaller.
+// maxAnswer limits how much of a response is read. All API responses are smaller.
 const maxAnswer = 64 << 20
 
 // attempt makes one request within its time limit.
@@ -340,7 +340,7 @@ func (c *Client) exchange(ctx context.Context, k *call, body []byte, out any, o 
 	}
 	if res.StatusCode < 300 && strings.HasPrefix(res.Header.Get("Content-Type"), "text/html") {
 		_ = res.Body.Close()
-		return lost(k, errors.New("received a web page instead of a response of the API")) // e.g. a network's sign-in page
+		return lost(k, errors.New("received a web page instead of an API response")) // e.g. a network's sign-in page
 	}
 	if to, streamed := out.(*io.ReadCloser); streamed && res.StatusCode < 300 {
 		*to = res.Body

@@ -16,7 +16,7 @@ import (
 // past or in the future.
 const WebhookTolerance = 5 * time.Minute
 
-// ErrWebhook matches every error of [VerifyWebhook].
+// ErrWebhook matches every error from [VerifyWebhook].
 var ErrWebhook = errors.New("webhook not verified")
 
 // WebhookError is the reason why a message is rejected.

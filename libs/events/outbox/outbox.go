@@ -48,9 +48,9 @@ type Document struct {
 // Channel is the Redis channel on which writers publish the ids of accounts that have new events.
 const Channel = "linkreel:events:waiting"
 
-// Outbox writes events. It is safe for concurrent use. [Outbox.Put] of a nil Outbox returns
-// an error, so that a store without an outbox fails at its first change instead of silently
-// writing no events.
+// Outbox writes events. It is safe for concurrent use. [Outbox.Put] on a nil Outbox returns an
+// error, so that a store without an outbox fails at its first change instead of silently writing no
+// events.
 type Outbox struct {
 	db    *firestoredb.DB
 	redis redis.UniversalClient
@@ -106,7 +106,7 @@ func (o *Outbox) document(ctx context.Context, e events.Event) (*Document, error
 }
 
 // maxChanged limits how many account ids are pending while Redis is unreachable. Further ids are
-// dropped, and the sweep of the events service finds the events of those accounts.
+// dropped, and the events service's sweep finds those accounts' events.
 const maxChanged = 10_000
 
 // Wake passes the account's id to [Outbox.Run]. It is only a hint, which is lost if the process
@@ -122,8 +122,8 @@ func (o *Outbox) Wake(accountID string) {
 // account then creates hundreds of links a second, each wake-up includes it only once.
 const pace = 20 * time.Millisecond
 
-// Run wakes the events service after commits until ctx ends. Every service that writes events must
-// run it as a loop.
+// Run wakes the events service after commits until ctx is done. Every service that writes events
+// must run it as a loop.
 func (o *Outbox) Run(ctx context.Context) error {
 	for ended := false; !ended; {
 		names := map[string]bool{}
@@ -145,8 +145,7 @@ func (o *Outbox) Run(ctx context.Context) error {
 	return nil
 }
 
-// publish does not retry: while Redis is unreachable, the sweep of the events service finds new
-// events.
+// publish does not retry: while Redis is unreachable, the events service's sweep finds new events.
 func (o *Outbox) publish(ctx context.Context, names map[string]bool) {
 	if len(names) == 0 {
 		return

@@ -30,7 +30,7 @@ func made(accountID string) events.Event {
 
 func TestPut(t *testing.T) {
 	t.Parallel()
-	t.Run("event of a committed transaction", func(t *testing.T) {
+	t.Run("event from a committed transaction", func(t *testing.T) {
 		t.Parallel()
 		db := open(t)
 		out := outbox.New(db, nil, nil)
@@ -45,7 +45,7 @@ func TestPut(t *testing.T) {
 		d := got[0]
 		if d.Type != "link.created" || d.Object != "lnk_1" || d.ActorType != "key" || d.ActorID != "key_1" || d.RequestID != "req" ||
 			d.Waiting != "acc_1" {
-			t.Errorf("event = %+v, want the type, account, object, actor and request id of the change", d)
+			t.Errorf("event = %+v, want the change's type, account, object, actor and request id", d)
 		}
 		if d.Data != `{"url":"http://a.example/?a=1&b=<2>"}` {
 			t.Errorf("data = %s, want the JSON without escaped HTML", d.Data)
@@ -91,7 +91,7 @@ func TestPut(t *testing.T) {
 	})
 }
 
-// running runs an outbox until stop is called. change writes an event of an account and wakes the
+// running runs an outbox until stop is called. change writes an event for an account and wakes the
 // outbox. named receives the messages that wake the events service.
 func running(t *testing.T) (change func(accountID string), named <-chan *redis.Message, stop func()) {
 	t.Helper()

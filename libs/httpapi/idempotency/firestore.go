@@ -19,7 +19,7 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// Collection holds the records of all services.
+// Collection holds all services' records.
 const Collection = "idempotency"
 
 // OwnerField is the field with the [Owner] of a record's account. The erasure of an account finds
@@ -65,15 +65,15 @@ type document struct {
 	BodyMAC  string    `firestore:"bodyMac"`
 	Nonce    string    `firestore:"nonce"`
 	At       time.Time `firestore:"at"`
-	Until    time.Time `firestore:"until"` // end of the current attempt's turn
+	Until    time.Time `firestore:"until"` // when the current attempt's turn ends
 	Done     bool      `firestore:"done"`
 	Bound    bool      `firestore:"bound"` // also sealed with the caller's API key
 	Sealed   []byte    `firestore:"sealed"`
 	ExpireAt time.Time `firestore:"expireAt"` // TTL policy
 }
 
-// Firestore is a store that keeps records for 24 hours. Records of different accounts or routes are
-// separate.
+// Firestore is a store that keeps records for 24 hours. Records for different accounts or routes
+// are separate.
 type Firestore struct {
 	db     *firestoredb.DB
 	macKey []byte
@@ -94,7 +94,7 @@ func NewFirestore(db *firestoredb.DB, secret string, now func() time.Time) *Fire
 	return &Firestore{db: db, macKey: key, now: now}
 }
 
-// mac returns the keyed hash of r's body. The hash includes the account, so that equal bodies of
+// mac returns the keyed hash of r's body. The hash includes the account, so that equal bodies from
 // two accounts have different hashes.
 func (s *Firestore) mac(r Request) string {
 	h := hmac.New(sha256.New, s.macKey)
@@ -103,7 +103,7 @@ func (s *Firestore) mac(r Request) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Known reports whether there is a record of a request with the same key and body. It costs one
+// Known reports whether there is a record for a request with the same key and body. It costs one
 // read.
 func (s *Firestore) Known(ctx context.Context, r Request) (bool, error) {
 	found, _, err := s.find(ctx, r)
@@ -120,8 +120,8 @@ func (s *Firestore) sameBody(d *document, r Request) error {
 	return apierr.New(apierr.IdempotencyKeyReused, "This Idempotency-Key was already used with another body. Use a new key for a new request.")
 }
 
-// Begin opens the record of a request, or finds it. If the request has finished, Replay is set. The
-// errors are IDEMPOTENCY_IN_PROGRESS (the first attempt is still running) and
+// Begin opens the record for a request, or finds it. If the request has finished, Replay is set.
+// The errors are IDEMPOTENCY_IN_PROGRESS (the first attempt is still running) and
 // IDEMPOTENCY_KEY_REUSED (the key was used with another body). If the first attempt died, the next
 // attempt takes over its record, with the same Nonce and At. A new key costs one write. A known key
 // also costs a read.
@@ -229,7 +229,7 @@ func (s *Firestore) write(ctx context.Context, what string, do write) (at time.T
 	return at, err
 }
 
-// find reads the record of a request. If the record has expired, find deletes it and returns
+// find reads the record for a request. If the record has expired, find deletes it and returns
 // errExpired, because the TTL policy deletes records late.
 func (s *Firestore) find(ctx context.Context, r Request) (d *document, written time.Time, err error) {
 	read := firestoredb.Reader(func(snap firestoredb.Snap, d *document) *document {

@@ -177,7 +177,7 @@ func TestARetryAfterACrashRunsWithTheSameNonceAndTime(t *testing.T) {
 	b.forward(6 * time.Second)
 	second := begin(t, b, request)
 	if second.Nonce != first.Nonce || !second.At.Equal(first.At) || second.Replay != nil {
-		t.Errorf("second attempt = %+v, want the nonce and time of the first, %+v", second, first)
+		t.Errorf("second attempt = %+v, want the first attempt's nonce and time, %+v", second, first)
 	}
 	// The first attempt had not died but was slow. Its late response has no effect.
 	finish(t, b, first, idempotency.Response{Status: 500})
@@ -257,7 +257,7 @@ func TestAnAnswerWithoutASecretIsReplayedToEveryKeyOfTheAccount(t *testing.T) {
 	other := request
 	other.Secret = "lr_live_another"
 	if begin(t, b, other).Replay == nil {
-		t.Error("Replay = nil for another key of the account, want the stored response")
+		t.Error("Replay = nil for another key in the account, want the stored response")
 	}
 }
 
@@ -272,7 +272,7 @@ func TestLargeAnswersAreKeptWhileTheyFit(t *testing.T) {
 	large.Body = bulk.Bytes()
 	finish(t, b, begin(t, b, request), large)
 	if rec := begin(t, b, request); rec.Replay == nil || !bytes.Equal(rec.Replay.Body, large.Body) {
-		t.Error("Replay differs from the bulk response of 800 kB, want the same response")
+		t.Error("Replay differs from the 800 kB bulk response, want the same response")
 	}
 	random := request
 	random.Key = "order-2"

@@ -27,7 +27,7 @@ type Request struct {
 	Body                        []byte
 }
 
-// Record is the record of an open or finished request.
+// Record is the record for an open or finished request.
 type Record struct {
 	identity.Origin
 	Replay *Response

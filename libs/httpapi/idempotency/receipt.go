@@ -12,7 +12,7 @@ import (
 	"github.com/linkreel/linkreel/libs/record"
 )
 
-// Receipt is the record of a request that takes effect in one commit. That commit also writes the
+// Receipt is the record for a request that takes effect in one commit. That commit also writes the
 // receipt, which costs one write and no read. If two attempts run at the same time, one of them
 // commits, and the other fails because the receipt already exists. See [record.WithReceipt].
 type Receipt struct {

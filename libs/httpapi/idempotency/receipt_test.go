@@ -91,7 +91,7 @@ func TestAReceiptCostsOneWriteAndIsFoundByTheNextTry(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := s.cloud.Firestore.Stats(); n.Writes != 2 || n.Reads != 0 || n.Calls["Commit"] != 1 {
-		t.Errorf("calls = %+v, want one commit of two documents", n)
+		t.Errorf("calls = %+v, want one commit with two documents", n)
 	}
 	s.announced = nil // simulates that the first attempt died after its commit
 	_, err := s.put(t.Context(), request, "b")
@@ -158,7 +158,7 @@ func TestAReceiptEndsAfterADay(t *testing.T) {
 	s.forward(24*time.Hour + time.Second)
 	receipt := s.Receipt(request, nil)
 	if err := receipt.Keep(t.Context(), &idempotency.Response{Status: 404}); err != nil {
-		t.Errorf("Keep of an error response a day later: got %v, want no error", err)
+		t.Errorf("Keep for an error response a day later: got %v, want no error", err)
 	}
 }
 

@@ -42,7 +42,7 @@ func (s Standings) get(ctx context.Context, accountID string) (record, error) {
 	return r, err
 }
 
-// Ref returns the reference of an account's document, for stores that read it together with other
+// Ref returns the reference to an account's document, for stores that read it together with other
 // documents; see [Of].
 func (s Standings) Ref(accountID string) firestoredb.Ref { return s.DB.Ref(s.Collection, accountID) }
 
@@ -70,7 +70,7 @@ type Options struct {
 	// Erase deletes about a page of an account's data in the service, and reports whether there may
 	// be more.
 	Erase func(ctx context.Context, accountID string) (more bool, err error)
-	// Remains reports whether the service still has data of an account that Erase would delete.
+	// Remains reports whether the service still has account data that Erase would delete.
 	Remains func(ctx context.Context, accountID string) (bool, error)
 	// Resume does the work that was postponed during a suspension, and reports whether there was
 	// any. The call is repeated until no work is left, for at most a day.
@@ -100,7 +100,7 @@ func New(opt Options) *Keeper {
 type record struct {
 	State   string    `firestore:"state"`
 	Version int64     `firestore:"version"`
-	Since   time.Time `firestore:"since"` // start of the state
+	Since   time.Time `firestore:"since"` // when the state began
 	// LookAt is the time of the account's next turn. It is nil if there is none.
 	LookAt *time.Time `firestore:"lookAt,omitempty"`
 }
@@ -190,13 +190,13 @@ const (
 	// watched is how long a deleting account is checked: a replica that was suspended may still
 	// commit a request that began before the decision.
 	watched = 24 * time.Hour
-	// resumeEvery is the pause between calls of Resume, which is repeated in case the replica that
+	// resumeEvery is the pause between calls to Resume, which is repeated in case the replica that
 	// runs it is killed. There is at least one repetition, because another replica may still
 	// postpone work after reading the old state.
 	resumeEvery = time.Minute
 )
 
-// Run gives due accounts their turns until ctx ends. It resumes after a crash, because the
+// Run gives due accounts their turns until ctx is done. It resumes after a crash, because the
 // remaining data defines the remaining work. Several replicas may work on one account at the same
 // time. Each erases the data that it finds.
 func (k *Keeper) Run(ctx context.Context) error {

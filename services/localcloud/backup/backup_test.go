@@ -2,8 +2,10 @@ package backup_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -294,6 +296,64 @@ func TestOldBackupsAndTheirObjectsGo(t *testing.T) {
 	}
 }
 
+// A backup is too old and is removed, but not while a restore or a check reads it.
+func TestABackupStaysWhileItIsRead(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 3, 1, 2, 0, 0, 0, time.UTC)
+	for name, read := range map[string]func(dir string, m *backup.Manifest, during func()) error{
+		"restored": func(dir string, m *backup.Manifest, during func()) error {
+			to, once := t.TempDir(), sync.Once{}
+			return backup.Restore(t.Context(), dir, m, nil, backup.Target{
+				Records: filepath.Join(to, "firestore.db"), Objects: storage.Options{Dir: filepath.Join(to, "objects")},
+				Edit: func(*pb.Document) bool { once.Do(during); return true },
+			})
+		},
+		"checked": func(dir string, m *backup.Manifest, during func()) error {
+			// The first object is damaged, so the check reports it before it reads the others.
+			if err := os.Truncate(filepath.Join(dir, "objects", m.Objects[0].Name), 1); err != nil {
+				return err
+			}
+			lost := 0
+			err := backup.Verify(t.Context(), dir, m, nil, func(backup.Damage) { lost++; during() })
+			if lost == 1 && err != nil && strings.Contains(err.Error(), "1 of 2 objects") {
+				return nil
+			}
+			return fmt.Errorf("%d damaged objects, want 1: %w", lost, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, dir, at := start(t, t.TempDir()), t.TempDir(), now
+			o := c.options(dir)
+			o.Now = func() time.Time { return at }
+			for _, name := range []string{"a", "b"} {
+				c.add(name, content(name))
+			}
+			old := take(t, o)
+			for _, name := range []string{"a", "b"} {
+				c.remove(name)
+			}
+			err := read(dir, old, func() {
+				at = at.Add(2 * time.Hour)
+				if m := take(t, o); m.Left != 1 {
+					t.Errorf("%d expired backups remain while one is being read, want 1", m.Left)
+				}
+			})
+			if err != nil {
+				t.Errorf("while another backup was made: %v", err)
+			}
+			at = at.Add(time.Minute)
+			take(t, o)
+			if _, err := backup.Read(dir, old.Name); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("after the end, the old backup returned %v, want %v", err, fs.ErrNotExist)
+			}
+			if err := backup.Verify(t.Context(), dir, old, nil, nil); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("Verify of a removed backup = %v, want %v", err, fs.ErrNotExist)
+			}
+		})
+	}
+}
+
 // The test sets the clock forward by 14 years.
 func TestAClockThatJumpedRemovesTwoBackups(t *testing.T) {
 	t.Parallel()
@@ -471,7 +531,7 @@ func TestAFullDiskLeavesTheEarlierBackups(t *testing.T) {
 	}
 }
 
-// The test damages each file of a backup in turn.
+// The test damages each file in a backup in turn.
 func TestDamageStopsARestore(t *testing.T) {
 	t.Parallel()
 	c, dir := start(t, t.TempDir()), t.TempDir()
@@ -517,7 +577,7 @@ func TestDamageStopsARestore(t *testing.T) {
 	}
 }
 
-// The test damages objects of a backup in different ways, and restores the backup without them.
+// The test damages objects in a backup in different ways, and restores the backup without them.
 func TestDamagedObjectsAreLeftOut(t *testing.T) {
 	t.Parallel()
 	c, dir := start(t, t.TempDir()), t.TempDir()
@@ -708,6 +768,82 @@ func TestARestoreMayEditAndLeaveOut(t *testing.T) {
 	}
 }
 
+// After a power failure, a name is there only if its folder was synced after the name was written. The
+// folder of backups and the one that contains it are new.
+func TestABackupOutlivesAPowerFailure(t *testing.T) {
+	t.Parallel()
+	c, root := start(t, t.TempDir()), t.TempDir()
+	c.add("a", content("a"))
+	mount, dir := filepath.Join(root, "mount"), filepath.Join(root, "mount", "backups")
+	durable := map[string][]string{} // the names in each folder at its last sync
+	m := take(t, c.options(dir).WithSync(func(path string) error {
+		found, err := os.ReadDir(path)
+		durable[path] = nil
+		for _, e := range found {
+			durable[path] = append(durable[path], e.Name())
+		}
+		return err
+	}))
+	for _, want := range []struct{ in, name string }{
+		{root, "mount"}, {mount, "backups"}, {dir, m.Name}, {dir, "objects"}, {filepath.Join(dir, "objects"), m.Objects[0].Name},
+		{filepath.Join(dir, m.Name+".part"), "manifest.json"}, {filepath.Join(dir, m.Name+".part"), m.Records.Name},
+	} {
+		if !slices.Contains(durable[want.in], want.name) {
+			t.Errorf("the durable names in %s are %v, want %s", want.in, durable[want.in], want.name)
+		}
+	}
+	// The process that created the folder may have been killed before it synced the parent.
+	clear(durable)
+	take(t, c.options(dir).WithSync(func(path string) error { durable[path] = []string{""}; return nil }))
+	if durable[mount] == nil {
+		t.Errorf("the second backup synced %v, want %s too", durable, mount)
+	}
+}
+
+// A small compressed file, or a file that is mostly a hole, must not fill the memory.
+func TestHugeFilesOfABackupAreRefused(t *testing.T) { // not parallel: it changes the maximum size of an index
+	c, dir := start(t, t.TempDir()), t.TempDir()
+	c.add("a", content("a"))
+	m := take(t, c.options(dir))
+	reset := backup.SetMaxIndex(20)
+	if err := backup.Verify(t.Context(), dir, m, nil, nil); err == nil || !strings.Contains(err.Error(), "the index of objects has more than 20 bytes") {
+		t.Errorf("Verify with a large index = %v, want an error about its size", err)
+	}
+	if _, err := backup.Take(t.Context(), c.options(dir)); err == nil || !strings.Contains(err.Error(), "the index of objects has more than 20 bytes") {
+		t.Errorf("Take with a large index = %v, want an error about its size", err)
+	}
+	reset()
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	if _, err := z.Write(bytes.Repeat([]byte(" "), 2<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(z.Close(), os.WriteFile(filepath.Join(dir, m.Name, m.Index.Name), packed.Bytes(), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(packed.Bytes())
+	m.Index.SHA256 = hex.EncodeToString(sum[:])
+	if err := backup.Verify(t.Context(), dir, m, nil, nil); err == nil || !strings.Contains(err.Error(), "has an entry of more than 1048576 bytes") {
+		t.Errorf("Verify with a large entry = %v, want an error about its size", err)
+	}
+	for file, most := range map[string]int64{"manifest.json": 1 << 30, "SHA256SUMS": 64 << 10} {
+		path := filepath.Join(dir, m.Name, file)
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(path, most+1); err != nil { // the end is a hole
+			t.Fatal(err)
+		}
+		if _, err := backup.Read(dir, m.Name); err == nil || !strings.Contains(err.Error(), file+" has ") || !strings.Contains(err.Error(), "the file is damaged") {
+			t.Errorf("Read with a %s of %d bytes = %v, want an error about its size", file, most+1, err)
+		}
+		if err := os.Truncate(path, info.Size()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestASourceNeedsItsToken(t *testing.T) {
 	t.Parallel()
 	c := start(t, t.TempDir())
@@ -756,6 +892,71 @@ func TestABackupThatTheServerBreaksOffFails(t *testing.T) {
 	}
 }
 
+// A source that stops sending must not keep a backup waiting forever, whether it stops before its
+// response or within it. A receiver that is slow must not be mistaken for such a source.
+func TestABackupEndsWithASilentSource(t *testing.T) {
+	t.Parallel()
+	for name, sent := range map[string]string{
+		"before the response": "", "within the records": "\r\n--x\r\nPart: records\r\nAt: 2026-03-01T00:00:00Z\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			silent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if sent != "" {
+					w.Header().Set("Content-Type", "multipart/mixed; boundary=x")
+					_, _ = io.WriteString(w, sent)
+					w.(http.Flusher).Flush()
+				}
+				<-r.Context().Done()
+			}))
+			defer silent.Close()
+			o := backup.Options{Dir: t.TempDir(), URL: silent.URL, Token: token}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			_, err := backup.Take(ctx, o.WithSilence(50*time.Millisecond))
+			if err == nil || !strings.Contains(err.Error(), "the server sent nothing for 50ms") || !strings.Contains(err.Error(), silent.URL) {
+				t.Errorf("Take = %v, want an error that the server sent nothing", err)
+			}
+			if names, err := backup.Names(o.Dir); err != nil || len(names) != 0 {
+				t.Errorf("the backups are %v (error %v), want none", names, err)
+			}
+		})
+	}
+}
+
+// The disk of the receiver takes longer than the source may be silent.
+func TestASlowDiskIsNoSilentSource(t *testing.T) {
+	t.Parallel()
+	c := start(t, t.TempDir())
+	c.add("a", content("a"))
+	const limit = time.Second
+	var once sync.Once
+	slow := c.options(t.TempDir()).WithSilence(limit).WithWrite(func(f *os.File, p []byte) (int, error) {
+		once.Do(func() { <-time.After(limit + limit/2) })
+		return f.Write(p)
+	})
+	if _, err := backup.Take(t.Context(), slow); err != nil {
+		t.Errorf("Take onto a slow disk = %v, want no error", err)
+	}
+}
+
+// A proxy must not receive the data and the token. Go never uses a proxy for a loopback address, so
+// the test uses another address of this machine.
+func TestABackupUsesNoProxy(t *testing.T) { // not parallel, like TestAKilledBackupIsNoBackup
+	c := start(t, t.TempDir())
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		t.Errorf("the proxy received %s %s", r.Method, r.URL)
+		w.WriteHeader(http.StatusBadGateway)
+	}))
+	defer proxy.Close()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Dir = t.TempDir()
+	cmd.Env = append(os.Environ(), "HTTP_PROXY="+proxy.URL, fmt.Sprintf("%s=%d %s", killedEnv, 1<<30, strings.Replace(c.url, "127.0.0.1", "0.0.0.0", 1)))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("the backup returned %v, want no error: %s", err, out)
+	}
+}
+
 func mustPost(tb testing.TB, address string) *http.Request {
 	tb.Helper()
 	req, err := http.NewRequestWithContext(tb.Context(), http.MethodPost, address, http.NoBody)
@@ -766,7 +967,7 @@ func mustPost(tb testing.TB, address string) *http.Request {
 	return req
 }
 
-// The machine's clock is behind the times of the restored records.
+// The machine's clock is behind the times in the restored records.
 func TestANewServerCommitsAfterTheRestoredState(t *testing.T) {
 	t.Parallel()
 	future := time.Now().Add(time.Hour)

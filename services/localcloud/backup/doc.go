@@ -22,7 +22,7 @@
 //	2026-11-26T02-30-00Z/                one backup; its name ends in .part until it is complete
 //	  records.gz[.age]                   the documents, each preceded by its length
 //	  index.gz[.age]                     the index of the objects, with one JSON value per line
-//	  manifest.json                      see [Manifest]
+//	  manifest.json                      see [Manifest]; locked while a restore reads the backup
 //	  SHA256SUMS                         for sha256sum -c
 //
 // A backup does not contain unfinished uploads. Clients must restart them after a restore.

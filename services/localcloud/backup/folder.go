@@ -56,7 +56,7 @@ type Manifest struct {
 	Left int `json:"-"`
 }
 
-// File describes a file of a backup as stored on disk.
+// File describes a file in a backup as stored on disk.
 type File struct {
 	Name   string `json:"name"`
 	Bytes  int64  `json:"bytes"`
@@ -71,18 +71,21 @@ func (m *Manifest) Bytes() (n int64) {
 	return n
 }
 
-// folder is an open and locked folder of backups.
+// folder is an open and locked backup folder.
 type folder struct {
 	path  string
 	to    age.Recipient // nil for no encryption
 	tag   string        // suffix of file names: .age-RECIPIENT, or "" without encryption
 	write func(*os.File, []byte) (int, error)
+	sync  func(dir string) error // makes the names in a folder durable
 	lock  *os.File
+	// parents are the folders that contain the folder itself and each folder that was created for it.
+	parents []string
 }
 
 // openFolder creates the folder if it does not exist, and locks it so that only one backup runs.
 func openFolder(path, recipient string) (*folder, error) {
-	f := &folder{path: path, write: (*os.File).Write}
+	f := &folder{path: path, write: (*os.File).Write, sync: syncDir}
 	if recipient != "" {
 		to, err := age.ParseX25519Recipient(recipient)
 		if err != nil {
@@ -90,6 +93,18 @@ func openFolder(path, recipient string) (*folder, error) {
 		}
 		sum := sha256.Sum256([]byte(recipient))
 		f.to, f.tag = to, ".age-"+hex.EncodeToString(sum[:4])
+	}
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("create the backup folder: %w", err)
+	}
+	// Always sync the first one, because the process that created the folder may have been killed.
+	f.parents = []string{filepath.Dir(absolute)}
+	for dir := f.parents[0]; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
+			break
+		}
+		f.parents = append(f.parents, filepath.Dir(dir))
 	}
 	if err := os.MkdirAll(filepath.Join(path, objectsDir), 0o700); err != nil {
 		return nil, fmt.Errorf("create the backup folder: %w", err)
@@ -105,7 +120,7 @@ func openFolder(path, recipient string) (*folder, error) {
 	return f, nil
 }
 
-func (f *folder) close() { _ = f.lock.Close() }
+func (f *folder) close() { unlock(f.lock) }
 
 // store writes r to a new file, encrypts it if the folder is encrypted, and makes it durable. name
 // returns the file's name, given its checksum.
@@ -230,7 +245,7 @@ func isNew(name string) bool { return strings.HasPrefix(name, newFile) }
 // object matches ID.SHA256, followed by the recipient's tag if the object is encrypted.
 var object = regexp.MustCompile(`^[0-9a-f]{32}\.[0-9a-f]{64}(\.age-[0-9a-f]{8})?$`)
 
-// begin creates the folder of a new backup and removes the folders and files that killed backups
+// begin creates the folder for a new backup and removes the folders and files that killed backups
 // left behind.
 func (f *folder) begin(name string) (dir string, err error) {
 	for sub, ours := range map[string]func(string) bool{"": isIncomplete, objectsDir: isNew} {
@@ -268,13 +283,19 @@ func (f *folder) complete(dir string, m *Manifest) error {
 	if _, err := f.plain().store(dir, strings.NewReader(sums.String()), func(string) string { return sumsFile }); err != nil {
 		return err
 	}
-	if err := errors.Join(syncDir(filepath.Join(f.path, objectsDir)), syncDir(dir)); err != nil {
+	if err := errors.Join(f.sync(filepath.Join(f.path, objectsDir)), f.sync(dir)); err != nil {
 		return err
+	}
+	for _, parent := range f.parents {
+		// A folder that this user may not read is not one that this backup has created.
+		if err := f.sync(parent); err != nil && !errors.Is(err, fs.ErrPermission) {
+			return err
+		}
 	}
 	if err := os.Rename(dir, strings.TrimSuffix(dir, incomplete)); err != nil {
 		return err
 	}
-	return syncDir(f.path)
+	return f.sync(f.path)
 }
 
 // plain returns the folder without encryption. The manifest is written this way, because it says
@@ -319,7 +340,7 @@ func Newest(path string) (string, error) {
 		switch {
 		case err != nil:
 			unknown = errors.Join(unknown, err)
-		case m.Order >= order: // backups of earlier versions have only the order of their names
+		case m.Order >= order: // backups from earlier versions have only the order of their names
 			newest, order = name, m.Order
 		}
 	}
@@ -333,6 +354,25 @@ func Newest(path string) (string, error) {
 		return "", fmt.Errorf("%s contains no complete backup", path)
 	}
 	return newest, nil
+}
+
+// maxManifest and maxSums bound the files that are read into memory. A manifest needs about 230 bytes
+// for each object, and a source sends at most about two million objects (see maxHave).
+const (
+	maxManifest = 1 << 30
+	maxSums     = 64 << 10
+)
+
+// readFile reads a file of at most most bytes.
+func readFile(path string, most int64) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > most {
+		return nil, fmt.Errorf("%s has %d bytes, but a backup writes at most %d there; the file is damaged", path, info.Size(), most)
+	}
+	return os.ReadFile(path)
 }
 
 // Read reads the manifest of a backup and checks it. name "" means the newest backup.
@@ -350,11 +390,11 @@ func Read(path, name string) (*Manifest, error) {
 	if _, err := os.Stat(filepath.Join(path, name)); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("there is no backup %s%s", name, others(path))
 	}
-	text, err := os.ReadFile(filepath.Join(path, name, manifestFile))
+	text, err := readFile(filepath.Join(path, name, manifestFile), maxManifest)
 	if err != nil {
 		return nil, fmt.Errorf("read the backup %s: %w", name, err)
 	}
-	sums, err := os.ReadFile(filepath.Join(path, name, sumsFile))
+	sums, err := readFile(filepath.Join(path, name, sumsFile), maxSums)
 	if err != nil {
 		return nil, fmt.Errorf("read the backup %s: %w", name, err)
 	}
@@ -390,9 +430,55 @@ func others(path string) string {
 // removes only two backups per night, so an operator has time to notice.
 const removedAtOnce = 2
 
+// remove removes a backup, unless a restore reads it.
+func (f *folder) remove(name string) (gone bool, err error) {
+	manifest, err := os.OpenFile(filepath.Join(f.path, name, manifestFile), os.O_RDWR, 0) // an exclusive lock needs write access on NFS
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	if err == nil {
+		defer unlock(manifest)
+		if err := syscall.Flock(int(manifest.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
+			return false, nil
+		}
+	}
+	// Rename it first: a partly removed backup must not look complete.
+	part := filepath.Join(f.path, name+incomplete)
+	return true, errors.Join(os.Rename(filepath.Join(f.path, name), part), os.RemoveAll(part))
+}
+
+// hold prevents the removal of a backup until release is called. It locks the manifest, which needs
+// no write access, so it also works for backups on a read-only disk. If the disk does not support
+// locks, hold does nothing: backups cannot be made there either.
+func hold(path string, m *Manifest) (release func(), err error) {
+	manifest, err := os.Open(filepath.Join(path, m.Name, manifestFile))
+	if err != nil {
+		return nil, fmt.Errorf("read the backup %s: %w", m.Name, err)
+	}
+	release = func() { unlock(manifest) }
+	failed := syscall.Flock(int(manifest.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
+	// It may have been removed before it was locked.
+	if _, err = os.Stat(manifest.Name()); err == nil && errors.Is(failed, syscall.EWOULDBLOCK) {
+		err = errors.New("a backup is removing it because it is too old")
+	}
+	if err != nil {
+		release()
+		return nil, fmt.Errorf("read the backup %s: %w", m.Name, err)
+	}
+	return release, nil
+}
+
+// unlock unlocks and closes a file. Closing alone does not always unlock it, because a child process
+// that is just being started holds a copy of the descriptor.
+func unlock(f *os.File) {
+	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // best effort: closing usually unlocks too
+	_ = f.Close()                                   // nothing was written
+}
+
 // prune removes the oldest backups that started before a given time, and the objects that no backup
-// refers to. It returns the number of expired backups that remain. It keeps the backup that was
-// just made, which looks too old if the clock was set forward during the backup.
+// refers to. It returns the number of expired backups that remain. It keeps backups that a restore
+// reads, and the backup that was just made, which looks too old if the clock was set forward during
+// the backup.
 func (f *folder) prune(made string, before time.Time) (left int, err error) {
 	names, err := Names(f.path)
 	if err != nil {
@@ -402,13 +488,14 @@ func (f *folder) prune(made string, before time.Time) (left int, err error) {
 	for _, name := range names {
 		old := name != made && name < before.UTC().Format(nameForm)
 		if old && removed < removedAtOnce {
-			removed++
-			// Rename it first: a partly removed backup must not look complete.
-			gone := filepath.Join(f.path, name+incomplete)
-			if err := errors.Join(os.Rename(filepath.Join(f.path, name), gone), os.RemoveAll(gone)); err != nil {
+			gone, err := f.remove(name)
+			if err != nil {
 				return 0, err
 			}
-			continue
+			if gone {
+				removed++
+				continue
+			}
 		}
 		if old {
 			left++

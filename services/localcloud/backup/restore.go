@@ -31,7 +31,7 @@ type Target struct {
 	// Finish, if not nil, is called after everything has been written and before a server can open
 	// the target. It may change the records.
 	Finish func(context.Context, *firestore.Server) error
-	// Token is the token of the server that is passed to Finish.
+	// Token is the token for the server that is passed to Finish.
 	Token string
 	// Damaged is called for each object whose bytes in the backup are damaged. The object is left
 	// out. If Damaged is nil, such an object stops the restore.
@@ -41,16 +41,21 @@ type Target struct {
 // Damage describes an object that cannot be restored.
 type Damage struct {
 	Object string // BUCKET/NAME
-	Err    error  // says which file of the backup is damaged
+	Err    error  // says which file in the backup is damaged
 }
 
-// errDamaged means that a file of a backup is missing, or that its bytes were read and differ from
+// errDamaged means that a file in a backup is missing, or that its bytes were read and differ from
 // those that were written. A failed read does not count as damage, because a retry may succeed.
 var errDamaged = errors.New("damaged")
 
 // Restore writes a backup to a target. No server opens the target before everything has been
 // written and every checksum has been verified. If Restore fails, the caller must empty the target.
 func Restore(ctx context.Context, dir string, m *Manifest, identities []age.Identity, to Target) (err error) {
+	release, err := hold(dir, m)
+	if err != nil {
+		return err
+	}
+	defer release()
 	records, err := firestore.Open(firestore.Options{Path: to.Records, Indexes: to.Indexes, Restoring: true, TTLInterval: -1, Token: to.Token})
 	if err != nil {
 		return err
@@ -96,9 +101,14 @@ func Restore(ctx context.Context, dir string, m *Manifest, identities []age.Iden
 // calls damaged, which may be nil, for each damaged object and continues. If any object is damaged,
 // Verify returns an error at the end.
 func Verify(ctx context.Context, dir string, m *Manifest, identities []age.Identity, damaged func(Damage)) error {
+	release, err := hold(dir, m)
+	if err != nil {
+		return err
+	}
+	defer release()
 	in, lost := reader{dir, m, identities}, 0
 	var first error
-	err := in.objects(ctx, func([]storage.Entry) error { return nil }, func(b storage.Blob, r io.Reader) error {
+	err = in.objects(ctx, func([]storage.Entry) error { return nil }, func(b storage.Blob, r io.Reader) error {
 		_, err := io.Copy(io.Discard, b.Check(r))
 		return err
 	}, func(b storage.Blob, why error) error {
@@ -120,7 +130,7 @@ func Verify(ctx context.Context, dir string, m *Manifest, identities []age.Ident
 		})
 	}
 	if err == nil && lost > 0 {
-		return fmt.Errorf("%d of %d objects of the backup %s cannot be restored; the first: %w", lost, len(m.Objects), m.Name, first)
+		return fmt.Errorf("%d of %d objects in the backup %s cannot be restored; the first: %w", lost, len(m.Objects), m.Name, first)
 	}
 	return err
 }
@@ -134,8 +144,8 @@ type reader struct {
 
 // open calls read with the bytes of a file, and then checks its size and checksum.
 func (in reader) open(path string, want File, read func(io.Reader) error) error {
-	if !filepath.IsLocal(want.Name) { // a manifest from elsewhere must not name other files of this machine
-		return fmt.Errorf("%q is %w: it is not a file of the backup", want.Name, errDamaged)
+	if !filepath.IsLocal(want.Name) { // a manifest from elsewhere must not name other files on this machine
+		return fmt.Errorf("%q is %w: it is not a file in the backup", want.Name, errDamaged)
 	}
 	f, err := os.Open(filepath.Join(path, want.Name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -242,8 +252,7 @@ func (in reader) objects(
 	return nil
 }
 
-// readEntries passes the entries of an index to pass, in groups, and returns the blobs of the
-// objects.
+// readEntries passes the entries of an index to pass, in groups, and returns the objects' blobs.
 func readEntries(r *bufio.Reader, pass func([]storage.Entry) error) (blobs []storage.Blob, err error) {
 	var group []storage.Entry
 	err = eachEntry(r, func(e storage.Entry) error {

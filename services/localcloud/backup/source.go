@@ -38,8 +38,9 @@ const (
 // objects.
 const maxHave = 64 << 20
 
-// stalled is how long a receiver may go without reading before its request is aborted. Without this
-// limit, a hanging receiver would keep deleted bytes on the disk forever.
+// stalled is how long one side waits for the other before it gives up: a source for a receiver that
+// does not read, and a receiver for a source that sends nothing. Without this limit, a hanging
+// receiver would keep deleted bytes on the disk forever, and a hanging source would stop all backups.
 const stalled = 2 * time.Minute
 
 // Source is a running local cloud.

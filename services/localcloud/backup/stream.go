@@ -3,10 +3,12 @@ package backup
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"mime/multipart"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -17,7 +19,7 @@ import (
 )
 
 // Copier receives the contents of a source. Its functions are called in this order: Record for each
-// document, Entry for each entry of the index, and Blob for each object whose bytes the receiver
+// document, Entry for each entry in the index, and Blob for each object whose bytes the receiver
 // does not have.
 type Copier struct {
 	Record func(*pb.Document) error
@@ -29,11 +31,11 @@ type Copier struct {
 // Copy passes a consistent snapshot of a source to c. have contains the ids of the objects whose
 // bytes c already has. If Copy fails, c has not received everything.
 func Copy(ctx context.Context, url, token string, have []string, c Copier) error {
-	s, err := connect(ctx, url, token, have)
+	s, err := connect(ctx, url, token, have, stalled)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = s.body.Close() }() // opened only for reading
+	defer s.close()
 	return s.each(func(kind string, part *multipart.Part) error {
 		switch kind {
 		case partRecords:
@@ -47,40 +49,92 @@ func Copy(ctx context.Context, url, token string, have []string, c Copier) error
 	})
 }
 
+// client calls sources. It ignores HTTP_PROXY: a source is on this machine or in the same cluster,
+// and a proxy must not receive its data and its token.
+var client = &http.Client{Transport: &http.Transport{
+	DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext, TLSHandshakeTimeout: 10 * time.Second,
+	DisableCompression: true, // the parts are compressed
+}}
+
 type stream struct {
-	body  io.Closer
+	ctx   context.Context // canceled with errSilent when the source is silent
+	quit  func()
+	quiet *time.Timer
+	limit time.Duration // how long the source may be silent
+	body  io.ReadCloser
 	parts *multipart.Reader
 }
 
-func connect(ctx context.Context, url, token string, have []string) (*stream, error) {
+// errSilent means that the source sent nothing for too long.
+var errSilent = errors.New("the server sent nothing")
+
+// connect requests the state of a source. limit is how long the source may send nothing. The
+// request has no limit for its whole time, because there may be many bytes.
+func connect(ctx context.Context, url, token string, have []string, limit time.Duration) (_ *stream, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	s := &stream{ctx: ctx, quit: func() { cancel(nil) }, limit: limit}
+	s.quiet = time.AfterFunc(limit, func() {
+		cancel(fmt.Errorf("%w for %v. Check that it is running and that %s is its backup address", errSilent, limit, url))
+	})
+	defer func() {
+		if err != nil {
+			s.close()
+			err = s.explain(err)
+		}
+	}()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(strings.Join(have, "\n")))
 	if err != nil {
 		return nil, fmt.Errorf("reach the running server: %w", err)
 	}
 	req.Header.Set("Authorization", "Bearer "+token)
-	resp, err := http.DefaultClient.Do(req) // no time limit: there may be many bytes
+	resp, err := client.Do(req) //nolint:bodyclose // s.close closes it
 	if err != nil {
 		return nil, fmt.Errorf("reach the running server: %w", err)
 	}
+	s.body = resp.Body
 	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // best effort: the status alone is enough
-		_ = resp.Body.Close()
+		text, _ := io.ReadAll(io.LimitReader(s, 1<<10)) // best effort: the status alone is enough
 		return nil, fmt.Errorf("%s answered %s: %s", url, resp.Status, strings.TrimSpace(string(text)))
 	}
 	_, params, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err != nil || params["boundary"] == "" {
-		_ = resp.Body.Close()
 		return nil, fmt.Errorf("%s is not the backup address of a server", url)
 	}
-	return &stream{resp.Body, multipart.NewReader(bufio.NewReaderSize(resp.Body, 256<<10), params["boundary"])}, nil
+	s.parts = multipart.NewReader(bufio.NewReaderSize(s, 256<<10), params["boundary"])
+	return s, nil
+}
+
+// Read reads the response. Only the time inside Read counts as silence, because the receiver may be
+// slow to store what it has read.
+func (s *stream) Read(p []byte) (int, error) {
+	s.quiet.Reset(s.limit)
+	defer s.quiet.Stop()
+	return s.body.Read(p)
+}
+
+func (s *stream) close() {
+	s.quiet.Stop()
+	s.quit()
+	if s.body != nil {
+		_ = s.body.Close() // opened only for reading
+	}
+}
+
+// explain replaces the error of a request that was canceled because the source was silent.
+func (s *stream) explain(err error) error {
+	if why := context.Cause(s.ctx); err != nil && errors.Is(why, errSilent) {
+		return why
+	}
+	return err
 }
 
 // each calls take with each part. It returns after the last part, partEnd.
 func (s *stream) each(take func(kind string, part *multipart.Part) error) error {
+	s.quiet.Stop()
 	for {
 		part, err := s.parts.NextPart()
 		if err != nil {
-			return fmt.Errorf("the server ended the backup early: %w", err)
+			return s.explain(fmt.Errorf("the server ended the backup early: %w", err))
 		}
 		kind := part.Header.Get(partHeader)
 		switch kind {
@@ -89,7 +143,7 @@ func (s *stream) each(take func(kind string, part *multipart.Part) error) error 
 			return fmt.Errorf("this program does not support the part %q; use the same version as the server", kind)
 		}
 		if err := take(kind, part); err != nil || kind == partEnd {
-			return err
+			return s.explain(err)
 		}
 	}
 }

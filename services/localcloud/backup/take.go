@@ -2,6 +2,7 @@ package backup
 
 import (
 	"bufio"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/hex"
@@ -33,7 +34,7 @@ type Sealed struct {
 
 // Options configures [Take].
 type Options struct {
-	Dir       string        // the folder of backups
+	Dir       string        // the backup folder
 	URL       string        // of [Source.Handler]
 	Token     string        // of the source
 	Recipient string        // of age, as in age1…; "" means no encryption
@@ -41,7 +42,9 @@ type Options struct {
 	Sealed    []Sealed
 	Now       func() time.Time // nil means time.Now
 
-	write func(*os.File, []byte) (int, error) // replaced by tests
+	write  func(*os.File, []byte) (int, error) // replaced by tests
+	sync   func(dir string) error              // replaced by tests
+	silent time.Duration                       // how long the source may send nothing; 0 means stalled
 }
 
 // Take copies the current state of a source into a new backup. Then it removes at most two expired
@@ -58,6 +61,9 @@ func Take(ctx context.Context, o Options) (*Manifest, error) {
 	defer f.close()
 	if o.write != nil {
 		f.write = o.write
+	}
+	if o.sync != nil {
+		f.sync = o.sync
 	}
 	m, err := take(ctx, f, o)
 	if errors.Is(err, syscall.ENOSPC) {
@@ -86,11 +92,11 @@ func take(ctx context.Context, f *folder, o Options) (*Manifest, error) {
 		return nil, err
 	}
 	m.Order = newest + 1
-	stream, err := connect(ctx, o.URL, o.Token, slices.Sorted(maps.Keys(copied)))
+	stream, err := connect(ctx, o.URL, o.Token, slices.Sorted(maps.Keys(copied)), cmp.Or(o.silent, stalled))
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = stream.body.Close() }() // opened only for reading
+	defer stream.close()
 	r := &receiver{folder: f, dir: dir, m: m, sealed: o.Sealed, copied: copied}
 	if err := stream.each(r.take); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
@@ -105,7 +111,7 @@ type receiver struct {
 	m      *Manifest
 	sealed []Sealed
 	copied map[string]File         // objects in the folder, by id
-	wanted map[string]storage.Blob // objects of this backup, by id
+	wanted map[string]storage.Blob // objects in this backup, by id
 }
 
 func (r *receiver) take(kind string, part *multipart.Part) (err error) {
@@ -239,20 +245,36 @@ func (r *receiver) readIndex(in *bufio.Reader) error {
 	})
 }
 
+// maxEntry bounds one entry of an index, and maxIndex all of them. A small compressed file could
+// otherwise fill the memory. Two million objects with long names take less than a third of maxIndex.
+const maxEntry = 1 << 20
+
+var maxIndex int64 = 4 << 30 // replaced by tests
+
 func eachEntry(in *bufio.Reader, fn func(storage.Entry) error) error {
-	for lines := json.NewDecoder(in); ; {
-		var e storage.Entry
-		err := lines.Decode(&e)
-		if err == io.EOF {
-			return nil
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, maxEntry)
+	read := int64(0)
+	for lines.Scan() {
+		if read += int64(len(lines.Bytes())) + 1; read > maxIndex {
+			return fmt.Errorf("the index of objects has more than %d bytes, which is the most that this program reads", maxIndex)
 		}
-		if err != nil {
-			return fmt.Errorf("read an entry of the index: %w", err)
+		var e storage.Entry
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			return fmt.Errorf("read an index entry: %w", err)
 		}
 		if err := fn(e); err != nil {
 			return err
 		}
 	}
+	err := lines.Err()
+	switch {
+	case errors.Is(err, bufio.ErrTooLong):
+		return fmt.Errorf("the index of objects has an entry of more than %d bytes, which is the most that this program reads", maxEntry)
+	case err != nil:
+		return fmt.Errorf("read an index entry: %w", err)
+	}
+	return nil
 }
 
 func (r *receiver) receiveBlob(part io.Reader, id string) error {
@@ -270,7 +292,7 @@ func (r *receiver) receiveBlob(part io.Reader, id string) error {
 	return nil
 }
 
-// finish lists the objects of the backup.
+// finish lists the objects in the backup.
 func (r *receiver) finish() error {
 	if r.m.Records.Name == "" || r.m.Index.Name == "" {
 		return errors.New("the server sent no records or no index")

@@ -12,7 +12,7 @@ import (
 )
 
 // TestADiskThatDoesNotAnswerIsNoDamage restores a backup and leaves out damaged objects, first
-// while one object is unreadable and then while the folder of all objects is missing.
+// while one object is unreadable and then while the whole objects folder is missing.
 func TestADiskThatDoesNotAnswerIsNoDamage(t *testing.T) {
 	t.Parallel()
 	c, dir := start(t, t.TempDir()), t.TempDir()

@@ -18,17 +18,17 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// Project is the project of [Cloud.Client]. The servers accept any project.
+// Project is the project for [Cloud.Client]. The servers accept any project.
 const Project = "test"
 
-// Options configures the servers of a test. The zero value starts an in-memory Firestore that
+// Options configures the servers for a test. The zero value starts an in-memory Firestore that
 // enforces no indexes.
 type Options struct {
 	// Indexes contains the contents of firestore.indexes.json files. If Indexes is not empty, a
 	// query without its index fails, as in production.
 	Indexes [][]byte
 	// Complete means that Indexes covers all collections to which the test writes. The test then
-	// fails if it stores a time in an index that all documents of a collection share.
+	// fails if it stores a time in an index that all documents in a collection share.
 	Complete bool
 	// Rare lists fields ("collection.field") that Complete allows in such an index, because only
 	// operators write them, and only rarely.
@@ -56,7 +56,7 @@ type Cloud struct {
 	Storage *storage.Server
 	// PublicURL serves signed URLs, and APIURL serves the JSON API.
 	PublicURL, APIURL string
-	// Key is the key file of the service account that signs URLs.
+	// Key is the key file for the service account that signs URLs.
 	Key []byte
 }
 
@@ -93,7 +93,7 @@ func (c *Cloud) startFirestore(tb testing.TB, o Options) {
 }
 
 // hotIndex returns a function that fails the test if the tested service stores a time in an index
-// that all documents of a collection share. It reports each field once.
+// that all documents in a collection share. It reports each field once.
 func (o Options) hotIndex(tb testing.TB) func(collection, field string) {
 	if !o.Complete {
 		return nil

@@ -31,7 +31,7 @@ type Emulator struct {
 // EmulatorToken is the bearer token that makes the emulator ignore its security rules.
 const EmulatorToken = "owner"
 
-// Address starts the emulator at the first call and returns its address once it is ready. If the
+// Address starts the emulator on the first call and returns its address once it is ready. If the
 // emulator is not installed, Address skips the test and appends without to the reason.
 func (e *Emulator) Address(tb testing.TB, without string) string {
 	tb.Helper()

@@ -8,7 +8,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// This file finds the documents of a query. The query's filter is expanded into disjunctions. Each
+// This file finds the documents for a query. The query's filter is expanded into disjunctions. Each
 // disjunction is answered from one index or by scanning the documents, which are sorted by name.
 // The results are then merged. Every document that an index yields is checked again against the
 // whole query, so an index may yield too many documents but never too few. The documents arrive in
@@ -100,7 +100,7 @@ func expandLeaf(f *filter) [][]*filter {
 	return out
 }
 
-// access is a range of keys of one index.
+// access is a range of keys in one index.
 type access struct {
 	index   *indexDef // nil means the documents themselves
 	entries *bolt.Bucket
@@ -109,8 +109,8 @@ type access struct {
 	// nil, only the prefix limits the keys on that side.
 	from, to []byte
 	reverse  bool
-	ordered  bool     // yields documents in the order of the query
-	merged   [][]byte // for an index of members, a document must have an entry under each prefix
+	ordered  bool     // yields documents in the query's order
+	merged   [][]byte // for an index on members, a document must have an entry under each prefix
 	bound    int      // the number of equalities that the access uses
 	ranged   bool
 }
@@ -256,7 +256,7 @@ func (s *store) bestAccess(p *partition, q *query, c conjunction) *access {
 	return best
 }
 
-// memberAccess merges the indexes of several members of one map, as production merges single-field
+// memberAccess merges the indexes on several members of one map, as production merges single-field
 // indexes. Each index sorts its documents by name, so the walker can find the documents that are in
 // all of them by skipping ahead in each index. memberAccess returns nil if the query does not
 // compare such members for equality, or if it needs another order.
@@ -269,7 +269,7 @@ func (s *store) memberAccess(p *partition, q *query, c conjunction) *access {
 		if b == nil || !x.ofMembers() || b.Sequence() > 0 {
 			continue
 		}
-		a := q.scanAccess(p, c) // sets the bounds of the name
+		a := q.scanAccess(p, c) // sets the bounds on the name
 		a.index, a.entries = x, b
 		for _, raw := range sortedKeys(c.equal) {
 			path, err := parseFieldPath(raw)
@@ -348,7 +348,7 @@ func (a *access) until(k []byte) {
 }
 
 // indexAccess returns nil if the index would not narrow the search. It also returns nil if
-// documents of the result may lack one of the index's fields, because such documents are not in the
+// documents in the result may lack one of the index's fields, because such documents are not in the
 // index.
 func (q *query) indexAccess(x *indexDef, entries *bolt.Bucket, c conjunction) *access {
 	a := &access{index: x, entries: entries, prefix: x.prefix(append(slices.Clone(q.parent), q.collection))}
@@ -398,7 +398,7 @@ func (q *query) indexAccess(x *indexDef, entries *bolt.Bucket, c conjunction) *a
 }
 
 // direction returns the direction in which the index's remaining fields yield the documents in the
-// order of the query. ok is false if there is no such direction.
+// query's order. ok is false if there is no such direction.
 func (q *query) direction(x *indexDef, fields []indexField, sorted []order) (reverse, ok bool) {
 	if len(fields) != len(sorted) {
 		return false, false

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// Export writes every document of every database as one line of JSON, in the protocol's own JSON
+// Export writes every document in every database as one line of JSON, in the protocol's own JSON
 // format: name, fields, createTime, updateTime. All lines show the state at the same point in time.
 // Commits continue during an export.
 func (s *Server) Export(ctx context.Context, w io.Writer) error {
@@ -48,7 +48,7 @@ func compactJSON(b []byte) ([]byte, error) {
 	return json.Marshal(json.RawMessage(b))
 }
 
-// Wipe deletes every document of every database. Listeners receive each deletion.
+// Wipe deletes every document in every database. Listeners receive each deletion.
 func (s *Server) Wipe(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

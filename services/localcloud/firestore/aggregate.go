@@ -64,7 +64,7 @@ func newAggregator(specs []*pb.StructuredAggregationQuery_Aggregation) (*aggrega
 	return g, nil
 }
 
-// add adds a document of the result. The document must have all aggregated fields.
+// add adds a document from the result. The document must have all aggregated fields.
 func (g *aggregator) add(d *pb.Document) {
 	g.rows++
 	for _, a := range g.list {

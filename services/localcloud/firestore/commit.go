@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// These are the limits of one batch. Each batch needs one fsync.
+// These are the limits on one batch. Each batch needs one fsync.
 const (
 	maxBatchRequests = 1024
 	maxBatchBytes    = 32 << 20
@@ -23,7 +23,7 @@ const (
 
 var errClosed = status.Error(codes.Unavailable, "The local Firestore is shutting down.")
 
-// commitRequest is one Commit call or one write of a BatchWrite call.
+// commitRequest is one Commit call or one write in a BatchWrite call.
 type commitRequest struct {
 	writes []*pb.Write
 	size   int          // approximate size in bytes
@@ -139,8 +139,8 @@ func (w *writer) run() {
 	}
 }
 
-// commit applies a batch in one transaction of the data file. A rejected request has no effect. If
-// the file cannot be written, all requests of the batch fail.
+// commit applies a batch in one transaction on the data file. A rejected request has no effect. If
+// the file cannot be written, all requests in the batch fail.
 func (w *writer) commit(batch []*commitRequest) {
 	s := w.server
 	before, after, err := w.write(batch)
@@ -229,8 +229,8 @@ func (w *writer) apply(sn *snapshot, r *commitRequest) (err error) {
 		}
 		return err
 	}
-	// Make all checks before the first put. The batch shares one transaction of the file, so the
-	// puts of a single rejected request could not be undone.
+	// Make all checks before the first put. The batch shares one transaction on the file, so the
+	// puts from a single rejected request could not be undone.
 	r.at = s.clock.tick()
 	if r.tx != nil {
 		if r.err = s.validate(sn, r.tx); r.err != nil {
@@ -321,7 +321,7 @@ func stage(sn *snapshot, writes []*pb.Write, at int64) ([]change, []*pb.WriteRes
 			changes = append(changes, *c)
 		}
 	}
-	for i, w := range writes { // all writes of a document produce one new version
+	for i, w := range writes { // all writes to a document produce one new version
 		name, _ := writeTarget(w)
 		results[i].UpdateTime = staged[name].after.GetUpdateTime()
 	}
@@ -345,7 +345,7 @@ func writeTarget(w *pb.Write) (string, error) {
 	return name, err
 }
 
-// checkPrecondition checks the precondition of a write. It checks existence in the state after the
+// checkPrecondition checks a write's precondition. It checks existence in the state after the
 // request's previous writes, but compares an update time with the document's version before the
 // request.
 func (c *change) checkPrecondition(p *pb.Precondition) error {

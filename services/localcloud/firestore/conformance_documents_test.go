@@ -179,7 +179,7 @@ var documentBehaviours = []behaviour{
 		wantCode(t, err, codes.FailedPrecondition)
 		wantFields(t, c, "k/a", fields{"x": int64(2)})
 	}},
-	{name: "precondition/an update time of a missing document returns FailedPrecondition", run: func(t *testing.T, c *gc.Client) {
+	{name: "precondition/an update time for a missing document returns FailedPrecondition", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Doc("k/none").Update(ctxOf(t), []gc.Update{{Path: "x", Value: 3}}, gc.LastUpdateTime(time.Unix(1_700_000_000, 0)))
 		wantCode(t, err, codes.FailedPrecondition)
 	}},
@@ -261,7 +261,7 @@ var documentBehaviours = []behaviour{
 		set(t, c, "k/a", fields{"x": want})
 		wantFields(t, c, "k/a", fields{"x": want})
 	}},
-	{name: "listing/collections of the root", run: func(t *testing.T, c *gc.Client) {
+	{name: "listing/collections at the root", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "b/1", fields{})
 		set(t, c, "a/1", fields{})
 		set(t, c, "a/2/deep/1", fields{})
@@ -313,7 +313,7 @@ var transformBehaviours = []behaviour{
 		wantServerTime(t, d["at"], r)
 		wantEqual(t, d["m"].(fields)["at"], d["at"])
 	}},
-	{name: "transform/the server time of a struct tag", run: func(t *testing.T, c *gc.Client) {
+	{name: "transform/the server time from a struct tag", run: func(t *testing.T, c *gc.Client) {
 		type doc struct {
 			At time.Time `firestore:"at,serverTimestamp"`
 		}
@@ -391,7 +391,7 @@ var transformBehaviours = []behaviour{
 		update(t, c, "t", gc.ArrayRemove("a", 1))
 		wantFields(t, c, "k/a", fields{"t": []any{"b"}})
 	}},
-	{name: "transform/array remove of a missing field sets an empty array", run: func(t *testing.T, c *gc.Client) {
+	{name: "transform/array remove from a missing field sets an empty array", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{})
 		update(t, c, "t", gc.ArrayRemove("a"))
 		wantFields(t, c, "k/a", fields{"t": []any{}})
@@ -432,17 +432,17 @@ var batchBehaviours = []behaviour{
 		wantCode(t, err, codes.AlreadyExists)
 		wantMissing(t, c, "k/a")
 	}},
-	{name: "batch/an update of a missing document rejects the whole batch", run: func(t *testing.T, c *gc.Client) {
+	{name: "batch/an update to a missing document rejects the whole batch", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Batch().Set(c.Doc("k/a"), fields{"x": 1}).Update(c.Doc("k/b"), []gc.Update{{Path: "x", Value: 1}}).Commit(ctxOf(t)) //nolint:staticcheck // the atomic batch
 		wantCode(t, err, codes.NotFound)
 		wantMissing(t, c, "k/a")
 	}},
-	{name: "batch/several writes of one document", run: func(t *testing.T, c *gc.Client) {
+	{name: "batch/several writes to one document", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Batch().Set(c.Doc("k/a"), fields{"n": 1}).Update(c.Doc("k/a"), []gc.Update{{Path: "n", Value: gc.Increment(1)}}).Commit(ctxOf(t)) //nolint:staticcheck // the atomic batch
 		must(t, err)
 		wantFields(t, c, "k/a", fields{"n": int64(2)})
 	}},
-	{name: "batch/a create after a write of the same document returns InvalidArgument", run: func(t *testing.T, c *gc.Client) {
+	{name: "batch/a create after a write to the same document returns InvalidArgument", run: func(t *testing.T, c *gc.Client) {
 		_, err := c.Batch().Set(c.Doc("k/a"), fields{"n": 1}).Create(c.Doc("k/a"), fields{"n": 1}).Commit(ctxOf(t)) //nolint:staticcheck // the atomic batch
 		wantCode(t, err, codes.InvalidArgument)
 	}},

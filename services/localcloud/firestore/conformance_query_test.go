@@ -107,7 +107,7 @@ var queryBehaviours = []behaviour{
 		seed(t, c, numbers())
 		wantIDs(t, c.Collection("k").Where(gc.DocumentID, ">", c.Doc("k/b")).Where(gc.DocumentID, "<=", c.Doc("k/d")), "c d")
 	}},
-	{name: "where/in of document ids", run: func(t *testing.T, c *gc.Client) {
+	{name: "where/in with document ids", run: func(t *testing.T, c *gc.Client) {
 		seed(t, c, numbers())
 		wantIDs(t, c.Collection("k").Where(gc.DocumentID, "in", []*gc.DocumentRef{c.Doc("k/d"), c.Doc("k/none"), c.Doc("k/a")}), "a d")
 	}},
@@ -158,7 +158,7 @@ var queryBehaviours = []behaviour{
 		wantEqual(t, docs[0].Data(), fields{})
 		wantEqual(t, docs[0].Ref.ID, "a")
 	}},
-	{name: "group/includes collections of one ID at any depth, ordered by path", run: func(t *testing.T, c *gc.Client) {
+	{name: "group/includes collections with one ID at any depth, ordered by path", run: func(t *testing.T, c *gc.Client) {
 		for _, p := range []string{"k/b", "k/a/k/z", "x/1/k/y", "k/a", "k/a!", "other/1"} {
 			set(t, c, p, fields{"p": p})
 		}
@@ -239,7 +239,7 @@ var cursorBehaviours = []behaviour{
 	}, "b")},
 }
 
-// pages reads a query in pages of one document. Each page starts after the document of the previous
+// pages reads a query in pages of one document. Each page starts after the document on the previous
 // page.
 func pages(t *testing.T, q gc.Query, want string) {
 	t.Helper()
@@ -281,7 +281,7 @@ var aggregateBehaviours = []behaviour{
 		seed(t, c, numbers())
 		wantEqual(t, aggregate(t, c.Collection("k").NewAggregationQuery().WithCount("n")), map[string]any{"n": int64(5)})
 	}},
-	{name: "aggregate/count of a filter", run: func(t *testing.T, c *gc.Client) {
+	{name: "aggregate/count with a filter", run: func(t *testing.T, c *gc.Client) {
 		seed(t, c, numbers())
 		q := c.Collection("k").Where("g", "==", "x")
 		wantEqual(t, aggregate(t, q.NewAggregationQuery().WithCount("n")), map[string]any{"n": int64(3)})

@@ -26,7 +26,7 @@ var transactionBehaviours = []behaviour{
 		}))
 		wantEqual(t, get(t, c, "k/a").UpdateTime, get(t, c, "k/b").UpdateTime)
 	}},
-	{name: "transaction/an error of its function discards its writes", run: func(t *testing.T, c *gc.Client) {
+	{name: "transaction/an error from its function discards its writes", run: func(t *testing.T, c *gc.Client) {
 		mine := errors.New("mine")
 		err := c.RunTransaction(ctxOf(t), func(_ context.Context, tx *gc.Transaction) error {
 			if err := tx.Set(c.Doc("k/a"), fields{"n": 1}); err != nil {
@@ -256,7 +256,7 @@ var listenBehaviours = []behaviour{
 		defer it.Stop()
 		wantNext(t, it, "", "")
 	}},
-	{name: "listen/documents of a query are added, changed and removed", run: func(t *testing.T, c *gc.Client) {
+	{name: "listen/documents in a query are added, changed and removed", run: func(t *testing.T, c *gc.Client) {
 		it := c.Collection("k").Where("g", "==", "x").OrderBy("n", gc.Asc).Snapshots(ctxOf(t))
 		defer it.Stop()
 		wantNext(t, it, "", "")
@@ -288,7 +288,7 @@ var listenBehaviours = []behaviour{
 		seed(t, c, map[string]fields{"a": {}, "b": {}, "c": {}})
 		wantNext(t, it, "a b c", "added a, added b, added c")
 	}},
-	{name: "listen/changes of other collections are ignored", run: func(t *testing.T, c *gc.Client) {
+	{name: "listen/changes in other collections are ignored", run: func(t *testing.T, c *gc.Client) {
 		it := c.Collection("k").Snapshots(ctxOf(t))
 		defer it.Stop()
 		wantNext(t, it, "", "")

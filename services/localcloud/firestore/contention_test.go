@@ -203,8 +203,8 @@ func TestContention(t *testing.T) {
 	}
 }
 
-// TestContentionLosesNoIncrement lets concurrent callers increment one document in transactions of
-// Google's client, in every mode.
+// TestContentionLosesNoIncrement lets concurrent callers increment one document in transactions
+// through Google's client, in every mode.
 func TestContentionLosesNoIncrement(t *testing.T) {
 	t.Parallel()
 	for name, mode := range map[string]firestore.Mode{"pessimistic": firestore.Pessimistic, "optimistic": firestore.Optimistic, "fast": firestore.Fast} {

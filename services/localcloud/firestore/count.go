@@ -5,8 +5,8 @@ import (
 )
 
 // count returns the number of documents in the result without reading them. ok is true only if all
-// conditions of the query are equalities, the query reads the current state, and one index contains
-// exactly the documents of the result.
+// of the query's conditions are equalities, the query reads the current state, and one index
+// contains exactly the documents in the result.
 func (s *store) count(sn *snapshot, q *query) (n int64, ok bool, err error) {
 	leaves, simple := q.onlyEqualities()
 	if !simple || q.group || len(sn.changed) > 0 {

@@ -19,7 +19,7 @@ func TestDifferentialContention(t *testing.T) {
 	server := open(t, firestore.Options{})
 	ours := raw(t, server)
 	// Writes concurrent with a query are not compared. The emulator locks the query's whole
-	// collection. This server locks the documents of the result, and it aborts the transaction if a
+	// collection. This server locks the documents in the result, and it aborts the transaction if a
 	// new document would have matched the query. See TestContention.
 	for _, story := range []string{
 		"- write a; 1 read a; - write a; 1 write a; - write a",

@@ -38,7 +38,7 @@ const (
 	operationsPerRound = 250
 )
 
-// emulator is shared by all tests of a run. TestMain stops it.
+// emulator is shared by all tests in a run. TestMain stops it.
 var emulator cloudtest.Emulator
 
 // emulatorAddress returns the address of Google's emulator. The first call starts the emulator. If
@@ -121,7 +121,7 @@ func TestDifferential(t *testing.T) {
 				known[reason]++
 				continue
 			}
-			t.Errorf("operation %d of round %d: %s\n%s\nours %v %s, theirs %v %s\n(-emulator +ours)\n%s\nours:\n%s\ntheirs:\n%s", i, n, op.kind, op.text, a.code, a.message(), b.code, b.message(), diff, describe(a.docs...), describe(b.docs...))
+			t.Errorf("operation %d in round %d: %s\n%s\nours %v %s, theirs %v %s\n(-emulator +ours)\n%s\nours:\n%s\ntheirs:\n%s", i, n, op.kind, op.text, a.code, a.message(), b.code, b.message(), diff, describe(a.docs...), describe(b.docs...))
 			if different++; different == 10 {
 				return
 			}
@@ -347,7 +347,7 @@ func (d *differential) members(n int) *pb.ArrayValue {
 	return a
 }
 
-// prepared sets the precondition of a write for one server, because update times differ between the
+// prepared sets a write's precondition for one server, because update times differ between the
 // servers.
 func (d *differential) prepared(side int, w *pb.Write, precondition string) *pb.Write {
 	w = proto.CloneOf(w)

@@ -10,7 +10,7 @@
 //
 //   - An acknowledged commit is on disk. It survives kill -9 of the process and, if the disk
 //     honours fsync, a power cut. Commits that arrive while the disk is busy share the next fsync.
-//   - A document and its index entries change in one transaction of the data file, so a
+//   - A document and its index entries change in one transaction on the data file, so a
 //     crash cannot leave them inconsistent.
 //   - Transactions are serializable. This includes their queries and the documents they found
 //     missing. Every read sees the state at one moment, including all commits acknowledged earlier.
@@ -46,23 +46,23 @@
 //
 // A stream may follow several targets. A change is considered only for targets that it may affect.
 // Targets with a limit or an offset are evaluated again. The other targets receive only the
-// changes. All changes of one commit arrive in one snapshot, and snapshots arrive in the order of
-// the commits. A client that reconnects with its resume token within a minute receives only the
-// changes. This also works after a restart if nothing has been committed since. After more than a
-// minute, the server tells the client to discard its state.
+// changes. All changes from one commit arrive in one snapshot, and snapshots arrive in commit
+// order. A client that reconnects with its resume token within a minute receives only the changes.
+// This also works after a restart if nothing has been committed since. After more than a minute,
+// the server tells the client to discard its state.
 //
 // # Testing with it
 //
 // Faults injects aborts, outages, delays, lost responses and a full disk. Stats counts
 // calls. MaxSustainedWrites finds the document with the most writes per second, which
-// production limits to about one. Options.Clock sets the time of commits. It also determines when
-// idle transactions expire, and when documents expire by the time-to-live fields of the index
+// production limits to about one. Options.Clock sets the commit times. It also determines when
+// idle transactions expire, and when documents expire by the time-to-live fields in the index
 // files.
 //
 // # Known gaps
 //
 // Past states are readable for a minute instead of an hour, or less after 64 MiB of changes. The
-// following are not implemented: the Write stream of browsers, calls that write a single document
+// following are not implemented: the Write stream for browsers, calls that write a single document
 // (client libraries call Commit instead), pipelines, vector search and query explanation. Security
 // rules are not enforced. Without Options.Indexes, index entries do not count toward the 40,000
 // that a document may have or the 10 MiB that one commit may change. Values of more than 1,500

@@ -30,7 +30,7 @@ type Fault struct {
 	// LoseAnswer makes the server process the call, including a commit, and then return Code, or
 	// Unavailable if Code is not set. The caller cannot tell whether the call took effect.
 	LoseAnswer bool
-	// DiskFull makes the disk reject the writes of a commit. Methods does not apply to DiskFull,
+	// DiskFull makes the disk reject a commit's writes. Methods does not apply to DiskFull,
 	// and Every counts batches, which may contain several commits.
 	DiskFull bool
 }

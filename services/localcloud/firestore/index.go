@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Indexes contains the declarations of a project's firestore.indexes.json files.
+// Indexes contains the declarations from a project's firestore.indexes.json files.
 type Indexes struct {
 	Composite []Index         `json:"indexes"`
 	Overrides []FieldOverride `json:"fieldOverrides"`
@@ -38,7 +38,7 @@ type FieldOverride struct {
 }
 
 // OverrideIndex is a single-field index that an override keeps. The override disables the other
-// indexes of the field.
+// indexes on the field.
 type OverrideIndex struct {
 	QueryScope  string `json:"queryScope"`
 	Order       string `json:"order,omitempty"`
@@ -52,7 +52,7 @@ const (
 	descending      = "DESCENDING"
 	contains        = "CONTAINS"
 
-	// members is the order of an index of all members of a map. It never occurs in the files.
+	// members is the order of an index on all members of a map. It never occurs in the files.
 	members = "MEMBERS"
 )
 
@@ -219,7 +219,7 @@ func (ix *Indexes) exempted(collection string, f IndexField) bool {
 	return o != nil && o.Indexes != nil && !o.has(scopeCollection, f)
 }
 
-// override returns the override of a field. If there is none, it returns the override of the
+// override returns the override for a field. If there is none, it returns the override for the
 // nearest enclosing map, because members inherit it.
 func (ix *Indexes) override(collection, path string) *FieldOverride {
 	var best *FieldOverride

@@ -14,8 +14,8 @@ import (
 
 // There are two kinds of index. Declared indexes exist from the start. An adaptive index is built
 // by the first query that would otherwise read many documents, and is then kept. Most adaptive
-// indexes are on single fields, which production indexes automatically. The letter of the kind is
-// part of the bucket's name.
+// indexes are on single fields, which production indexes automatically. The kind's letter is part
+// of the bucket's name.
 const (
 	declaredIndex = 'd'
 	adaptiveIndex = 'a'
@@ -27,7 +27,7 @@ const (
 	maxIndexKeyBytes  = 24000
 )
 
-// indexDef is an index of one collection, or of all collections with the same ID. For each document
+// indexDef is an index on one collection, or on all collections with the same ID. For each document
 // with all the fields, it contains a key that consists of the encoded fields and the document's
 // name.
 type indexDef struct {
@@ -72,9 +72,9 @@ func (x *indexDef) componentLimit() int {
 	return min(maxIndexedBytes, maxIndexKeyBytes/len(x.fields))
 }
 
-// ofMembers reports whether this is the index of a map's members. Such an index exists for each map
+// ofMembers reports whether this is the index on a map's members. Such an index exists for each map
 // with an override that makes production index its members. These maps have too many different
-// members for an adaptive index of each.
+// members for an adaptive index on each.
 func (x *indexDef) ofMembers() bool { return x.fields[0].members }
 
 // memberPrefix returns the common prefix of all keys in which a given member of the map has a given
@@ -83,7 +83,7 @@ func (x *indexDef) memberPrefix(b []byte, member string, v *pb.Value) ([]byte, b
 	return x.component(appendEscaped(append(b, stringSegment), member), v, false)
 }
 
-// memberKeys returns the keys of a document's entries in an index of members.
+// memberKeys returns the keys of a document's entries in an index on members.
 func (x *indexDef) memberKeys(d *pb.Document, path []string) (keys [][]byte, cut bool) {
 	v := x.fields[0].of(d)
 	if v == nil || kindOf(v) != kindMap {
@@ -113,7 +113,7 @@ func (x *indexDef) component(b []byte, v *pb.Value, desc bool) (out []byte, cut 
 	return b, cut
 }
 
-// prefix returns the common prefix of all keys of the query's collection.
+// prefix returns the common prefix of all keys in the query's collection.
 func (x *indexDef) prefix(collection []string) []byte {
 	if x.group {
 		return nil
@@ -206,8 +206,8 @@ func (x *indexDef) update(b *bolt.Bucket, path []string, documentKey []byte, c c
 	return nil
 }
 
-// indexRegistry lists the existing indexes. A snapshot from before the creation of an index does
-// not use that index.
+// indexRegistry lists the existing indexes. A snapshot from before an index was created does not
+// use it.
 type indexRegistry struct {
 	declared []*indexDef
 
@@ -236,7 +236,7 @@ func (r *indexRegistry) add(database string, defs ...*indexDef) {
 	}
 }
 
-// reindex updates all indexes of a document's collection after the document has changed.
+// reindex updates all indexes on a document's collection after the document has changed.
 func (s *store) reindex(p *partition, database string, path []string, key []byte, c change) error {
 	for _, x := range s.indexes.list(database, path[len(path)-2]) {
 		if b := p.indexes.Bucket(x.id); b != nil {
@@ -283,7 +283,7 @@ func eachDatabase(tx *bolt.Tx, f func(database string, b *bolt.Bucket) error) er
 	})
 }
 
-// loadIndexes registers the indexes of one database, and reports whether some are missing or no
+// loadIndexes registers the indexes in one database, and reports whether some are missing or no
 // longer declared.
 func (s *store) loadIndexes(database string, b *bolt.Bucket, enforced bool) (stale bool, err error) {
 	err = b.ForEachBucket(func(id []byte) error {
@@ -411,7 +411,7 @@ func (p *partition) group(below []string, collection string) [][]byte {
 		}
 		return out
 	}
-	// A key of groups consists of the collection's ID, a 0, and the key in colls. All paths of an
+	// A key of groups consists of the collection's ID, a 0, and the key in colls. All paths for an
 	// ID are therefore in one range, and the 0 keeps "a" from matching "ab".
 	id := append([]byte(collection), 0)
 	start = append(slices.Clone(id), start...)

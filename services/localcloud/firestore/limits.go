@@ -25,7 +25,7 @@ const (
 
 	// This limit applies to one document in one commit.
 	maxTransforms = 500
-	// These limits apply to one document in all indexes together.
+	// These limits apply to one document across all indexes.
 	maxIndexEntries    = 40_000
 	maxIndexEntryBytes = 8 << 20
 )

@@ -275,7 +275,7 @@ func (l *listenStream) resume(t *target, a *pb.Target) (bool, error) {
 
 func resumeToken(at int64) []byte { return binary.BigEndian.AppendUint64([]byte{'r'}, uint64(at)) }
 
-// evaluate calls f with the documents of the target at the given time. It returns the newest commit
+// evaluate calls f with the target's documents at the given time. It returns the newest commit
 // that this state includes.
 func (l *listenStream) evaluate(t *target, at int64, f func(*pb.Document)) (commit int64, err error) {
 	err = l.s.store.read(at, func(sn *snapshot) error {

@@ -36,7 +36,7 @@ func newLockTable(mode Mode, timeout time.Duration) *lockTable {
 	return l
 }
 
-// wait waits for a change of the table, the deadline or the end of ctx. It returns false without
+// wait waits until the table changes, the deadline passes or ctx is done. It returns false without
 // waiting if the deadline has passed or ctx is done. The caller holds mu.
 func (l *lockTable) wait(ctx context.Context, deadline time.Time) bool {
 	if ctx.Err() != nil || !time.Now().Before(deadline) {

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// metrics are the metrics of one server. They are not registered here, because a process may run
+// metrics are the metrics for one server. They are not registered here, because a process may run
 // several servers.
 type metrics struct {
 	requests *prometheus.CounterVec
@@ -89,7 +89,7 @@ func (d *disk) wrote(err error) {
 	d.err = err
 }
 
-// CommitError returns the error of the last batch of commits, or nil if the batch was written.
+// CommitError returns the error from the last batch of commits, or nil if the batch was written.
 // Reads may work even while commits fail.
 func (s *Server) CommitError() error {
 	s.disk.mu.Lock()

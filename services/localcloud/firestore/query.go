@@ -11,7 +11,7 @@ import (
 
 type fieldOp = pb.StructuredQuery_FieldFilter_Operator
 
-// These are short names for the operators of the protocol.
+// These are short names for the protocol's operators.
 const (
 	opLess             = pb.StructuredQuery_FieldFilter_LESS_THAN
 	opLessOrEqual      = pb.StructuredQuery_FieldFilter_LESS_THAN_OR_EQUAL
@@ -25,7 +25,7 @@ const (
 	opArrayContainsAny = pb.StructuredQuery_FieldFilter_ARRAY_CONTAINS_ANY
 )
 
-// field is a field path of a query and its segments.
+// field is a query's field path and its segments.
 type field struct {
 	raw  string
 	path []string
@@ -38,7 +38,7 @@ type order struct {
 	desc bool
 }
 
-// filter is a node of the where clause. It is either a comparison of one field, or a list of
+// filter is a node of the where clause. It is either a comparison on one field, or a list of
 // children joined by AND or OR. A nil filter matches everything.
 type filter struct {
 	children []*filter
@@ -457,7 +457,7 @@ type row struct {
 }
 
 // admit reports whether the document is in the result before limit and offset apply. A document
-// that lacks a field of the order is not in the result.
+// that lacks a field in the order is not in the result.
 func (q *query) admit(d *pb.Document) (row, bool) {
 	if !q.where.matches(d) {
 		return row{}, false

@@ -271,7 +271,7 @@ func (s *Server) compile(parent string, sq *pb.StructuredQuery, aggregated ...st
 	return q, nil
 }
 
-// query runs q. It first calls start with the read time, and then emit with each document of the
+// query runs q. It first calls start with the read time, and then emit with each document in the
 // result.
 func (r *reading) query(ctx context.Context, q *query, start func(at int64), emit func(*pb.Document) error) error {
 	if r.locks() {
@@ -306,7 +306,7 @@ func (s *Server) indexed(q *query, at int64, f func(*snapshot) error) error {
 	return s.store.read(at, f)
 }
 
-// lockingQuery locks the documents of the result. If any of them changed before it was locked,
+// lockingQuery locks the documents in the result. If any of them changed before it was locked,
 // lockingQuery repeats the query.
 func (r *reading) lockingQuery(ctx context.Context, q *query, start func(at int64), emit func(*pb.Document) error) error {
 	var docs []*pb.Document

@@ -49,6 +49,6 @@ func TestAReadOnlyServerReadsAndChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := doc.Set(t.Context(), map[string]any{"n": 3}); err != nil {
-		t.Errorf("a write after the end of the read-only mode returned %v, want no error", err)
+		t.Errorf("a write after read-only mode ended returned %v, want no error", err)
 	}
 }

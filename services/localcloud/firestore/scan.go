@@ -18,7 +18,7 @@ func (w *wantsIndex) Error() string { return "an index should be built first" }
 // errStop ends an iteration early, without an error.
 var errStop = errors.New("stop")
 
-// run calls emit with each document of the query's result, in order. If sn.strict is set, it may
+// run calls emit with each document in the query's result, in order. If sn.strict is set, it may
 // return wantsIndex before it emits anything.
 func (s *store) run(sn *snapshot, q *query, emit func(*pb.Document) error) error {
 	list, wanted := s.accesses(sn, q)

@@ -61,7 +61,7 @@ type Options struct {
 	// Faults injects failures. Nil means none until faults are added through Server.Faults.
 	Faults *Faults
 	// HotIndex, if set, is called for each stored field that increases with time in an index that
-	// all documents of a collection share. Such a field is a timestamp that has an automatic index
+	// all documents in a collection share. Such a field is a timestamp that has an automatic index
 	// or is the first field of a composite index. Production limits such an index to about 500
 	// writes per second.
 	HotIndex func(collection, field string)
@@ -148,7 +148,7 @@ func Open(o Options) (*Server, error) {
 	s.txs = &transactions{now: o.Clock, locks: s.locks, byID: map[string]*transaction{}}
 	s.writer = startWriter(s)
 	s.grpc = grpc.NewServer(
-		// This limit exceeds that of the protocol, so that the server returns InvalidArgument, as
+		// This limit exceeds the protocol's, so that the server returns InvalidArgument, as
 		// production does. Clients would retry the transport's ResourceExhausted until their
 		// deadline.
 		grpc.MaxRecvMsgSize(64<<20),
@@ -258,7 +258,7 @@ func (s *Server) Client(ctx context.Context, projectID string) (*gcfirestore.Cli
 // same way: the database serves reads but accepts no writes for some time.
 var errReadOnly = status.Error(codes.ResourceExhausted, "The records are read-only now: they are being moved.")
 
-// SetReadOnly turns the read-only mode on or off. In this mode, the server rejects every commit
+// SetReadOnly turns read-only mode on or off. In this mode, the server rejects every commit
 // that would change a document. When SetReadOnly returns, all accepted commits are on disk and no
 // further commit is accepted. Reads keep working. Expired documents are kept.
 func (s *Server) SetReadOnly(on bool) error {

@@ -30,7 +30,7 @@ func (s *Server) Snapshot() (*Snapshot, error) {
 // At returns the time of the newest commit in the snapshot.
 func (sn *Snapshot) At() time.Time { return time.UnixMicro(lastCommit(sn.tx)).UTC() }
 
-// Documents calls fn with each document of each database. Documents include their names and times.
+// Documents calls fn with each document in each database. Documents include their names and times.
 func (sn *Snapshot) Documents(ctx context.Context, fn func(*pb.Document) error) error {
 	return eachDatabase(sn.tx, func(database string, b *bolt.Bucket) error {
 		return b.Bucket(docsBucket).ForEach(func(k, record []byte) error {
@@ -49,7 +49,7 @@ func (sn *Snapshot) Documents(ctx context.Context, fn func(*pb.Document) error) 
 // Close releases the snapshot.
 func (sn *Snapshot) Close() error { return sn.tx.Rollback() }
 
-// These are the limits of a single commit of Import.
+// These are the limits on a single Import commit.
 const (
 	importDocuments = 2000
 	importBytes     = 8 << 20

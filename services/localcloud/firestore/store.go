@@ -27,7 +27,7 @@ import (
 //	  groups  collection id, 0x00, collectionKey
 //	  idx     one bucket per index: index key -> documentKey
 //
-// A document and all its index entries change in one transaction of the file, so a crash cannot
+// A document and all its index entries change in one transaction on the file, so a crash cannot
 // make them inconsistent.
 const formatVersion = 1
 
@@ -42,7 +42,7 @@ var (
 	indexBucket  = []byte("idx")
 )
 
-// reservedMap returns the size of the address space that the mapping of the file reserves. It does
+// reservedMap returns the size of the address space that the file's mapping reserves. It does
 // not use memory. A file that outgrows its mapping can be remapped only when no reader is active,
 // so a single stalled stream would block every write. On Windows, reservedMap returns 0, because
 // the file itself would grow to this size.

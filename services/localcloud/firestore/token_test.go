@@ -59,7 +59,7 @@ func counted(t *testing.T, registry *prometheus.Registry, outcome string) float6
 	return 0
 }
 
-// TestWithoutTheTokenNoMethodAnswers calls every method of the protocol, including Listen and the
+// TestWithoutTheTokenNoMethodAnswers calls every method in the protocol, including Listen and the
 // other streams, as well as some unknown methods.
 func TestWithoutTheTokenNoMethodAnswers(t *testing.T) {
 	t.Parallel()
@@ -119,7 +119,7 @@ func TestClientsThatShowATokenWork(t *testing.T) {
 			t.Errorf("Listen with the token returned %v, want no error", err)
 		}
 		if _, err := client(t, s).Doc("c/d").Set(t.Context(), map[string]any{"n": 1}); err != nil {
-			t.Errorf("a write of the server's own client returned %v, want no error", err)
+			t.Errorf("a write from the server's own client returned %v, want no error", err)
 		}
 		if d, err := outside.Doc("c/d").Get(t.Context()); err != nil || d.Data()["n"] != int64(1) {
 			t.Errorf("a read with the token returned %v (error %v), want n to be 1", d, err)

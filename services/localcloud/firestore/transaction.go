@@ -76,7 +76,7 @@ func (ts *transactions) lookup(id []byte) (*transaction, error) {
 	return t, nil
 }
 
-// take is like lookup, but for the last call of a transaction. It also removes the transaction.
+// take is like lookup, but for the last call in a transaction. It also removes the transaction.
 func (ts *transactions) take(id []byte) (*transaction, error) {
 	t, err := ts.lookup(id)
 	if err == nil {

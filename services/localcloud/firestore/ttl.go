@@ -31,7 +31,7 @@ func (s *Server) DeleteExpired(ctx context.Context) (int, error) {
 			n, err := s.deleteExpired(o)
 			total += n
 			if err != nil {
-				return total, fmt.Errorf("cannot delete expired documents of %s: %w", o.CollectionGroup, err)
+				return total, fmt.Errorf("cannot delete expired documents from %s: %w", o.CollectionGroup, err)
 			}
 			if n < expiryBatch {
 				break
@@ -41,7 +41,7 @@ func (s *Server) DeleteExpired(ctx context.Context) (int, error) {
 	return total, nil
 }
 
-// deleteExpired deletes one batch of one collection group.
+// deleteExpired deletes one batch in one collection group.
 func (s *Server) deleteExpired(o FieldOverride) (int, error) {
 	var any bool // most rounds find nothing, so check first to avoid delaying commits
 	if err := s.store.read(latest, func(sn *snapshot) error {

@@ -111,8 +111,8 @@ func (w *weigher) all(c change) int {
 	return total
 }
 
-// fields returns the size of the single-field entries that a change of a map's fields writes or
-// deletes. Members inherit the override of their map.
+// fields returns the size of the single-field entries that a change to a map's fields writes or
+// deletes. Members inherit their map's override.
 func (w *weigher) fields(prefix string, inherited *FieldOverride, before, after map[string]*pb.Value) int {
 	total := 0
 	for k, v := range after {
@@ -203,7 +203,7 @@ func (w *weigher) composite(x *Index, c change) int {
 			case f.FieldPath == nameField:
 			case v == nil:
 				return 0
-			case f.ArrayConfig == contains: // at most one field of an index is an array
+			case f.ArrayConfig == contains: // at most one field in an index is an array
 				entries = len(v.GetArrayValue().GetValues())
 				for _, e := range v.GetArrayValue().GetValues() {
 					elements += min(valueSize(e), maxIndexedBytes)

@@ -122,10 +122,10 @@ func TestADocumentHasABoundedNumberOfIndexEntries(t *testing.T) {
 		plain      bool // no indexes are declared
 		want       string
 	}{
-		"40,000 elements of an array":                      {"other", map[string]any{"list": numbers(40_000)}, false, ""},
+		"40,000 elements in an array":                      {"other", map[string]any{"list": numbers(40_000)}, false, ""},
 		"one array element too many":                       {"other", map[string]any{"list": numbers(40_001)}, false, "too many index entries"},
 		"one field with two entries too many":              {"other", map[string]any{"list": numbers(39_999), "x": 1}, false, "too many index entries"},
-		"entries of a composite index":                     {"pairs", map[string]any{"a": 1, "list": numbers(40_001)}, false, "too many index entries"},
+		"entries in a composite index":                     {"pairs", map[string]any{"a": 1, "list": numbers(40_001)}, false, "too many index entries"},
 		"an exempt array":                                  {"pairs", map[string]any{"list": numbers(60_000)}, false, ""},
 		"an array without declared indexes":                {"other", map[string]any{"list": numbers(60_000)}, true, ""},
 		"texts of 700 kB with two entries each":            {"other", map[string]any{"w": texts(500)}, false, ""},
@@ -178,6 +178,6 @@ func TestACommitTransformsADocument500Times(t *testing.T) {
 		t.Errorf("300 transforms in each of two documents returned %v, want no error", err)
 	}
 	if err := in("c/d"); status.Code(err) != codes.InvalidArgument {
-		t.Errorf("two writes with 300 transforms of one document returned %v, want InvalidArgument", err)
+		t.Errorf("two writes with 300 transforms on one document returned %v, want InvalidArgument", err)
 	}
 }

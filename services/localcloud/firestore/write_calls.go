@@ -34,8 +34,8 @@ func (s *service) Commit(ctx context.Context, r *pb.CommitRequest) (*pb.CommitRe
 	return &pb.CommitResponse{WriteResults: req.results, CommitTime: timestamp(req.at)}, nil
 }
 
-// commit waits for the locks and then for the disk. A submitted commit is completed even if ctx
-// ends.
+// commit waits for the locks and then for the disk. A submitted commit is completed even if ctx is
+// done.
 func (s *Server) commit(ctx context.Context, req *commitRequest) error {
 	names, err := checkWrites(req.writes)
 	if err != nil {

@@ -68,7 +68,7 @@ func (t Tokens) Accept(authorization string) bool {
 	return strings.EqualFold(scheme, "Bearer") && good == 1
 }
 
-// OwnHost reports whether the host of a request is safe, that is, whether no web page can choose
+// OwnHost reports whether a request's host is safe, that is, whether no web page can choose
 // it. A page can make its own host name resolve to this machine (DNS rebinding) and then read the
 // responses. IP addresses, localhost and names without a dot are never resolved by public DNS, so
 // these hosts are safe. more lists further names to accept.

@@ -10,6 +10,7 @@ package redisproc
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -118,7 +120,9 @@ func (s *Server) Restart(ctx context.Context) error {
 	}
 	args = append(args, s.opt.Args...)
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), s.opt.Binary, args...)
-	cmd.Stdout, cmd.Stderr = s.opt.Log, s.opt.Log
+	said := &lastLine{to: s.opt.Log}
+	cmd.Stdout, cmd.Stderr = said, said
+	cmd.WaitDelay = time.Second // a child that rewrites the append-only file may still hold the output of a killed server
 	dieWithParent(cmd)
 	done := make(chan struct{})
 	started := make(chan error, 1)
@@ -126,7 +130,7 @@ func (s *Server) Restart(ctx context.Context) error {
 		// The kernel sends the parent-death signal when the forking thread ends. Therefore this
 		// goroutine keeps its thread until the child has exited.
 		runtime.LockOSThread()
-		defer runtime.UnlockOSThread() // keep the thread alive, because its end would kill other children that it forked
+		defer runtime.UnlockOSThread() // keep the thread alive, because ending it would kill other children that it forked
 		defer close(done)
 		if err := cmd.Start(); err != nil {
 			started <- err
@@ -147,15 +151,21 @@ func (s *Server) Restart(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
+	refusal := ""
 	for {
-		if ping(ctx, s.addr) {
+		reply := ping(ctx, s.addr)
+		if strings.HasPrefix(reply, "+PONG") {
 			return nil
 		}
+		refusal = cmp.Or(reply, refusal)
 		select {
 		case <-done:
-			return fmt.Errorf("redis-server on %s exited immediately; its address may be in use", s.addr)
+			return fmt.Errorf("redis-server on %s exited immediately: %s", s.addr, cmp.Or(said.String(), "it printed nothing"))
 		case <-ctx.Done():
 			_ = s.Kill()
+			if refusal != "" {
+				return fmt.Errorf("redis-server on %s with the folder %s is not ready: %s", s.addr, s.opt.Dir, strings.TrimPrefix(refusal, "-"))
+			}
 			return fmt.Errorf("redis-server on %s did not respond: %w", s.addr, ctx.Err())
 		case <-time.After(10 * time.Millisecond):
 		}
@@ -245,19 +255,54 @@ func isRedis(pid int, port string) bool {
 	return at > 0 && at < len(args) && args[at] == port || len(args) > 1 && strings.HasSuffix(args[1], ":"+port)
 }
 
-func ping(ctx context.Context, addr string) bool {
+// ping returns the server's reply to PING, or "" if there is none. Only "+PONG" means that the
+// server is ready: it replies "-LOADING" while it loads its data, and "-MISCONF" while it cannot
+// write to its folder, for example because the disk is full.
+func ping(ctx context.Context, addr string) string {
 	d := net.Dialer{Timeout: 200 * time.Millisecond}
 	conn, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return false
+		return ""
 	}
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(500 * time.Millisecond))
 	if _, err := io.WriteString(conn, "PING\r\n"); err != nil {
-		return false
+		return ""
 	}
 	line, err := bufio.NewReader(conn).ReadString('\n')
-	return err == nil && strings.HasPrefix(line, "+PONG") // "-LOADING" while the server loads its data
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(line)
+}
+
+// lastLine passes the server's output on and keeps its last line, which says why a server exited.
+type lastLine struct {
+	to io.Writer // nil discards the output
+
+	mu   sync.Mutex
+	text string
+}
+
+// logPrefix is what Redis writes before a log message: process and role, time, and level.
+var logPrefix = regexp.MustCompile(`^\d+:[A-Z] .{1,30}? [.*#-] `)
+
+func (l *lastLine) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if lines := strings.Split(strings.TrimSpace(string(b)), "\n"); lines[len(lines)-1] != "" {
+		l.text = logPrefix.ReplaceAllString(strings.TrimSpace(lines[len(lines)-1]), "")
+	}
+	if l.to == nil {
+		return len(b), nil
+	}
+	return l.to.Write(b)
+}
+
+func (l *lastLine) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text
 }
 
 // FreeAddr returns a free loopback address. Its port is below 32768, where the range for outgoing

@@ -96,7 +96,7 @@ func (p *Proxy) serve(c net.Conn) {
 		}
 		time.Sleep(time.Until(x.due))
 		if _, err := c.Write(x.b); err != nil {
-			// Make the reader end too. Otherwise it would wait forever for space in the channel.
+			// Make the reader stop too. Otherwise it would wait forever for space in the channel.
 			_ = up.Close()
 			for range parts {
 			}

@@ -75,7 +75,7 @@ var behaviours = []struct {
 			call(t, "PUT", u.String(), []byte("x")).want(t, 403, "SignatureDoesNotMatch")
 		}
 	}},
-	{"a signature of an unknown account is rejected", func(t *testing.T, e *env) {
+	{"a signature from an unknown account is rejected", func(t *testing.T, e *env) {
 		u := e.sign(t, "GET", "s/private", func(o *gcs.SignedURLOptions) { o.GoogleAccessID = "other@local.iam.gserviceaccount.com" })
 		call(t, "GET", u, nil).want(t, 403, "SignatureDoesNotMatch")
 	}},
@@ -259,7 +259,7 @@ var behaviours = []struct {
 		e.put(t, "r/gen", "two")
 		call(t, "GET", u, nil).want(t, 404, "NoSuchKey")
 	}},
-	{"the Content-Encoding of an upload is stored", func(t *testing.T, e *env) {
+	{"an upload's Content-Encoding is stored", func(t *testing.T, e *env) {
 		call(t, "PUT", e.sign(t, "PUT", "r/packed", nil), []byte("x"), "Content-Encoding", "gzip").want(t, 200, "")
 		call(t, "PUT", e.startSession(t, "r/packed2", "Content-Encoding", "gzip"), []byte("x")).want(t, 200, "")
 		for _, name := range []string{"r/packed", "r/packed2"} {

@@ -113,12 +113,12 @@ func TestLargeTablesCostLittle(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct{ table, format, bad string }{
-		"cell of 10 MiB":                         {"url,title\nhttps://a.example/," + huge + "\n" + last + ",\n", CSV, "the row is longer than 1 MiB"},
-		"quoted cell of 10 MiB":                  {"url,title\nhttps://a.example/,\"" + huge + "\"\n" + last + ",\n", CSV, "the row is longer than 1 MiB"},
+		"10 MiB cell":                            {"url,title\nhttps://a.example/," + huge + "\n" + last + ",\n", CSV, "the row is longer than 1 MiB"},
+		"quoted 10 MiB cell":                     {"url,title\nhttps://a.example/,\"" + huge + "\"\n" + last + ",\n", CSV, "the row is longer than 1 MiB"},
 		"cell that doubles in size when escaped": {"url,title\nhttps://a.example/," + strings.Repeat("\x01", 900<<10) + "\n" + last + ",\n", CSV, "the row is too large"},
 		"10,000 columns":                         {strings.Join(wide, ",") + ",url\n" + strings.Repeat(",", 10_000) + last + "\n", CSV, ""},
 		"10,000 unknown headings":                {strings.Join(wide, ",") + "\n", CSV, ""},
-		"line of 10 MiB":                         {`{"url":"` + huge + "\"}\n" + `{"url":"` + last + `"}`, JSONLines, "the line is longer than 1 MiB"},
+		"10 MiB line":                            {`{"url":"` + huge + "\"}\n" + `{"url":"` + last + `"}`, JSONLines, "the line is longer than 1 MiB"},
 		"10,000 fields":                          {string(object) + "\n" + strings.ReplaceAll(string(object), "field", "other"), JSONLines, ""},
 		"deeply nested object":                   {strings.Repeat(`{"a":`, 100_000) + "\n" + `{"url":"` + last + `"}`, JSONLines, "not a JSON object"},
 	} {
@@ -237,7 +237,7 @@ func TestFieldsThatOtherServicesNest(t *testing.T) {
 		"YOURLS export plugin": {
 			CSV, "source,target,hits\r\n/abc/,https://a.example/,12\r\n", `{"url":"https://a.example/","slug":"abc","importedClicks":12}`, "",
 		},
-		"source column of another service": {CSV, "url,source\nhttps://a.example/,newsletter\n", `{"url":"https://a.example/"}`, "the columns source"},
+		"source column from another service": {CSV, "url,source\nhttps://a.example/,newsletter\n", `{"url":"https://a.example/"}`, "the columns source"},
 		"Shlink web client": {
 			CSV, "createdAt,domain,shortCode,shortUrl,longUrl,title,tags,visits\n2024-05-01T10:00:00+00:00,s.test,a,https://s.test/a,https://a.example/,T,x|y,3\n",
 			`{"url":"https://a.example/","slug":"a","title":"T","tags":["x","y"],"createdAt":1714557600000,"importedClicks":3}`, "",

@@ -24,7 +24,7 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// Formats of a table.
+// Table formats.
 const (
 	CSV       = "csv" // separated by commas, semicolons or tabs
 	JSONLines = "jsonl"
@@ -45,11 +45,11 @@ type Row struct {
 	Cells map[string]string
 }
 
-// Limits of a row.
+// Limits on a row.
 const (
 	maxRow = 1 << 20 // bytes of text
-	// maxItem is the maximum size of a link in a request. It exceeds the size of a row in which
-	// every value has the maximum length.
+	// maxItem is the maximum size of a link in a request. A row in which every value has the
+	// maximum length is smaller.
 	maxItem = 512 << 10
 )
 
@@ -111,8 +111,8 @@ func Read(r io.Reader, format string, note func(what string)) (next func() (Row,
 	return csvRows(r, note)
 }
 
-// columns maps each field to its column names in exports of Linkreel, Bitly, Dub, Short.io, YOURLS
-// and Shlink, in lower case and without spaces, hyphens and underscores. Earlier names take
+// columns maps each field to its column names in exports from Linkreel, Bitly, Dub, Short.io,
+// YOURLS and Shlink, in lower case and without spaces, hyphens and underscores. Earlier names take
 // precedence.
 var columns = map[string][]string{
 	"url":      {"url", "destinationurl", "destination", "longurl", "originalurl", "targeturl", "target", "link"},
@@ -150,7 +150,7 @@ var columns = map[string][]string{
 var Columns = []string{
 	"url", "slug", "domain", "domainId", "title", "tags", "expiresAt", "createdAt", "clicks", "importedClicks", "ogTitle", "ogDescription", "ogImage",
 	"redirectType", "forwardQuery", "forwardPath", "startsAt", "expiredUrl", "password", "hasPassword", "maxClicks", "rules", "ios", "android", "geo",
-	// These two columns identify exports of Linkreel, in which tags may contain bars and
+	// These two columns identify exports from Linkreel, in which tags may contain bars and
 	// semicolons. The last column contains no free text, so removing white space at the end of the
 	// table does no harm.
 	"externalId", "archived",
@@ -232,7 +232,7 @@ func pick(head []string) map[string]int {
 			}
 		}
 	}
-	// The export plugin of YOURLS calls the slug "source" and the destination "target". In other
+	// YOURLS's export plugin calls the slug "source" and the destination "target". In other
 	// exports, source is the place where a link was posted.
 	if _, ok := at["slug"]; !ok && find("target") >= 0 && at["url"] == find("target") && find("source") >= 0 {
 		at["slug"] = find("source")
@@ -266,7 +266,7 @@ func countryColumns(head []string, at map[string]int) byCountry {
 	return out
 }
 
-// in returns the countries and addresses of a row in the format of Dub's geo.
+// in returns a row's countries and addresses in the format of Dub's geo.
 func (c byCountry) in(record []string) string {
 	places := map[string]string{}
 	for country, i := range c {
@@ -451,8 +451,8 @@ func readLine(in *bufio.Reader) (text []byte, long bool, err error) {
 // lifted lists the fields of Shlink's meta that flatten moves.
 var lifted = []string{"validSince", "validUntil", "maxVisits"}
 
-// flatten moves the fields of Shlink's nested objects to the top level. The total of a link's
-// visits becomes its clicks.
+// flatten moves the fields of Shlink's nested objects to the top level. A link's total visits
+// become its clicks.
 func flatten(fields map[string]any) {
 	lift := func(from, name, to string) {
 		if o, ok := fields[from].(map[string]any); ok && fields[to] == nil && o[name] != nil {
@@ -598,7 +598,7 @@ func validText(item *client.LinkCreate, rules string) bool {
 	return true
 }
 
-// on returns the row with its DomainID. Only exports of Linkreel have a column for it, which is
+// on returns the row with its DomainID. Only exports from Linkreel have a column for it, which is
 // empty for the default host. at contains the columns of the table.
 func (r Row) on(at map[string]int) Row {
 	if _, ours := at["domainId"]; ours && r.DomainID == "" {
@@ -617,9 +617,9 @@ func tagsIn(list []any) (tags []string) {
 	return tags
 }
 
-// tagsOf splits a cell of tags. Other services separate tags by a comma, a bar or a semicolon, and
-// Shlink and Dub do not allow these characters in tags. Tags of Linkreel may contain them, so a
-// cell from an export of Linkreel, which is recognised by its columns, is split only at commas.
+// tagsOf splits a cell with tags. Other services separate tags by a comma, a bar or a semicolon,
+// and Shlink and Dub do not allow these characters in tags. Linkreel tags may contain them, so a
+// cell from a Linkreel export, which is recognised by its columns, is split only at commas.
 func tagsOf(s string, columns map[string]int) (tags []string) {
 	_, external := columns["external"]
 	_, archived := columns["archived"]
@@ -632,7 +632,7 @@ func tagsOf(s string, columns map[string]int) (tags []string) {
 	return tags
 }
 
-// momentOf parses the time formats of exports. It passes any other text unchanged to the service,
+// momentOf parses the time formats in exports. It passes any other text unchanged to the service,
 // which quotes the text in its error.
 func momentOf(s string) client.Time {
 	if s == "" || s == "0" || strings.EqualFold(s, "null") || strings.EqualFold(s, "never") {
@@ -668,7 +668,7 @@ func ParseRules(text string) ([]client.LinkRule, error) {
 	return rules, nil
 }
 
-// addRouting parses the cells of a row that decide where a visit is redirected. It returns a
+// addRouting parses the cells in a row that decide where a visit is redirected. It returns a
 // description of the first error. It does not ignore invalid values, because a link without its
 // limit or rules would redirect visitors to the wrong address.
 func addRouting(item *client.LinkCreate, get func(string) string) (bad string) {
@@ -734,6 +734,6 @@ func addRouting(item *client.LinkCreate, get func(string) string) (bad string) {
 	return bad
 }
 
-// hashed matches password cells of other services that contain a hash or asterisks. If the cell
+// hashed matches password cells from other services that contain a hash or asterisks. If the cell
 // were imported as the password, everyone who knows the real password would be locked out.
 var hashed = regexp.MustCompile(`^(\$[A-Za-z0-9]+\$.+|\*{3,}|[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64}|[0-9a-f]{128})$`)

@@ -31,8 +31,8 @@ func TestExportsOfOtherServicesLoseNoRow(t *testing.T) {
 	t.Parallel()
 	const count = 10_000
 	for name, c := range map[string]struct {
-		format, head, row string // the format of a row; %[1]d is the row's number
-		want              string // the expected link of row 7
+		format, head, row string // the row format; %[1]d is the row's number
+		want              string // the expected link for row 7
 		every             int    // rows whose number is divisible by this are bad; 0 means none
 		bad, badRow       string
 	}{
@@ -177,7 +177,7 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("read %d rows after writing, want %d:\n%s", len(again), len(rows), written)
 		}
 		if most := strings.Count(table, "\n") + strings.Count(table, "\r") + 1; len(rows) > most {
-			t.Errorf("got %d rows from a table of %d lines, want at most one row per line", len(rows), most)
+			t.Errorf("got %d rows from a table with %d lines, want at most one row per line", len(rows), most)
 		}
 	})
 }

@@ -250,6 +250,97 @@ func TestATakedownIsConfirmedUnlessItIsLifted(t *testing.T) {
 	}
 }
 
+// Several moderators act on one takedown at once. A change must not undo another, or lose what the
+// holder has answered.
+func TestTakedownsKeepTheChangesOfOthers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for name, phase := range map[string]tenancy.Phase{"tkd_asked": tenancy.Asked, "tkd_force": tenancy.InForce, "tkd_lifting": tenancy.Lifting} {
+		made := tenancy.Takedown{
+			Takedown: tenant.Takedown{ID: name, Kind: tenant.KindLink, RecordID: "lnk_1", AccountID: "acc_1", Reason: "phishing", At: start}, Phase: phase,
+		}
+		if err := w.PutTakedown(t.Context(), made); err != nil {
+			t.Fatal(err)
+		}
+		again := tenancy.Takedown{Takedown: tenant.Takedown{ID: name, Reason: "other", At: start}, Phase: tenancy.Asked}
+		if got, err := w.OrderTakedown(t.Context(), again); err != nil || got != made {
+			t.Errorf("OrderTakedown of %s returned %+v and error %v, want %+v", name, got, err, made)
+		}
+		if got, err := w.Takedown(t.Context(), name); err != nil || got != made {
+			t.Errorf("after OrderTakedown, %s is %+v (error %v), want %+v", name, got, err, made)
+		}
+		made.Phase = tenancy.Lifting
+		if got, err := w.LiftTakedown(t.Context(), name); err != nil || got != made {
+			t.Errorf("LiftTakedown of %s returned %+v and error %v, want %+v", name, got, err, made)
+		}
+		if got, err := w.Takedown(t.Context(), name); err != nil || got != made {
+			t.Errorf("after LiftTakedown, %s is %+v (error %v), want %+v", name, got, err, made)
+		}
+	}
+	if _, err := w.LiftTakedown(t.Context(), "tkd_gone"); !errors.Is(err, tenancy.ErrNoTakedown) {
+		t.Errorf("LiftTakedown of a lifted takedown returned %v, want %v", err, tenancy.ErrNoTakedown)
+	}
+	if _, err := w.Takedown(t.Context(), "tkd_gone"); !errors.Is(err, tenancy.ErrNoTakedown) {
+		t.Errorf("after LiftTakedown, a lifted takedown returned %v, want %v", err, tenancy.ErrNoTakedown)
+	}
+	fresh := tenancy.Takedown{Takedown: tenant.Takedown{ID: "tkd_new", Reason: "phishing", At: start}, Phase: tenancy.Asked}
+	if got, err := w.OrderTakedown(t.Context(), fresh); err != nil || got != fresh {
+		t.Errorf("OrderTakedown returned %+v and error %v, want %+v", got, err, fresh)
+	}
+	if got, err := w.Takedown(t.Context(), "tkd_new"); err != nil || got != fresh {
+		t.Errorf("after OrderTakedown, tkd_new is %+v (error %v), want %+v", got, err, fresh)
+	}
+}
+
+// eraser is a holder without records that notes the takedowns that auth lifts.
+type eraser struct {
+	keeper
+	lifted []tenant.Takedown
+}
+
+func (e *eraser) Lift(_ context.Context, t tenant.Takedown) error {
+	e.lifted = append(e.lifted, t)
+	return nil
+}
+
+// An account's takedowns fill more than one page, and one of them cannot be read. The account is
+// erased anyway, and the holder lifts all of them, so that no slug stays reserved.
+func TestAnUnreadableTakedownKeepsNoErasureOpen(t *testing.T) {
+	t.Parallel()
+	w, links := newWorld(t), &eraser{keeper: keeper{erased: true}}
+	tenants := tenancy.NewService(w.Store, []tenancy.Holder{{Name: "links", Kind: tenant.KindLink, Holder: links}}, nil)
+	w.do(t, func(tx account.Tx) error {
+		tx.AddAccount(account.Account{ID: "acc_1", CreatedAt: start, Version: 1, Suspended: true, Deleting: true, Pending: true})
+		return nil
+	})
+	broken := map[string]any{"accountId": "acc_1", "kind": tenant.KindLink, "recordId": "lnk_1", "url": "http://localhost/one", "reason": 5}
+	if err := w.db.Create(t.Context(), "create unreadable", w.db.Ref("operatorTakedowns", "tkd_000"), broken); err != nil {
+		t.Fatal(err)
+	}
+	const others = 101
+	for i := range others {
+		made := tenancy.Takedown{
+			Takedown: tenant.Takedown{ID: fmt.Sprintf("tkd_%03d", i+1), Kind: tenant.KindLink, RecordID: "lnk_2", AccountID: "acc_1", At: start}, Phase: tenancy.InForce,
+		}
+		if err := w.PutTakedown(t.Context(), made); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := tenants.Repeat(t.Context()); err != nil {
+		t.Errorf("Repeat returned %v, want nil", err)
+	}
+	if _, err := w.Account(t.Context(), "acc_1"); !errors.Is(err, account.ErrNoAccount) {
+		t.Errorf("Account after the erasure returned %v, want %v", err, account.ErrNoAccount)
+	}
+	want := tenant.Takedown{ID: "tkd_000", Kind: tenant.KindLink, RecordID: "lnk_1", AccountID: "acc_1", URL: "http://localhost/one"}
+	if !slices.Contains(links.lifted, want) || len(links.lifted) != others+1 {
+		t.Errorf("links lifted %d takedowns, %v; want %d with %v", len(links.lifted), links.lifted, others+1, want)
+	}
+	if left, err := w.db.Find(t.Context(), "list takedowns", w.db.Collection("operatorTakedowns").Query); err != nil || len(left) != 0 {
+		t.Errorf("%d takedowns are left (error %v), want none", len(left), err)
+	}
+}
+
 // meeting is a holder that answers a call only when a second call has arrived.
 type meeting struct {
 	tenant.Holder

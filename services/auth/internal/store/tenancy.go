@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -73,14 +74,21 @@ func byID(q firestore.Query, after string, limit int) firestore.Query {
 	return q
 }
 
-// pendingBehind is like [behind], but lists only pending records. It skips unreadable records,
-// so that they do not hide those after them, and returns their errors.
-func pendingBehind[T any](r reads, k kind[T], after string, limit int) (page []T, next string, err error) {
-	snaps, err := r.s.db.Query(r.ctx, "list pending "+k.collection, byID(r.s.where(k.collection, "pending", true), after, limit))
+// sifted is like [behind], but returns unreadable records in broken, so that they do not hide those
+// after them. next is "" at the end.
+func sifted[T any](r reads, k kind[T], q firestore.Query, after string, limit int) (page []T, next string, broken []firestoredb.Broken, err error) {
+	snaps, err := r.s.db.Query(r.ctx, "list "+k.collection, byID(q, after, limit))
 	if len(snaps) == limit {
 		next = snaps[limit-1].Ref.ID
 	}
-	page, broken := firestoredb.Sift(snaps, k.read)
+	page, broken = firestoredb.Sift(snaps, k.read)
+	return page, next, broken, err
+}
+
+// pendingBehind is like [sifted], but lists only pending records. It returns the errors of
+// unreadable records.
+func pendingBehind[T any](r reads, k kind[T], after string, limit int) (page []T, next string, err error) {
+	page, next, broken, err := sifted(r, k, r.s.where(k.collection, "pending", true), after, limit)
 	for _, b := range broken {
 		err = errors.Join(err, b.Err)
 	}
@@ -277,9 +285,28 @@ func (s *Store) UnsettledTakedowns(ctx context.Context, after string, limit int)
 	return pendingBehind(s.look(ctx), takedowns, after, limit)
 }
 
-// TakedownsOf lists at most limit takedowns of an account.
-func (s *Store) TakedownsOf(ctx context.Context, accountID string, limit int) ([]tenancy.Takedown, error) {
-	return many(s.look(ctx), takedowns, s.where(takedowns.collection, "accountId", accountID).Limit(limit))
+// TakedownsOf lists takedowns of an account by id, starting after the id after. next is "" at the
+// end. Of a takedown that cannot be read, it returns what lifting it needs, as far as possible.
+func (s *Store) TakedownsOf(ctx context.Context, accountID, after string, limit int) (page []tenancy.Takedown, next string, err error) {
+	page, next, broken, err := sifted(s.look(ctx), takedowns, s.where(takedowns.collection, "accountId", accountID), after, limit)
+	for _, b := range broken {
+		slog.ErrorContext(ctx, "cannot decode a takedown of an account that is being erased; lifting it by its readable fields", "account", accountID, "error", b.Err)
+		page = append(page, salvagedTakedown(b.Snap, accountID))
+	}
+	return page, next, err
+}
+
+// salvagedTakedown reads the fields of an unreadable takedown that name its record.
+func salvagedTakedown(snap firestoredb.Snap, accountID string) tenancy.Takedown {
+	text := func(field string) string {
+		v, _ := snap.DataAt(field)
+		s, _ := v.(string)
+		return s
+	}
+	return toTakedown(snap, &takedownDoc{
+		Kind: text("kind"), RecordID: text("recordId"), AccountID: accountID, URL: text("url"),
+		TargetURL: text("targetUrl"), TargetID: text("targetId"), TargetKind: text("targetKind"), Phase: string(tenancy.Lifting),
+	})
 }
 
 // PutTakedown writes a takedown. It also writes the start or the end of a takedown to the
@@ -295,6 +322,40 @@ func (s *Store) PutTakedown(ctx context.Context, t tenancy.Takedown) error {
 		return err
 	}
 	return s.addNote(ctx, t, change.At())
+}
+
+// OrderTakedown stores a takedown unless one with its id exists, and returns the stored one. A
+// repeated order must not undo what has happened to the takedown since.
+func (s *Store) OrderTakedown(ctx context.Context, t tenancy.Takedown) (stored tenancy.Takedown, err error) {
+	err = s.db.Tx(ctx, "order takedown", func(tx *record.Tx) (err error) {
+		stored, err = one(reads{s: s, tx: tx}, takedowns, t.ID)
+		if errors.Is(err, tenancy.ErrNoTakedown) {
+			stored, err = t, nil
+			tx.Set(s.db.Ref(takedowns.collection, t.ID), fromTakedown(t))
+		}
+		return err
+	})
+	return stored, err
+}
+
+// LiftTakedown sets the phase of a takedown to Lifting and writes that to the trail. It changes the
+// stored takedown, because a holder may confirm it at the same time. If it does not exist, the
+// error is ErrNoTakedown.
+func (s *Store) LiftTakedown(ctx context.Context, id string) (t tenancy.Takedown, err error) {
+	var change *record.Tx
+	err = s.db.Tx(ctx, "lift takedown", func(tx *record.Tx) (err error) {
+		change = tx
+		if t, err = one(reads{s: s, tx: tx}, takedowns, id); err != nil || t.Phase == tenancy.Lifting {
+			return err
+		}
+		t.Phase = tenancy.Lifting
+		tx.Set(s.db.Ref(takedowns.collection, id), fromTakedown(t))
+		return nil
+	})
+	if err != nil {
+		return t, err
+	}
+	return t, s.addNote(ctx, t, change.At())
 }
 
 // ConfirmTakedown writes a takedown that is in force. If the stored takedown is being lifted or

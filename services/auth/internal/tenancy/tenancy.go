@@ -50,8 +50,16 @@ type Store interface {
 	// UnsettledTakedowns lists takedowns with a change that the holder may not have applied. It
 	// pages and reports errors like Pending.
 	UnsettledTakedowns(ctx context.Context, after string, limit int) (page []Takedown, next string, err error)
-	TakedownsOf(ctx context.Context, accountID string, limit int) ([]Takedown, error)
+	// TakedownsOf lists takedowns of an account by id, starting after the id after. next is "" at
+	// the end. Of a takedown that cannot be read, it returns what lifting it needs, as far as
+	// possible.
+	TakedownsOf(ctx context.Context, accountID, after string, limit int) (page []Takedown, next string, err error)
 	PutTakedown(ctx context.Context, t Takedown) error
+	// OrderTakedown stores a takedown unless one with its id exists, and returns the stored one.
+	OrderTakedown(ctx context.Context, t Takedown) (Takedown, error)
+	// LiftTakedown sets the phase of a takedown to Lifting, also in the trail, and returns the
+	// takedown. If it does not exist, it returns ErrNoTakedown.
+	LiftTakedown(ctx context.Context, id string) (Takedown, error)
 	// ConfirmTakedown writes a takedown in the phase InForce, as PutTakedown does. If the
 	// stored takedown is being lifted or no longer exists, it returns ErrNoTakedown instead.
 	ConfirmTakedown(ctx context.Context, t Takedown) error
@@ -105,6 +113,8 @@ type Service struct {
 	now     func() time.Time
 	log     *slog.Logger
 	exports exports
+
+	patience, erasurePatience time.Duration // see the constants; replaced by tests
 }
 
 // NewService returns a service. If now is nil, the system clock is used.
@@ -114,7 +124,8 @@ func NewService(store Store, holders []Holder, now func() time.Time) *Service {
 	}
 	return &Service{
 		store: store, holders: holders, now: now, log: slog.Default(),
-		exports: exports{slots: turns.NewSlots(maxExportsOfAccount, maxExports), now: now},
+		exports:  exports{slots: turns.NewSlots(maxExportsOfAccount, maxExports), now: now},
+		patience: patience, erasurePatience: erasurePatience,
 	}
 }
 
@@ -193,8 +204,14 @@ func (s *Service) TakeDown(ctx context.Context, o tenant.Order, kind string) (Ta
 	t := Takedown{Takedown: tenant.Takedown{ID: o.ID, Reason: o.Reason, At: o.At}, Target: o.Target, Kind: kind, Phase: Asked}
 	// Store the order before calling any holder. If this process crashes, Repeat finds the
 	// order and calls the holders.
-	if err := s.store.PutTakedown(ctx, t); err != nil {
+	t, err := s.store.OrderTakedown(ctx, t)
+	switch {
+	case err != nil:
 		return t, err
+	case t.Phase == Lifting: // this is a repeated order, and somebody has lifted its takedown
+		return t, ErrNoTakedown
+	case t.Phase == InForce: // the first order may have failed to write its note
+		return s.store.NoteTakedown(ctx, t.ID)
 	}
 	return s.enforce(ctx, t)
 }
@@ -274,8 +291,11 @@ func (s *Service) order(ctx context.Context, h Holder, t Takedown) (made tenant.
 		// Only the holder has it. Store it, so that it is in the trail and can be lifted.
 		case errors.Is(err, ErrNoTakedown):
 			found = Takedown{Takedown: made, Target: tenant.Target{ID: made.RecordID}, Kind: made.Kind, Phase: Asked}
-			if err := s.store.PutTakedown(ctx, found); err != nil {
+			if found, err = s.store.OrderTakedown(ctx, found); err != nil {
 				return made, nil, err
+			}
+			if found.Phase == Lifting { // somebody else has stored it and is lifting it
+				continue
 			}
 			found, err = s.enforce(ctx, found)
 		case err == nil && found.Phase == Lifting:
@@ -307,14 +327,10 @@ func (s *Service) Takedown(ctx context.Context, id string) (Takedown, error) {
 
 // Lift ends a takedown.
 func (s *Service) Lift(ctx context.Context, id string) error {
-	t, err := s.store.Takedown(ctx, id)
-	if err != nil {
-		return err
-	}
-	t.Phase = Lifting
 	// Store the phase before calling the holder. If this process crashes, Repeat lifts the
 	// takedown.
-	if err := s.store.PutTakedown(ctx, t); err != nil {
+	t, err := s.store.LiftTakedown(ctx, id)
+	if err != nil {
 		return err
 	}
 	s.audit(ctx, "takedown.lift", t)
@@ -356,6 +372,14 @@ const (
 	mostErrors  = 20
 )
 
+// patience bounds one try to finish a decision, so that decisions that wait for a hanging holder give
+// their places to the others. erasurePatience is longer, because an erasure has many records, and
+// a try that is cut off only resumes after it.
+const (
+	patience        = 10 * time.Second
+	erasurePatience = time.Minute
+)
+
 // Repeat tries once to finish each pending decision, and reports whether there were any. After
 // a failure, it continues with the others. Erasures run last, because they take longer, and
 // because an erasure concurrent with enforce could leave a takedown behind. All other decisions
@@ -366,13 +390,13 @@ func (s *Service) Repeat(ctx context.Context) (found bool, err error) {
 	var erasures atomic.Bool
 	var both sync.WaitGroup
 	both.Go(func() {
-		each(&r, "takedown", func(after string) ([]Takedown, string, error) {
+		each(ctx, &r, "takedown", s.patience, func(after string) ([]Takedown, string, error) {
 			return s.store.UnsettledTakedowns(ctx, after, pendingPage)
-		}, func(t Takedown) (string, error) { return t.ID, s.settleTakedown(ctx, t.ID) })
+		}, func(ctx context.Context, t Takedown) (string, error) { return t.ID, s.settleTakedown(ctx, t.ID) })
 	})
 	accounts := func(after string) ([]account.Account, string, error) { return s.store.Pending(ctx, after, pendingPage) }
 	both.Go(func() {
-		each(&r, "account", accounts, func(a account.Account) (string, error) {
+		each(ctx, &r, "account", s.patience, accounts, func(ctx context.Context, a account.Account) (string, error) {
 			if a.Deleting {
 				erasures.Store(true)
 				return a.ID, nil
@@ -382,7 +406,7 @@ func (s *Service) Repeat(ctx context.Context) (found bool, err error) {
 	})
 	both.Wait()
 	if erasures.Load() {
-		each(&r, "account", accounts, func(a account.Account) (string, error) {
+		each(ctx, &r, "account", s.erasurePatience, accounts, func(ctx context.Context, a account.Account) (string, error) {
 			if !a.Deleting {
 				return a.ID, nil
 			}
@@ -421,8 +445,11 @@ func (r *round) end() (bool, error) {
 }
 
 // each calls settle for every record of a list, several at a time. It reads every page, so that
-// records that cannot be settled do not hide the others.
-func each[T any](r *round, what string, list func(after string) ([]T, string, error), settle func(T) (id string, err error)) {
+// records that cannot be settled do not hide the others. patience bounds each call.
+func each[T any](
+	ctx context.Context, r *round, what string, patience time.Duration,
+	list func(after string) ([]T, string, error), settle func(context.Context, T) (id string, err error),
+) {
 	var work errgroup.Group
 	work.SetLimit(together)
 	for after, more := "", true; more; more = after != "" {
@@ -430,7 +457,9 @@ func each[T any](r *round, what string, list func(after string) ([]T, string, er
 		r.note(len(page) > 0, "list pending "+what+"s", err)
 		for _, x := range page {
 			work.Go(func() error {
-				id, err := settle(x)
+				ctx, cancel := context.WithTimeout(ctx, patience)
+				defer cancel()
+				id, err := settle(ctx, x)
 				r.note(false, "settle "+what+" "+id, err)
 				return nil
 			})
@@ -492,9 +521,9 @@ func (s *Service) settle(ctx context.Context, a account.Account) error {
 // would keep its reason and the account's id indefinitely. The account's slugs remain reserved
 // for as long as those of any deleted link.
 func (s *Service) liftAll(ctx context.Context, accountID string) error {
-	for {
-		some, err := s.store.TakedownsOf(ctx, accountID, 100)
-		if err != nil || len(some) == 0 {
+	for after, more := "", true; more; more = after != "" {
+		some, next, err := s.store.TakedownsOf(ctx, accountID, after, pendingPage)
+		if err != nil {
 			return err
 		}
 		for _, t := range some {
@@ -502,5 +531,7 @@ func (s *Service) liftAll(ctx context.Context, accountID string) error {
 				return err
 			}
 		}
+		after = next
 	}
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -32,6 +33,22 @@ func (s shelf) NoteTakedown(ctx context.Context, id string) (Takedown, error) {
 }
 
 func (s shelf) PutTakedown(_ context.Context, t Takedown) error { s.takedowns[t.ID] = t; return nil }
+
+func (s shelf) OrderTakedown(ctx context.Context, t Takedown) (Takedown, error) {
+	if now, ok := s.takedowns[t.ID]; ok {
+		return now, nil
+	}
+	return t, s.PutTakedown(ctx, t)
+}
+
+func (s shelf) LiftTakedown(ctx context.Context, id string) (Takedown, error) {
+	t, err := s.Takedown(ctx, id)
+	if err != nil {
+		return t, err
+	}
+	t.Phase = Lifting
+	return t, s.PutTakedown(ctx, t)
+}
 
 func (s shelf) ConfirmTakedown(ctx context.Context, t Takedown) error {
 	if now, ok := s.takedowns[t.ID]; !ok || now.Phase == Lifting {
@@ -147,6 +164,19 @@ func TestALiftDuringAnOrderCounts(t *testing.T) {
 	}
 }
 
+// One moderator's client repeats an order while another moderator lifts its takedown. The repeated
+// order must not bring the takedown back.
+func TestARepeatedOrderDoesNotUndoALift(t *testing.T) {
+	t.Parallel()
+	kept := shelf{takedowns: map[string]Takedown{"tkd_1": onLink("tkd_1", Lifting)}}
+	holder := &links{}
+	s := NewService(kept, []Holder{{Kind: tenant.KindLink, Holder: holder}}, nil)
+	_, err := s.TakeDown(t.Context(), tenant.Order{ID: "tkd_1", Target: tenant.Target{ID: "lnk_1"}}, tenant.KindLink)
+	if !errors.Is(err, ErrNoTakedown) || kept.takedowns["tkd_1"].Phase != Lifting || holder.made.ID != "" {
+		t.Errorf("TakeDown returned %v and left %+v, and the holder has %q; want ErrNoTakedown and a takedown that is being lifted", err, kept.takedowns, holder.made.ID)
+	}
+}
+
 // The holder has applied the takedown, but its response was lost.
 func TestATakedownWithoutAnAnswerIsLifted(t *testing.T) {
 	t.Parallel()
@@ -198,5 +228,39 @@ func TestRepeatTakesDownOnlyWhatIsStillAsked(t *testing.T) {
 				t.Errorf("Repeat returned %v and error %v, and the link is taken down by %q; want true, nil and taken down = %t", found, err, holder.made.ID, c.taken)
 			}
 		})
+	}
+}
+
+// hanging is a holder that answers only orders for the link lnk_1. Every other order hangs.
+type hanging struct{ links }
+
+func (h *hanging) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown, error) {
+	if o.Target.ID != "lnk_1" {
+		<-ctx.Done()
+		return tenant.Takedown{}, ctx.Err()
+	}
+	return tenant.Takedown{ID: o.ID, Kind: tenant.KindLink, RecordID: o.Target.ID}, nil
+}
+
+// Takedowns that hang fill every place of a round. They must give their places to the next one.
+func TestTakedownsThatHangDelayNoOther(t *testing.T) {
+	t.Parallel()
+	kept := stale{shelf{takedowns: map[string]Takedown{}}, nil}
+	for i := range together + 1 {
+		down := onLink(fmt.Sprintf("tkd_%d", i), Asked)
+		if i < together {
+			down.Target.ID = "lnk_hangs"
+		}
+		kept.takedowns[down.ID], kept.listed = down, append(kept.listed, down)
+	}
+	s := NewService(kept, []Holder{{Kind: tenant.KindLink, Holder: &hanging{}}}, nil)
+	s.patience = time.Millisecond
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if _, err := s.Repeat(ctx); !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+		t.Errorf("Repeat returned %v after the context's end %v, want the deadlines of the orders that hang", err, ctx.Err())
+	}
+	if last := kept.listed[together]; kept.takedowns[last.ID].Phase != InForce {
+		t.Errorf("the takedown after those that hang is %+v, want it in force", kept.takedowns[last.ID])
 	}
 }

@@ -159,7 +159,7 @@ func (h public) draft(f *httpapi.Fields, body *wire.LinkCreate, domains *domains
 	if body.ImportedClicks != nil || body.CreatedAt != nil {
 		h.imported(f, body, &d)
 	}
-	in := routingToCreate(body)
+	in := &body.LinkRouting
 	changes, err := h.changes(f, in, domains.hosts)
 	if err != nil {
 		return d, f.Unknown, err
@@ -167,24 +167,24 @@ func (h public) draft(f *httpapi.Fields, body *wire.LinkCreate, domains *domains
 	for _, change := range changes {
 		change(&d.Link)
 	}
-	if in.password.Set { // placeholder, so that a rejected request hashes nothing
-		hashed{true, in.password.Value}.change(&d.Link)
+	if in.Password.Set { // placeholder, so that a rejected request hashes nothing
+		hashed{true, in.Password.Value}.change(&d.Link)
 	}
-	if body.HasPassword && !in.password.Set {
+	if body.HasPassword && in.Password.Ptr() == nil {
 		f.Add(apierr.Detail{
 			Field: "password", Code: apierr.Required,
 			Message: "This link had a password (hasPassword), and passwords are never shown. Send a new one, or hasPassword false.",
 		})
 	}
 	if d.Routing != nil { // a plain link has no fields that can conflict
-		checkTogether(f, &d.Link, in.came)
+		checkTogether(f, &d.Link, in)
 	}
 	if err := f.Err(); err != nil {
 		return d, f.Unknown, err
 	}
-	if in.password.Set {
+	if in.Password.Set {
 		var secret hashed
-		secret, err = h.hash(domains.ctx, in.password)
+		secret, err = h.hash(domains.ctx, in.Password)
 		secret.change(&d.Link)
 	}
 	return d, f.Unknown, err
@@ -312,8 +312,7 @@ func (h public) patch(
 	if b := body.Archived; b.Set {
 		set(func(l *link.Link) { l.Archived = b.Value })
 	}
-	in := routingToUpdate(body)
-	changes, err := h.changes(f, in, domains.hosts)
+	changes, err := h.changes(f, &body.LinkRouting, domains.hosts)
 	if err != nil {
 		return nil, err
 	}
@@ -325,7 +324,7 @@ func (h public) patch(
 		change(&after)
 	}
 	if after.Routing != nil {
-		checkTogether(f, &after, in.came)
+		checkTogether(f, &after, &body.LinkRouting)
 	}
 	return p, f.Err()
 }

@@ -14,48 +14,18 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// routing contains those fields of a create or an update that set the link's [link.Routing].
-type routing struct {
-	redirectType              httpapi.Optional[float64]
-	forwardQuery, forwardPath httpapi.Optional[bool]
-	startsAt                  httpapi.Optional[jsdate.Moment]
-	expiredURL                httpapi.Optional[string]
-	rules                     httpapi.Optional[[]wire.LinkRule]
-	maxClicks                 httpapi.Optional[float64]
-	password                  httpapi.Optional[string]
-}
-
-func routingToCreate(b *wire.LinkCreate) routing {
-	r := routing{redirectType: some(b.RedirectType), startsAt: some(b.StartsAt), expiredURL: some(b.ExpiredURL), maxClicks: some(b.MaxClicks), password: some(b.Password)}
-	r.forwardQuery = httpapi.Optional[bool]{Set: b.ForwardQuery, Value: b.ForwardQuery}
-	r.forwardPath = httpapi.Optional[bool]{Set: b.ForwardPath, Value: b.ForwardPath}
-	r.rules = httpapi.Optional[[]wire.LinkRule]{Set: len(b.Rules) > 0, Value: b.Rules}
-	return r
-}
-
-func routingToUpdate(b *wire.LinkUpdate) routing {
-	return routing{b.RedirectType, b.ForwardQuery, b.ForwardPath, b.StartsAt, b.ExpiredURL, b.Rules, b.MaxClicks, b.Password}
-}
-
 // came reports whether the request contains the field. It supports only fields that can conflict
 // with others.
-func (r *routing) came(field string) bool {
+func came(in *wire.LinkRouting, field string) bool {
 	switch field {
 	case "redirectType":
-		return r.redirectType.Set
+		return in.RedirectType.Set
 	case "maxClicks":
-		return r.maxClicks.Set
+		return in.MaxClicks.Set
 	case "password":
-		return r.password.Set
+		return in.Password.Set
 	}
 	return false
-}
-
-func some[T any](value *T) (o httpapi.Optional[T]) {
-	if value != nil {
-		o.Set, o.Value = true, *value
-	}
-	return o
 }
 
 // hashed is the hash of the password in a request, or "" if the request removes the password.
@@ -89,7 +59,7 @@ func (p hashed) change(l *link.Link) {
 
 // changes parses the fields and returns the changes that they make to a link. own returns the hosts
 // to which no address may redirect. changes calls own only if the request contains an address.
-func (h public) changes(f *httpapi.Fields, in routing, own func() (link.Hosts, error)) (link.Patch, error) {
+func (h public) changes(f *httpapi.Fields, in *wire.LinkRouting, own func() (link.Hosts, error)) (link.Patch, error) {
 	var p link.Patch
 	set := func(change func(*link.Routing)) {
 		p = append(p, func(l *link.Link) {
@@ -98,27 +68,27 @@ func (h public) changes(f *httpapi.Fields, in routing, own func() (link.Hosts, e
 			l.SetRoute(r)
 		})
 	}
-	if b := in.redirectType; b.Set {
+	if b := in.RedirectType; b.Set {
 		to := 0
 		if !b.Null {
 			to = validate(f, "redirectType", func() (int, *apierr.Detail) { return link.ParseRedirectType(b.Value) })
 		}
 		set(func(r *link.Routing) { r.RedirectType = to })
 	}
-	if b := in.forwardQuery; b.Set {
+	if b := in.ForwardQuery; b.Set {
 		set(func(r *link.Routing) { r.ForwardQuery = b.Value })
 	}
-	if b := in.forwardPath; b.Set {
+	if b := in.ForwardPath; b.Set {
 		set(func(r *link.Routing) { r.ForwardPath = b.Value })
 	}
-	if b := in.startsAt; b.Set {
+	if b := in.StartsAt; b.Set {
 		to := expiryOrNever(f, "startsAt", b)
 		set(func(r *link.Routing) { r.StartsAt = to })
 	}
-	if b := in.maxClicks; b.Set {
+	if b := in.MaxClicks; b.Set {
 		set(func(r *link.Routing) { r.MaxClicks = int64(b.Value) })
 	}
-	addresses := in.expiredURL.Set && !in.expiredURL.Null || len(in.rules.Value) > 0
+	addresses := in.ExpiredURL.Set && !in.ExpiredURL.Null || len(in.Rules.Value) > 0
 	var hosts link.Hosts
 	if addresses {
 		var err error
@@ -126,13 +96,13 @@ func (h public) changes(f *httpapi.Fields, in routing, own func() (link.Hosts, e
 			return nil, err
 		}
 	}
-	if b := in.expiredURL; b.Null {
+	if b := in.ExpiredURL; b.Null {
 		set(func(r *link.Routing) { r.ExpiredURL = nil })
 	} else if b.Set {
 		to := validate(f, "expiredUrl", func() (link.URL, *apierr.Detail) { return h.links.Destination(b.Value, hosts) })
 		set(func(r *link.Routing) { r.ExpiredURL = &to })
 	}
-	if b := in.rules; b.Set {
+	if b := in.Rules; b.Set {
 		rules := h.rules(f, b.Value, hosts)
 		set(func(r *link.Routing) { r.Rules = rules })
 	}
@@ -170,11 +140,11 @@ func (h public) rules(f *httpapi.Fields, in []wire.LinkRule, own link.Hosts) []l
 }
 
 // checkTogether adds an error for each field of the link that cannot be combined with another
-// field. came reports whether the request contains a field.
-func checkTogether(f *httpapi.Fields, l *link.Link, came func(field string) bool) {
+// field, if the request contains it.
+func checkTogether(f *httpapi.Fields, l *link.Link, in *wire.LinkRouting) {
 	for _, c := range l.Conflicts() {
 		for i, field := range c.Fields {
-			if c.Always && i == 0 || !c.Always && came(field) {
+			if c.Always && i == 0 || !c.Always && came(in, field) {
 				f.Add(apierr.Detail{Field: field, Code: c.Code, Message: c.Text})
 			}
 		}

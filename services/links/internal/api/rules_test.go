@@ -21,7 +21,7 @@ func readRules(h public, text string) ([]link.Rule, error) {
 	if err != nil {
 		return nil, err
 	}
-	rules := h.rules(f, item.Rules, nil)
+	rules := h.rules(f, item.Rules.Value, nil)
 	return rules, f.Err()
 }
 

@@ -28,8 +28,8 @@ func Prefix(part int) string {
 	return "{lr:links:" + strconv.Itoa(part) + "}:"
 }
 
-// HeadKey returns the key of a hash: e = epoch, n = number of the last entry, s = bytes of the log,
-// r = run ID of the server. The size of the click log (c) is stored there too.
+// HeadKey returns the key of a hash: e = epoch, n = number of the last entry, s = size of the log
+// in bytes, r = run ID of the server. The size of the click log (c) is stored there too.
 func HeadKey(part int) string { return Prefix(part) + "inv:head" }
 
 // LogKey returns the key of a stream: n-0 → k = keys, one per line, and "<" with the number of the

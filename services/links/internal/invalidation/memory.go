@@ -75,7 +75,7 @@ func weighSite(s link.Site) int {
 	return n
 }
 
-// Partition returns the partition of a slug key, out of n partitions.
+// Partition returns which of n partitions a slug key belongs to.
 func Partition(slugKey string, n int) int {
 	if n <= 1 {
 		return 0
@@ -98,7 +98,7 @@ func (m *Memory) Len() (n int) {
 	return n
 }
 
-// Invalidate drops the entries of keys.
+// Invalidate drops the entries for keys.
 func (m *Memory) Invalidate(keys ...string) {
 	var hosts, accounts []string
 	slugs := make([][]string, len(m.targets))
@@ -124,7 +124,7 @@ func (m *Memory) Invalidate(keys ...string) {
 	m.accounts.Invalidate(accounts...)
 }
 
-// invalidateAll drops all links of a partition after log entries were missed. It also drops all
+// invalidateAll drops all links in a partition after log entries were missed. It also drops all
 // hosts and accounts, because the missed entries may have contained their keys.
 func (m *Memory) invalidateAll(part int) {
 	m.targets[part].InvalidateAll()
@@ -195,7 +195,7 @@ func (a *Answer) DomainID() string {
 // KnowsHost reports whether the visited host is a custom host with an owner.
 func (a *Answer) KnowsHost() bool { return a.host.Entry != nil && a.host.Found }
 
-// Suspended reports whether the account of the link, or of the host's pages, is out of service.
+// Suspended reports whether the account that owns the link or the host's pages is out of service.
 func (a *Answer) Suspended() bool { return a.account.Entry != nil && a.account.Value }
 
 // Key returns the key of the slug; see [link.SlugKey]. It is "" if the host is unknown.

@@ -26,7 +26,7 @@ func (d Device) String() string {
 	return deviceNames[OtherDevice]
 }
 
-// ParseDevice parses the device of a rule. Statistics call a phone "mobile" and rules call it
+// ParseDevice parses a rule's device. Statistics call a phone "mobile" and rules call it
 // "phone". ParseDevice accepts both words.
 func ParseDevice(name string) (Device, bool) {
 	switch name {

@@ -45,7 +45,7 @@ func (s *Service) Create(ctx context.Context, p *identity.Principal, o identity.
 // always free, and reading first would double the database calls for an ordinary create. A draft
 // with a domain, an external ID or tags needs a read, because the domain must be verified, the
 // external ID may be taken, and tags may be new. A repeated request gets ErrInTheWay, because the
-// link of its first attempt exists.
+// link from its first attempt exists.
 func (d *Draft) needsNothing() bool {
 	return d.DomainID == "" && d.ExternalID == "" && len(d.Tags) == 0
 }
@@ -71,7 +71,7 @@ func (s *Service) CreateAll(ctx context.Context, p *identity.Principal, o identi
 	return b.results(), nil
 }
 
-// create creates the links of one part in one commit.
+// create creates the links for one part in one commit.
 func (b *batch) create(ctx context.Context) error {
 	// Do not try the fast path for several drafts with chosen slugs. One of the slugs may well be
 	// taken, and the call would be wasted.
@@ -99,7 +99,7 @@ type batch struct {
 	limit   int  // maximum number of links in the account; 0 means no limit
 	quick   bool // the drafts can be written without reading first
 	items   []*item
-	part    []*item // items of one commit
+	part    []*item // items in one commit
 }
 
 func linksOf(items []*item) []*Link {
@@ -128,16 +128,16 @@ func newBatch(s *Service, p *identity.Principal, o identity.Origin, drafts []Dra
 	return b
 }
 
-// newLink returns the link of the i-th draft of a request, with its first position and, if no slug
+// newLink returns the link for a request's i-th draft, with its first position and, if no slug
 // was chosen, its first generated slug.
 func newLink(accountID string, o identity.Origin, d Draft, i int) *Link {
 	// The creation time in microseconds is the link's position in the list. Callers see the time in
-	// milliseconds. The drafts of a request are one microsecond apart.
+	// milliseconds. The drafts in a request are one microsecond apart.
 	at := o.At.UTC()
 	l := d.Link
 	l.AccountID, l.Seq, l.Nonce, l.Rev = accountID, at.UnixMicro()+int64(i), o.Nonce+"/"+strconv.Itoa(i), 1
 	l.ID, l.UpdatedAt = ID(accountID, l.Seq), at.Truncate(time.Millisecond)
-	if d.CreatedAt.IsZero() { // an imported link keeps its creation time but is listed by the time of its import
+	if d.CreatedAt.IsZero() { // an imported link keeps its creation time but is listed by its import time
 		l.CreatedAt = l.UpdatedAt
 	}
 	if l.Foreseeable = d.Slug != ""; !l.Foreseeable {
@@ -276,13 +276,13 @@ func (b *batch) decide(tx Tx, open []*item, links []*Link, slugs []*SlugRecord) 
 			continue
 		}
 		switch free := slugs[i].FreeFor(b.account, b.s.opt.Now()) && !claimed[it.link.Key()]; {
-		// Another link of the account, perhaps created in the same microsecond, has this position.
+		// Another link in the account, perhaps created in the same microsecond, has this position.
 		case links[i] != nil:
 			b.move(it)
 			moved = true
 		case free:
 			claimed[it.link.Key()] = true
-			// Use the records of this round. An earlier round may have read a takedown that has
+			// Use the records from this round. An earlier round may have read a takedown that has
 			// been lifted since.
 			it.link.Takedown = nil
 			if slugs[i] != nil {
@@ -328,7 +328,7 @@ func (b *batch) onDomains(tx Tx) error {
 	return nil
 }
 
-// look reads the link and the slug record of each open item.
+// look reads the link and the slug record for each open item.
 func (b *batch) look(tx Tx) (open []*item, links []*Link, slugs []*SlugRecord, err error) {
 	var ids, keys []string
 	for _, it := range b.part {

@@ -40,7 +40,7 @@ func PagesOf(p customdomain.Pages) *Pages {
 	return &Pages{p.Home.Location, p.NotFound.Location, p.Expired.Location}
 }
 
-// Site contains the data of a custom host that a redirect needs.
+// Site contains what a redirect needs to know about a custom host.
 type Site struct {
 	DomainID, AccountID string
 	Pages               *Pages // nil if it has none
@@ -79,8 +79,8 @@ type Decision struct {
 	// Location may be a page of the host or of the link.
 	Location string
 	Status   int // the HTTP status
-	// MaxAge is the number of seconds for which a browser may reuse the response. It is negative
-	// for a response that browsers must not cache.
+	// MaxAge is how many seconds a browser may reuse the response. It is negative for a response
+	// that browsers must not cache.
 	MaxAge int
 	Rule   *Rule  // the matching rule; nil for the link's own destination
 	Reason Reason // details for [Decision.Why]
@@ -92,7 +92,7 @@ type Reason struct {
 	From                         Moment
 }
 
-// maxAge is the maximum number of seconds for which a browser may cache a response. It ensures that
+// maxAge is the maximum number of seconds a browser may cache a response. It ensures that
 // every visitor sees an edit within a minute.
 const maxAge = 60
 
@@ -344,7 +344,7 @@ func covers(want, have string) bool {
 	return len(have) >= len(want) && strings.EqualFold(have[:len(want)], want) && (len(have) == len(want) || have[len(want)] == '-')
 }
 
-// maxAge returns for how many seconds the decision will not change, at most 60.
+// maxAge returns how many seconds the decision stays the same, at most 60.
 func (r *Routing) maxAge(end Moment, now time.Time) int {
 	age := maxAge
 	bound := func(m Moment) {

@@ -14,7 +14,7 @@ const MaxForwardedPath = 2048
 var passedOn = map[string]bool{"utm_source": true, "utm_medium": true, "utm_campaign": true, "utm_term": true, "utm_content": true}
 
 // WithQuery adds a visitor's query to an address. The query is the text that the visitor sent,
-// without the question mark. If the address already has a parameter of the same name, the owner's
+// without the question mark. If the address already has a parameter with the same name, the owner's
 // parameter is kept and the visitor's is omitted. The five utm_ parameters are the exception: the
 // visitor's parameters replace the owner's, at the position of the owner's first such parameter.
 // Names are compared after decoding. The order, repeated names, the fragment and the text of all
@@ -49,7 +49,7 @@ func WithQuery(address, query string) string {
 	return address
 }
 
-// piece is one parameter of a query: its text, safe in a header, and its decoded name.
+// piece is one query parameter: its text, safe in a header, and its decoded name.
 type piece struct{ text, name string }
 
 func (p piece) sameName(other piece) bool { return p.name == other.name }

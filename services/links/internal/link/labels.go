@@ -11,7 +11,7 @@ import (
 	"github.com/linkreel/linkreel/libs/label"
 )
 
-// ExternalIDTaken returns the error for an external ID that another link of the account already
+// ExternalIDTaken returns the error for an external ID that another link in the account already
 // has.
 func ExternalIDTaken() error {
 	return apierr.New(apierr.ExternalIDTaken, "This account already has a link with this externalId. Use another externalId, or remove it from that link first.")
@@ -39,7 +39,7 @@ func (c change) newExternalID() string {
 	return c.after.ExternalID
 }
 
-// externalIDs reports, for each change, whether another link of the account has the claimed
+// externalIDs reports, for each change, whether another link in the account has the claimed
 // external ID. If two changes claim the same ID, the first change gets it.
 func externalIDs(tx Tx, accountID string, changes []change) (taken []bool, err error) {
 	taken = make([]bool, len(changes))
@@ -121,7 +121,7 @@ func (s Set) apply(l *Link, now time.Time) (*Link, error) {
 		if len(bad) > 0 {
 			return nil, apierr.Invalid(bad...)
 		}
-		// Copy the patch, because all links of the request share it.
+		// Copy the patch, because all links in the request share it.
 		p = append(p[:len(p):len(p)], func(l *Link) { l.Tags = kept })
 	}
 	after := p.apply(*l, now)
@@ -131,7 +131,7 @@ func (s Set) apply(l *Link, now time.Time) (*Link, error) {
 	return after, nil
 }
 
-// UpdateAll changes several links of the account. Each ID has its own result. An ID that occurs
+// UpdateAll changes several links in the account. Each ID has its own result. An ID that occurs
 // twice gets the same result twice. If the links do not all fit into one commit, UpdateAll uses
 // several commits, and some links may have changed before an error. A link that needs no change is
 // not written, so a retry after an error resumes, and writes no event twice.
@@ -145,7 +145,7 @@ func (s *Service) UpdateAll(ctx context.Context, accountID string, ids []string,
 	})
 }
 
-// DeleteAll removes several links of the account; see [Service.UpdateAll].
+// DeleteAll removes several links from the account; see [Service.UpdateAll].
 func (s *Service) DeleteAll(ctx context.Context, accountID string, ids []string) ([]Result, error) {
 	return s.all(ctx, "delete links", accountID, ids, nil)
 }
@@ -160,7 +160,7 @@ func (s *Service) all(ctx context.Context, what, accountID string, ids []string,
 	err := inPieces(unique, func(ids []string) (n int, err error) {
 		part := map[string]Result{}
 		err = s.opt.Store.Atomically(ctx, what, func(tx Tx) error {
-			// Discard the results of an earlier attempt of this transaction.
+			// Discard the results of an earlier attempt at this transaction.
 			clear(part)
 			found, _, err := tx.Find(ids, nil)
 			if err != nil {

@@ -50,7 +50,7 @@ type Link struct {
 	Expiry      Moment
 	// Routing contains the link's other settings for visits. It is nil for a plain link.
 	Routing *Routing
-	// UsedUp is set if all places of MaxClicks are taken; see [Places]. Clicks may still be lower,
+	// UsedUp is set if all MaxClicks places are taken; see [Places]. Clicks may still be lower,
 	// because some clicks may not be counted yet and some visits may have been lost with their
 	// replica.
 	UsedUp bool
@@ -79,8 +79,9 @@ type Link struct {
 	// converts the link.
 	Shown any
 
-	// Broken is the error of an unreadable record, and nil otherwise. Only the ID and the position
-	// of a broken link are reliable. Broken links are returned only to callers that request them.
+	// Broken is the error from reading the record, or nil if it is readable. Only the ID and the
+	// position of a broken link are reliable. Broken links are returned only to callers that
+	// request them.
 	Broken error
 }
 
@@ -176,7 +177,7 @@ func ID(accountID string, seq int64) string {
 	return string(id)
 }
 
-// accountPrefix returns the prefix that the IDs of all links of an account share. 77 bits of a hash
+// accountPrefix returns the prefix that all link IDs in an account share. 77 bits of a hash
 // distinguish accounts.
 func accountPrefix(accountID string) string {
 	return identity.IDFrom("lnk", accountID)[:len("lnk_")+13]
@@ -191,11 +192,11 @@ func Place(id string) int64 {
 	return lastSeq - rest
 }
 
-// IDsBelow returns exclusive bounds for the IDs of the account's links with a position below
-// before. If before is [Top], all links of the account are between the bounds.
+// IDsBelow returns exclusive bounds for the IDs of the account's links at positions below before.
+// If before is [Top], all links in the account are between the bounds.
 func IDsBelow(accountID string, before int64) (low, high string) {
 	low = accountPrefix(accountID)
-	high = low + "~" // sorts after every character of an id
+	high = low + "~" // sorts after every character in an ID
 	if before != Top {
 		low = ID(accountID, min(before, lastSeq))
 	}
@@ -235,7 +236,7 @@ type Target struct {
 	Location  string // ASCII, safe in a header
 	Expiry    Moment
 	Routing   *Routing
-	UsedUp    bool      // all places of MaxClicks are taken
+	UsedUp    bool      // all MaxClicks places are taken
 	OpenGraph *MetaTags // nil if there are none
 }
 

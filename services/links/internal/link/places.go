@@ -40,7 +40,7 @@ type Ask struct {
 }
 
 // maxRecent limits the number of grants in a record. If a replica does not know the outcome of an
-// ask whose grant is no longer in the record, the places of that grant stay used.
+// ask whose grant is no longer in the record, the places from that grant stay used.
 const maxRecent = 64
 
 // NewPlaces returns the record for a link that gets a limit. before is the link without the limit,
@@ -56,7 +56,7 @@ func NewPlaces(before, l *Link) *Places {
 // Full reports whether all places are used.
 func (p *Places) Full() bool { return p.Used >= p.Max }
 
-// Take assigns to the ask the places that it requests, or all remaining places. If the first
+// Take gives the ask the places that it requests, or all remaining places. If the first
 // response was lost, the ask is repeated and gets the same places again. changed is false if there
 // is nothing to write.
 func (p *Places) Take(a Ask) (granted int64, changed bool) {

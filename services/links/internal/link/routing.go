@@ -13,8 +13,9 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// Routing contains all settings of a link for visits, except its destination and its expiry. A link
-// without such settings has no Routing. A Routing must not be changed once it is part of a link.
+// Routing contains all of a link's settings for visits, except its destination and its expiry. A
+// link without such settings has no Routing. A Routing must not be changed once it is part of a
+// link.
 type Routing struct {
 	// RedirectType is the HTTP status 301 or 308; 0 means 302.
 	RedirectType int
@@ -25,12 +26,12 @@ type Routing struct {
 	Rules        []Rule
 	Unread       bool   // the link has rules, but this copy, made for a list, omits them
 	Password     string // hash from libs/password; "" without a password
-	MaxClicks    int64  // maximum number of redirects over the whole life of the link; 0 means no limit
+	MaxClicks    int64  // maximum number of redirects over the link's whole life; 0 means no limit
 	// SplitKey ensures that different links divide their visitors differently; see [Visit.Place].
 	SplitKey string
 }
 
-// DefaultRedirect is the HTTP status of a link without a redirect type.
+// DefaultRedirect is the HTTP status for a link without a redirect type.
 const DefaultRedirect = 302
 
 // ParseRedirectType returns the [Routing.RedirectType] for an HTTP status: 0 for 302, 301 for 301
@@ -45,11 +46,11 @@ func ParseRedirectType(status float64) (int, *apierr.Detail) {
 	return 0, &apierr.Detail{Code: apierr.NotAllowed, Message: "Use 301, 302 or 308."}
 }
 
-// Limits of a routing.
+// Limits on a routing.
 const (
 	MaxMaxClicks = 1_000_000_000
 	MaxRules     = 20
-	MaxRuleBytes = 16 << 10 // for all rules of a link together
+	MaxRuleBytes = 16 << 10 // for all of a link's rules in total
 	MaxRuleName  = 100      // in code points
 )
 
@@ -124,7 +125,7 @@ func (r *Routing) splits() bool {
 	return slices.ContainsFunc(r.Rules, func(rule Rule) bool { return rule.When.Percent > 0 })
 }
 
-// Conflict is a pair of fields of a link with mutually exclusive values.
+// Conflict is a pair of link fields with mutually exclusive values.
 type Conflict struct {
 	// Fields are the two fields. The response names those of them that the request contains. If
 	// Always is set, it names only the first field.
@@ -276,7 +277,7 @@ func (r *Routing) Size() (n int) {
 		n += 36*(len(w.Countries)+len(w.Languages)) + // each is a separate short string
 			inMemory(w.Countries...) + inMemory(w.Languages...)
 		if len(w.Query) > 0 {
-			n += 384 + 75*max(0, len(w.Query)-8) // slots of a map
+			n += 384 + 75*max(0, len(w.Query)-8) // map slots
 		}
 		for name, value := range w.Query {
 			n += inMemory(name, value)

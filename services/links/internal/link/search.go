@@ -20,7 +20,7 @@ const (
 	// maxTerms limits the index entries of one link. An ordinary link has about 40. Without a
 	// limit, an 8 KiB destination made of short words would have thousands.
 	maxTerms = 1500
-	// maxAsked limits how many words of a query the search looks up. It compares the other words
+	// maxAsked limits how many words in a query the search looks up. It compares the other words
 	// after it has read the links.
 	maxAsked = 12
 )
@@ -98,7 +98,7 @@ func (l *Link) Terms() map[string]bool {
 // Top is a position before every link in a list.
 const Top int64 = -1
 
-// Query requests links of an account. A link must match all its filters.
+// Query requests links in an account. A link must match all its filters.
 type Query struct {
 	AccountID string
 	Before    int64 // a Seq, or [Top]; only older links are listed
@@ -108,7 +108,7 @@ type Query struct {
 	// Broken also requests links that cannot be read; see [Link.Broken].
 	Broken bool
 
-	Words      []string // folded; each must be a prefix of a word of the link
+	Words      []string // folded; each must be a prefix of one of the link's words
 	Tags       []string
 	DomainID   *string // "" is the default host
 	Slug       string  // folded

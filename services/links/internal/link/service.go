@@ -19,7 +19,7 @@ var ErrInTheWay = errors.New("the records must be read first")
 
 // Store keeps links.
 type Store interface {
-	// Link returns a link of any account, or the error NotFound.
+	// Link returns a link in any account, or the error NotFound.
 	Link(ctx context.Context, id string) (*Link, error)
 	// Slug returns the record of the slug with this [SlugKey], or nil.
 	Slug(ctx context.Context, key string) (*SlugRecord, error)
@@ -27,7 +27,7 @@ type Store interface {
 	List(ctx context.Context, q Query) (page []*Link, more bool, err error)
 	// Stats returns a link's clicks on the days from first to last, inclusive.
 	Stats(ctx context.Context, linkID string, first, last Day) (Stats, error)
-	// Tags lists tags of the account's records of every kind; see [Service.Tags].
+	// Tags lists the tags on the account's records of every kind; see [Service.Tags].
 	Tags(ctx context.Context, accountID, q, after string, limit int) (page []string, next string, err error)
 	// RemoveStats removes all statistics of links.
 	RemoveStats(ctx context.Context, linkIDs []string) error
@@ -49,20 +49,21 @@ type Store interface {
 
 // Tx is one atomic change.
 type Tx interface {
-	// Find returns links of any account and slug records in one call. The result for a missing record is nil.
+	// Find returns links in any account and slug records in one call. The result for a missing
+	// record is nil.
 	Find(ids, slugKeys []string) ([]*Link, []*SlugRecord, error)
 	// FindBroken returns links that are being erased. An unreadable link has only its readable
 	// fields; see [Link.Broken].
 	FindBroken(ids []string) ([]*Link, error)
-	// Released returns the keys of the slugs of deleted links of the account.
+	// Released returns the slug keys of the account's deleted links.
 	Released(accountID string, linkIDs ...string) (slugKeys []string, err error)
-	// Domain returns a domain of any account, or nil. The commit fails if the domain is deleted
+	// Domain returns a domain in any account, or nil. The commit fails if the domain is deleted
 	// concurrently.
 	Domain(id string) (*customdomain.Domain, error)
-	// ExternalIDs returns the links that have these external IDs of the account. The result for an
+	// ExternalIDs returns the links that have these external IDs in the account. The result for an
 	// unused ID is "".
 	ExternalIDs(accountID string, ids ...string) (linkIDs []string, err error)
-	// Tags records the tags that links of the account gain and lose. It reads records, so call it
+	// Tags records the tags that links in the account gain and lose. It reads records, so call it
 	// before the transaction's writes.
 	Tags(accountID string, got, lost []string) error
 	// Places returns the places of a link, or nil for a link without a limit.
@@ -72,7 +73,7 @@ type Tx interface {
 
 	// Each of the methods below announces the slug to every replica. Otherwise replicas would serve
 	// the old state until their cache entries expire. A method with an events.Type parameter also
-	// writes the event of the change, unless the type is [events.Quiet].
+	// writes the event for the change, unless the type is [events.Quiet].
 
 	// Add creates a link and its slug record. If over is set, Add replaces the record of the slug's
 	// previous link. Otherwise the slug must have no record. Only a [Link.Foreseeable] slug is
@@ -87,7 +88,7 @@ type Tx interface {
 	// PutSlug replaces the record of a slug without a link.
 	PutSlug(key string, slug *SlugRecord)
 
-	// Announce announces slugs ([SlugKey]) that an earlier attempt of the request has changed. That
+	// Announce announces slugs ([SlugKey]) that an earlier attempt at the request has changed. That
 	// attempt may have died before its announcement.
 	Announce(slugKeys ...string)
 }
@@ -106,7 +107,7 @@ type Service struct{ opt Options }
 // NewService returns a service.
 func NewService(opt Options) *Service { return &Service{opt} }
 
-// Get returns a link of the account.
+// Get returns a link in the account.
 func (s *Service) Get(ctx context.Context, accountID, id string) (*Link, error) {
 	l, err := s.opt.Store.Link(ctx, id)
 	if err != nil {
@@ -118,7 +119,7 @@ func (s *Service) Get(ctx context.Context, accountID, id string) (*Link, error) 
 	return l, nil
 }
 
-// List lists links of an account, newest first.
+// List lists links in an account, newest first.
 func (s *Service) List(ctx context.Context, q Query) (page []*Link, more bool, err error) {
 	return s.opt.Store.List(ctx, q)
 }
@@ -163,7 +164,7 @@ func (s *Service) CheckRoom(ctx context.Context, p *identity.Principal) error {
 	return err
 }
 
-// Update changes a link of the account. edit returns the changes to the current link. check decides
+// Update changes a link in the account. edit returns the changes to the current link. check decides
 // whether the link may be changed at its current revision. Update returns an error from either
 // function. Both may run several times.
 func (s *Service) Update(
@@ -207,7 +208,7 @@ func (s *Service) Update(
 	return after, nil
 }
 
-// Delete removes a link of the account. Its slug stays unavailable to other accounts for
+// Delete removes a link from the account. Its slug stays unavailable to other accounts for
 // [Quarantine].
 func (s *Service) Delete(ctx context.Context, accountID, id string, check func(rev int64) error) error {
 	gone := false
@@ -234,7 +235,7 @@ func (s *Service) Delete(ctx context.Context, accountID, id string, check func(r
 	return err
 }
 
-// deletedBefore announces the slugs of links that an earlier attempt of a delete has removed. That
+// deletedBefore announces the slugs of links that an earlier delete attempt has removed. That
 // attempt may have died before its announcement.
 func deletedBefore(tx Tx, accountID string, ids ...string) error {
 	keys, err := tx.Released(accountID, ids...)

@@ -16,7 +16,7 @@ type Takedown struct {
 	At     time.Time
 }
 
-// KeyOf returns the key of the slug of a link of any account.
+// KeyOf returns the slug key of a link in any account.
 func (s *Service) KeyOf(ctx context.Context, id string) (string, error) {
 	l, err := s.opt.Store.Link(ctx, id)
 	if err != nil {
@@ -103,7 +103,7 @@ func behind(tx Tx, slugKey string) (*SlugRecord, *Link, error) {
 	return slugs[0], links[0], nil
 }
 
-// Purge removes up to limit links of an account that is being erased. It takes the newest links
+// Purge removes up to limit links from an account that is being erased. It takes the newest links
 // with a list position below before. last is the position of the oldest processed link, or [Top] if
 // there was none. Slugs stay unavailable for [Quarantine]. For a slug that was taken down, this
 // period starts when auth lifts the takedown, at the end of the erasure. ErrRefused means that some
@@ -125,7 +125,7 @@ func (s *Service) Purge(ctx context.Context, accountID string, before int64, lim
 	var kept error
 	err = inPieces(ids, func(ids []string) (int, error) { return s.erase(ctx, accountID, ids) }, func(id string, err error) {
 		kept = fmt.Errorf("link %s: %w", id, err)
-		slog.ErrorContext(ctx, "cannot remove a link of an account that is being erased", "account", accountID, "link", id, "error", err)
+		slog.ErrorContext(ctx, "cannot remove a link from an account that is being erased", "account", accountID, "link", id, "error", err)
 	})
 	if err == nil {
 		err = kept

@@ -34,7 +34,7 @@ const (
 	VisitEnded    = "ended"
 )
 
-// Tally counts the clicks of one link on one day.
+// Tally counts the clicks on one link on one day.
 type Tally struct {
 	LinkID    string
 	Day       Day

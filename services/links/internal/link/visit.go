@@ -14,7 +14,7 @@ func IsPrefetch(purpose string) bool {
 	return strings.Contains(p, "prefetch") || strings.Contains(p, "prerender") || p == "preview"
 }
 
-// maxReferrer is the maximum length of a referrer's host that is stored. DNS has the same limit.
+// maxReferrer is the maximum length of a stored referrer host. DNS has the same limit.
 const maxReferrer = 253
 
 // ReferrerHost returns the host of a Referer header. It returns "" for headers that are not

@@ -3,7 +3,7 @@
 //
 // A visit takes a place in Firestore before it is redirected. Its click is recorded in the click
 // log like any other, so neither a lost click nor the loss of Redis allows a visit over the limit.
-// At each replica, a link has at most one commit in flight. The next commit takes places for all
+// On each replica, a link has at most one commit in flight. The next commit takes places for all
 // visits that arrived in the meantime. If a process is killed before it responds to a visit, the
 // visit's place stays used. If the outcome of a commit is unknown, its visits get an error. The
 // replica then retries until it knows the outcome, and gives the places to other visits.
@@ -67,14 +67,14 @@ const (
 	waitingEach = 1024 // waiting visits at one link
 	waitingOf   = 2048 // waiting visits at all links of one account
 	callTime    = 4 * time.Second
-	// maxUnsure limits the number of asks with an unknown outcome that a line remembers. The places
-	// of older asks stay used.
+	// maxUnsure limits the number of asks with an unknown outcome that a line remembers. Places
+	// from older asks stay used.
 	maxUnsure = 32
 	// settleFor is how long a line keeps trying to settle its link after the last visit.
 	settleFor = time.Minute
 )
 
-// The pause between two commits of a link. Firestore accepts only a few writes per second to one
+// The pause between two commits for a link. Firestore accepts only a few writes per second to one
 // document. While visits keep arriving, the pauses therefore grow, and more visits share a commit.
 // The first visit after a quiet period does not wait.
 const (
@@ -87,7 +87,7 @@ const (
 // Gate assigns places to visits. It is safe for concurrent use.
 type Gate struct {
 	opt    Options
-	stop   chan struct{} // closed when the process ends
+	stop   chan struct{} // closed when the process stops
 	wg     sync.WaitGroup
 	failed lograte.Limit // rate limit for log lines about failed asks
 
@@ -258,7 +258,7 @@ func (g *Gate) take(l *line, visits []chan error, back int64) error {
 	switch {
 	case err != nil && !gone:
 		if times := g.failed.Due(time.Now(), 1); times > 0 {
-			slog.Warn("cannot take places of a link with maxClicks; retrying", "link", l.link, "error", err, "times", times)
+			slog.Warn("cannot take places for a link with maxClicks; retrying", "link", l.link, "error", err, "times", times)
 		}
 		l.unsure = append(l.unsure[max(0, len(l.unsure)-maxUnsure+1):], ask.ID)
 		rest = err

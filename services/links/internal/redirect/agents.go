@@ -25,7 +25,7 @@ const (
 // a secret seed, so that no client can find two texts with the same hash.
 //
 // The cache has two generations. When the young generation is full, it becomes the old generation.
-// An agent of the old generation that is used again moves to the young one. Texts that are sent
+// An agent in the old generation that is used again moves to the young one. Texts that are sent
 // only once, however many, therefore do not evict the agents of real visitors.
 type agents struct {
 	seed   maphash.Seed

@@ -61,7 +61,7 @@ func generate(spec string) error {
 	}
 }
 
-// BenchmarkServeBesideAnnouncements measures redirects of cached links while another process
+// BenchmarkServeBesideAnnouncements measures redirects for cached links while another process
 // announces changes to other links. It reports the CPU time that this process and Redis use per
 // redirect (cpu-ns/op).
 func BenchmarkServeBesideAnnouncements(b *testing.B) {

@@ -222,7 +222,7 @@ func policyWith(forms string) string {
 
 type message struct {
 	Title, Text, Report string
-	Begins              string // start of the link (RFC 3339), or ""
+	Begins              string // the link's start (RFC 3339), or ""
 }
 
 // view contains the data for the pages about a link. It does not include the private title.

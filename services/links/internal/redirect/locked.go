@@ -22,7 +22,7 @@ const (
 	checkTime = 10 * time.Second
 )
 
-// locked is the password page of a link. It reveals nothing about the link.
+// locked is a link's password page. It reveals nothing about the link.
 type locked struct{ Problem, Report string }
 
 // lockedPage responds with the password page. Its form has no action, so the browser submits it to
@@ -34,7 +34,7 @@ func (h *Handler) lockedPage(ctx *fasthttp.RequestCtx, status int, problem strin
 	ctx.Response.Header.Set("X-Frame-Options", "DENY")
 }
 
-// unlock checks the submitted password of a link. If the password is correct, unlock stores the
+// unlock checks the password submitted for a link. If the password is correct, unlock stores the
 // matching hash in v and returns true. Otherwise unlock responds to the request and returns false.
 func (h *Handler) unlock(ctx *fasthttp.RequestCtx, v *visit, target *link.Target) bool {
 	if unlock.CrossSite(&ctx.Request, h.opt.ShortBaseURL) {
@@ -68,7 +68,7 @@ func (h *Handler) unlock(ctx *fasthttp.RequestCtx, v *visit, target *link.Target
 	case errors.Is(err, password.ErrBusy), errors.Is(err, context.DeadlineExceeded):
 		h.tooMany(ctx, 2*time.Second)
 	case err != nil:
-		slog.Error("cannot check the password of a link", "link", target.LinkID, "error", err)
+		slog.Error("cannot check a link's password", "link", target.LinkID, "error", err)
 		h.fail(ctx, unavailable(err))
 	case !right:
 		h.lockedPage(ctx, fasthttp.StatusForbidden, unlock.Wrong)

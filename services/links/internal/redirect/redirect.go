@@ -74,7 +74,7 @@ type Options struct {
 	SplitKey string
 	// Pages contains the pages of the default short host, or is nil if there are none.
 	Pages *link.Pages
-	// Passwords checks the passwords of links, and Guesses limits the guesses.
+	// Passwords checks link passwords, and Guesses limits the guesses.
 	Passwords *password.Hasher
 	Guesses   unlock.Limiter
 	// Misses limits how many nonexistent links each network may request. If it is nil, there is no
@@ -153,11 +153,11 @@ type visit struct {
 	answer  invalidation.Answer
 	click   link.Click
 	counted link.Click // click counted before a change made the response stale, or zero
-	placed  place      // place of the visit, or zero
+	placed  place      // the visit's place, or zero
 	request *fasthttp.RequestCtx
 	client  netip.Addr      // set once the visit has to read the store
 	asked   bool            // the visit had to read a record that was not cached
-	ctx     context.Context // context of the trace; nil while all records are cached
+	ctx     context.Context // the trace's context; nil while all records are cached
 	end     func(status int)
 	seen    link.Visit
 	fits    string // hash that the visitor's password matches, or ""
@@ -279,7 +279,7 @@ func (h *Handler) serve(ctx *fasthttp.RequestCtx, now time.Time, host, folded, p
 	h.visits.Put(v)
 }
 
-// visit looks up the link of a request and responds to the request.
+// visit looks up the link for a request and responds to the request.
 func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, host, folded string, inspect bool) {
 	prefetch := isPrefetch(ctx)
 	counts := !ctx.IsHead() && !inspect && !agent.Robot && !prefetch
@@ -480,7 +480,7 @@ func (v *visit) placeOf(splitKey string) int {
 	return int(binary.BigEndian.Uint64(hash.Sum(nil)) % 100)
 }
 
-// uncount undoes the click of a response that is not sent.
+// uncount undoes the click for a response that is not sent.
 func (h *Handler) uncount(v *visit) {
 	if v.counted.LinkID != "" {
 		h.log.Undo(&v.answer, v.counted)

@@ -261,7 +261,7 @@ func TestServeTakesBackAClickThatLedNowhere(t *testing.T) {
 		t.Fatal(res)
 	}
 	if len(y.clicks) != 1 || y.clicks[0].LinkID != "n" {
-		t.Errorf("clicks = %+v, want one of the link n", y.clicks)
+		t.Errorf("clicks = %+v, want one on link n", y.clicks)
 	}
 }
 
@@ -298,12 +298,12 @@ func TestServeCountsTheRuleThatLedTheVisitor(t *testing.T) {
 	var rules []string
 	for _, c := range y.clicks {
 		if c.Country != "DE" {
-			t.Errorf("country of the click = %q, want DE", c.Country)
+			t.Errorf("click's country = %q, want DE", c.Country)
 		}
 		rules = append(rules, c.Rule)
 	}
 	if want := []string{"phones", "", "mobile"}; !slices.Equal(rules, want) {
-		t.Errorf("rules of the clicks = %q, want %q", rules, want)
+		t.Errorf("the clicks' rules = %q, want %q", rules, want)
 	}
 }
 
@@ -377,7 +377,7 @@ func TestServeTellsProgramsWhereTheAPIIs(t *testing.T) {
 		body := string(tt.res.Body())
 		isJSON := strings.HasPrefix(body, `{"error":{`) && strings.Contains(body, `"docUrl":"/docs/guides/errors#`)
 		if tt.res.StatusCode() != tt.status || isJSON != tt.json || strings.Contains(body, address) != tt.told {
-			t.Errorf("%s: %d %.200s; want %d, JSON = %v, URL of the API = %v", name, tt.res.StatusCode(), body, tt.status, tt.json, tt.told)
+			t.Errorf("%s: %d %.200s; want %d, JSON = %v, API URL = %v", name, tt.res.StatusCode(), body, tt.status, tt.json, tt.told)
 		}
 	}
 }
@@ -403,7 +403,7 @@ func FuzzServe(f *testing.F) {
 	})
 }
 
-// TestMemoryHoldsAMillionLinks checks that a million cached links fit into the memory of a replica.
+// TestMemoryHoldsAMillionLinks checks that a million cached links fit into a replica's memory.
 func TestMemoryHoldsAMillionLinks(t *testing.T) {
 	const limit = 400 << 20
 	n := 100_000
@@ -464,8 +464,8 @@ func (r ruled) Target(ctx context.Context, key string) (link.Target, bool, error
 // nobody reports every account as not suspended.
 func nobody(context.Context, string) (bool, error) { return false, nil }
 
-// BenchmarkServeWarm measures a redirect of a cached link, both without a click log and with a real
-// click log and Redis.
+// BenchmarkServeWarm measures redirects for a cached link, both without a click log and with a
+// real click log and Redis.
 func BenchmarkServeWarm(b *testing.B) {
 	b.Run("unconfirmed", func(b *testing.B) { benchmarkServe(b, confirmed{}) })
 	b.Run("last of 20 rules", func(b *testing.B) {

@@ -57,7 +57,7 @@ func TestEveryChangeIsAnnounced(t *testing.T) {
 			t.Fatalf("%s: %v", what, err)
 		}
 		if diff := cmp.Diff(want, h.take()); diff != "" {
-			t.Errorf("announcements of: %s (-want +got):\n%s", what, diff)
+			t.Errorf("announcements for: %s (-want +got):\n%s", what, diff)
 		}
 	}
 	allow := func(int64) error { return nil }
@@ -80,16 +80,16 @@ func TestEveryChangeIsAnnounced(t *testing.T) {
 	one := first[0]
 	again := origin(2)
 	_, err = create(again, "two", "three")
-	step("create of several links", err, "|three", "|two")
+	step("create several links", err, "|three", "|two")
 	_, err = create(again, "two", "three")
-	step("retry of a create after an attempt that may have died before its announcement", err, "|three", "|two")
+	step("retry a create after an attempt that may have died before its announcement", err, "|three", "|two")
 
 	four, err := create(origin(4), "")
 	step("create with a generated slug, which nobody can have visited", err)
 	key := "|" + strings.ToLower(string(four[0].Slug))
-	step("delete of the link with a generated slug", links.Delete(ctx, "acc", four[0].ID, allow), key)
+	step("delete the link with a generated slug", links.Delete(ctx, "acc", four[0].ID, allow), key)
 	_, err = create(origin(4), "")
-	step("retry of the create after a visitor may have seen the deleted link", err, key)
+	step("retry the create after a visitor may have seen the deleted link", err, key)
 	purged := []string{"|three", "|two", key}
 	slices.Sort(purged)
 
@@ -116,11 +116,11 @@ func TestEveryChangeIsAnnounced(t *testing.T) {
 		}
 		return nil
 	}
-	step("retry of a delete after an attempt that may have died before its announcement", gone("acc"), "|one")
-	step("delete of another account's deleted link", gone("other"))
+	step("retry a delete after an attempt that may have died before its announcement", gone("acc"), "|one")
+	step("delete another account's deleted link", gone("other"))
 	_, err = links.DeleteAll(ctx, "acc", []string{one.ID, "lnk_0000000000000000000000"})
 	step("repeated delete of several links", err, "|one")
-	step("lift of a deleted link's takedown", links.Lift(ctx, "|one", "tkd_2"), "|one")
+	step("lift a deleted link's takedown", links.Lift(ctx, "|one", "tkd_2"), "|one")
 	_, err = links.Purge(ctx, "acc", link.Top, 10)
 	step("purge", err, purged...)
 
@@ -129,15 +129,15 @@ func TestEveryChangeIsAnnounced(t *testing.T) {
 	w.proofs.show("go.example.com", d)
 	_, err = domains.Verify(ctx, "acc", d.ID)
 	step("verify", err, "go.example.com")
-	step("delete of a domain", domains.Delete(ctx, "acc", d.ID, anyVersion), "go.example.com")
+	step("delete a domain", domains.Delete(ctx, "acc", d.ID, anyVersion), "go.example.com")
 
 	suspended := tenant.Standing{State: tenant.Suspended, Version: 2}
 	step("suspend", accounts.SetState(ctx, "acc", suspended), invalidation.AccountKey("acc"))
 	step("repeated suspension", accounts.SetState(ctx, "acc", suspended), invalidation.AccountKey("acc"))
 }
 
-// If the response to a commit is lost, the commit may have succeeded, so its change must be
-// announced too.
+// If a commit's response is lost, the commit may have succeeded, so its change must be announced
+// too.
 func TestACommitOfUnknownOutcomeIsAnnounced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

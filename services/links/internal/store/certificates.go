@@ -25,8 +25,8 @@ import (
 // certificateDoc is the document certificates/{host}. It contains the certificate and the state of
 // its order.
 type certificateDoc struct {
-	// AccountID is the account of the last order. It is kept after the domain is deleted, until the
-	// pause after failed orders ends.
+	// AccountID is the account that placed the last order. It is kept after the domain is deleted,
+	// until the pause after failed orders ends.
 	AccountID string `firestore:"accountId,omitempty"`
 
 	Chain     []byte    `firestore:"chain"`
@@ -45,7 +45,7 @@ type certificateDoc struct {
 	Failures int       `firestore:"failures"`
 	Failure  string    `firestore:"failure"`
 	NextAt   time.Time `firestore:"nextAt,omitzero"`
-	// Due is the due time of the certificate in the schedule of renewals.
+	// Due is the certificate's due time in the renewal schedule.
 	Due *record.Due `firestore:"due,omitempty"`
 }
 
@@ -148,7 +148,7 @@ func (s Certificates) ChangeCertificate(
 			}
 			return nil
 		}
-		// Most changes, such as extending a lease, do not affect the certificate's state that the
+		// Most changes, such as extending a lease, do not affect the certificate state that the
 		// owner sees.
 		if domain != nil && owner.Shown != domain.Certificate {
 			after := *domain
@@ -227,7 +227,7 @@ func (s Certificates) SealedBy(ctx context.Context, keyIDs []string, after strin
 	if after != "" {
 		q = q.StartAfter(after)
 	}
-	return s.db.IDs(ctx, "list certificates of older keys", q)
+	return s.db.IDs(ctx, "list certificates with older keys", q)
 }
 
 // ChangeAccount implements [certificate.Account]'s store.

@@ -38,7 +38,7 @@ func TestForgetRemovesThePausesOfDeletedDomains(t *testing.T) {
 	for host, want := range map[string]bool{"a.example.com": false, "b.example.com": true} {
 		r, found, err := b.Certificates().Certificate(t.Context(), host)
 		if err != nil || found != want {
-			t.Errorf("record of %s: found = %v, %v; want %v for %+v", host, found, err, want, r)
+			t.Errorf("record for %s: found = %v, %v; want %v for %+v", host, found, err, want, r)
 		}
 	}
 }
@@ -63,7 +63,7 @@ func TestDeleteTakesACertificateThatCannotBeReadAlong(t *testing.T) {
 		t.Errorf("certificate of the deleted domain: found = %v, %v; want none", found, err)
 	}
 	if _, err := b.domains.Get(t.Context(), "a", d.ID); apierr.CodeOf(err) != apierr.DomainNotFound {
-		t.Errorf("get of the deleted domain: %v, want DOMAIN_NOT_FOUND", err)
+		t.Errorf("get the deleted domain: %v, want DOMAIN_NOT_FOUND", err)
 	}
 }
 

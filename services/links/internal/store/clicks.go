@@ -49,7 +49,7 @@ const (
 	bytesPerCommit = 700 << 10
 	// commitsAtOnce is the number of concurrent commits.
 	commitsAtOnce = 8
-	// producerMemory is for how many days a producer without new batches is kept. No spool is older
+	// producerMemory is how many days a producer without new batches is kept. No spool is older
 	// than that. producersMax limits the number of producers, and thereby the size of the document.
 	producerMemory = 14
 	producersMax   = 5000
@@ -389,7 +389,7 @@ func (c *Counts) setAside(ctx context.Context, id string, why error) (clicks int
 			return err
 		}
 		doc := &refusedDoc{Tally: raw, Error: strings.ToValidUTF8(fmt.Sprintf("%.1000s", why), ""), At: c.s.db.Now()}
-		// The name is the same in each attempt, and different for each tally of the part.
+		// The name is the same in each attempt, and different for each tally in the part.
 		name := fmt.Sprintf("%s-%d", id, len(tallies))
 		if err := tx.Set(c.s.db.Collection("clickRefused").Doc(name), doc); err != nil {
 			return err
@@ -446,7 +446,7 @@ func (c *Counts) skippingGone(ctx context.Context, tallies []*link.Tally, write 
 	return write(tallies)
 }
 
-// missing returns those links of the tallies that no longer exist.
+// missing returns the tallies' links that no longer exist.
 func (c *Counts) missing(ctx context.Context, tallies []*link.Tally) (map[string]bool, error) {
 	var refs []*firestore.DocumentRef
 	for _, t := range tallies {
@@ -468,7 +468,7 @@ func (c *Counts) missing(ctx context.Context, tallies []*link.Tally) (map[string
 	return gone, err
 }
 
-// add increments the counts of links or domains, and of their days.
+// add increments the counts for links or domains, and for their days.
 func (c *Counts) add(tx *firestore.Transaction, tallies []*link.Tally) error {
 	for i := 0; i < len(tallies); {
 		id, clicks := tallies[i].LinkID, int64(0)
@@ -499,7 +499,7 @@ func (s *Store) countedRef(id string) (ref *firestore.DocumentRef, total string)
 	return s.linkRef(id), "clicks"
 }
 
-// days returns the days of a link or domain.
+// days returns the days for a link or domain.
 func (s *Store) days(id string) *firestore.CollectionRef {
 	ref, _ := s.countedRef(id)
 	return ref.Collection("days")
@@ -569,9 +569,9 @@ func inCommits(tallies []*link.Tally) [][]*link.Tally {
 	return out
 }
 
-// boundNames counts hosts and rules that exceed the limits of a day under [OtherNames]. Any client
+// boundNames counts hosts and rules that exceed a day's limits under [OtherNames]. Any client
 // can send any Referer header, so without a limit, a document could grow until Firestore rejects
-// all writes to it. The names of a day are read once and then cached.
+// all writes to it. A day's names are read once and then cached.
 func (c *Counts) boundNames(ctx context.Context, tallies []*link.Tally) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -654,7 +654,7 @@ func (s *Store) Stats(ctx context.Context, linkID string, first, last link.Day) 
 	return st, nil
 }
 
-// add adds the clicks of another day.
+// add adds the clicks from another day.
 func (d *dayDoc) add(other *dayDoc) {
 	d.Clicks += other.Clicks
 	for _, m := range []struct {

@@ -29,7 +29,7 @@ func counted(t *testing.T, b world, id string, day link.Day) (total int64, refer
 	return l.Clicks, referrers
 }
 
-// Visitors choose referring hosts, and owners choose the names of rules. Clicks must be counted
+// Visitors choose referring hosts, and owners choose rule names. Clicks must be counted
 // whatever the name is.
 func TestCountTakesEveryNameThatAStrangerCanChoose(t *testing.T) {
 	t.Parallel()

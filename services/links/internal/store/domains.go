@@ -25,7 +25,7 @@ type domainDoc struct {
 	Failure      string    `firestore:"failure"`
 	// Certificate is absent until the host is first visited over TLS.
 	Certificate shownCertificateDoc `firestore:"certificate,omitzero"`
-	// Due is the time of the next check of a verified domain.
+	// Due is when a verified domain is next checked.
 	Due   *record.Due `firestore:"due,omitempty"`
 	Pages *pagesDoc   `firestore:"pages,omitempty"`
 	// Visits are counted together with their days; see [Counts].

@@ -47,7 +47,7 @@ func TestLimitsHoldAndAreReached(t *testing.T) {
 			if have, err := b.Count(t.Context(), "acc"); err != nil || have != r.limit || made != r.limit-r.begun {
 				t.Errorf("created %d links, counted %d, %v; want a total of %d", made, have, err, r.limit)
 			}
-			t.Logf("%d links created: %.2f reads and %.2f writes each, including rejected creates; %d times RATE_LIMITED; most frequent writes: %s, %d in 10 s",
+			t.Logf("%d links created: %.2f reads and %.2f writes each, including rejected creates; %d RATE_LIMITED errors; most frequent writes: %s, %d in 10 s",
 				made, float64(s.Reads)/float64(made), float64(s.Writes)/float64(made), waited, hot.Document, hot.Writes)
 			if hot.Writes > 13 {
 				t.Errorf("%s was written %d times in 10 s, want at most 13", hot.Document, hot.Writes)
@@ -87,7 +87,7 @@ func asked(ctx context.Context) context.Context {
 	return identity.WithRequest(ctx, &identity.Request{Began: time.Now()})
 }
 
-// begin stores n links of the account, with only the fields that counting needs.
+// begin stores n links in the account, with only the fields that counting needs.
 func (b world) begin(t *testing.T, n int) {
 	t.Helper()
 	for i := 0; i < n; {
@@ -106,7 +106,7 @@ func (b world) begin(t *testing.T, n int) {
 	}
 }
 
-// replica returns the link service of another process.
+// replica returns the link service in another process.
 func (b world) replica(t *testing.T) *link.Service {
 	t.Helper()
 	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: "test", Endpoint: b.cloud.Endpoint, Timeout: 20 * time.Second})

@@ -32,7 +32,7 @@ func (s *Store) List(ctx context.Context, want link.Query) (page []*link.Link, m
 		return s.byExternalID(ctx, want)
 	}
 	page, rest := make([]*link.Link, 0, want.Limit+1), want.Rest()
-	var broken error // the error of an omitted link
+	var broken error // the error for an omitted link
 	for read, size := 0, want.Limit+1; read < maxSearched; size = max(want.Limit+1-len(page), searchMore) {
 		found, err := s.page(ctx, want, size)
 		if err != nil {
@@ -68,7 +68,7 @@ func unlisted(ctx context.Context, page []*link.Link, broken error) error {
 	return nil
 }
 
-// page reads links that have all terms of a query.
+// page reads links that have all of a query's terms.
 func (s *Store) page(ctx context.Context, want link.Query, size int) ([]*link.Link, error) {
 	low, high := link.IDsBelow(want.AccountID, want.Before)
 	q := s.withTerms(low, high, want.Terms()...).Limit(size)

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// namesMemory limits the memory that one process uses to cache the names of days, for all
-	// partitions together.
+	// namesMemory limits the memory that one process uses to cache days' names, for all partitions
+	// in total.
 	namesMemory = 16 << 20
 	// dayBytes is the maximum size of a day without its names, in a map that has just been
 	// enlarged.
@@ -17,7 +17,7 @@ const (
 	nameBytes = 8
 )
 
-// nameMemory caches the referring hosts and the rules of days, so that a day is not read again for
+// nameMemory caches days' referring hosts and rules, so that a day is not read again for
 // each cycle in which it has clicks. It may forget a day at any time, in which case the day is read
 // again.
 //
@@ -79,7 +79,7 @@ func (m *nameMemory) learn(t *link.Tally, stored *dayDoc) {
 	m.bytes += dayBytes + nameBytes*cap(names)
 }
 
-// bound counts names that exceed the limits of a known day under [OtherNames].
+// bound counts names that exceed a known day's limits under [OtherNames].
 func (m *nameMemory) bound(t *link.Tally) {
 	key := m.key(t)
 	names := m.days[key]
@@ -102,7 +102,7 @@ func (m *nameMemory) boundKind(names []uint64, counts map[string]int64, k kind, 
 		switch {
 		case name == "" || slices.Contains(names, sum):
 		case known < most:
-			// The commit happens later. If it fails, this day has room for one name less until the
+			// The commit happens later. If it fails, this day has room for one name fewer until the
 			// memory is cleared.
 			names = append(names, sum)
 			known++

@@ -10,7 +10,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/procstat"
 )
 
-// Visitors choose the names and the number of referring hosts. Owners choose the names of rules.
+// Visitors choose the names and the number of referring hosts. Owners choose rule names.
 // The test is not parallel, because it measures the heap.
 func TestMemoryOfNamesIsBoundedInBytes(t *testing.T) {
 	for name, c := range map[string]struct{ days, hosts, rules int }{
@@ -109,7 +109,7 @@ func TestCountReadsADayOnce(t *testing.T) {
 			reads += b.cloud.Firestore.Stats().Reads - before
 		}
 	}
-	if reads > 4 { // the reads of the progress
+	if reads > 4 { // the progress reads
 		t.Errorf("got %d documents read in four cycles, want at most 4", reads)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// routingDoc contains [link.Routing] in the documents of a link and of its slug. Plain links have
+// routingDoc contains [link.Routing] in the documents for a link and its slug. Plain links have
 // no routing.
 type routingDoc struct {
 	RedirectType int       `firestore:"type,omitempty"`

@@ -6,9 +6,9 @@
 // unique.
 //
 // Identifiers are derived from the request. A link's ID consists of its account and its position in
-// the account's list (seq), and the document stores the nonce of the request that created it. This
-// makes seq unique within an account without a counter that every create would have to change. It
-// also lets a repeated request recognise its own link and succeed.
+// the account's list (seq), and the document stores the nonce from the request that created it.
+// This makes seq unique within an account without a counter that every create would have to change.
+// It also lets a repeated request recognise its own link and succeed.
 package store
 
 import (
@@ -86,7 +86,7 @@ type linkDoc struct {
 	Takedown *takedownDoc `firestore:"takedown,omitempty"`
 }
 
-// foundLinkDoc is a linkDoc with the link's search terms as keys of a map. Firestore indexes each
+// foundLinkDoc is a linkDoc with the link's search terms as map keys. Firestore indexes each
 // key. A search for several terms merges their indexes in the order of document names, which is
 // also the order of the list. Code that reads links omits the terms.
 type foundLinkDoc struct {
@@ -243,7 +243,7 @@ func linkDocOf(l *link.Link) *linkDoc {
 	return d
 }
 
-// slugDocOf returns the slug document of a link.
+// slugDocOf returns a link's slug document.
 func slugDocOf(id string, d *linkDoc) *slugDoc {
 	slug := &slugDoc{
 		LinkID: id, AccountID: d.AccountID, Slug: d.Slug, Location: d.Location, OG: d.OG, ExpiresAt: d.ExpiresAt, Takedown: d.Takedown,

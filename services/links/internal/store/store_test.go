@@ -346,7 +346,7 @@ func TestCountBoundsTheNamesOfADay(t *testing.T) {
 }
 
 // A visitor chooses the referring host, and also the country if a proxy forwards the visitor's own
-// header. An owner chooses the names of rules. Firestore accepts 500 changed counts per document in
+// header. An owner chooses rule names. Firestore accepts 500 changed counts per document in
 // one commit.
 func TestADayThatNamesAllItCanIsCounted(t *testing.T) {
 	t.Parallel()
@@ -428,9 +428,9 @@ func TestDomainsBelongToTheFirstThatProvesThem(t *testing.T) {
 			t.Errorf("%s: %v, want %q", what, err, code)
 		}
 	}
-	want("second claim of one account", claimAgain("a"), apierr.DomainTaken)
+	want("second claim by one account", claimAgain("a"), apierr.DomainTaken)
 	want("check without a record", verify("a", a), "")
-	want("check of another account's claim", verify("a", z), apierr.DomainNotFound)
+	want("check on another account's claim", verify("a", z), apierr.DomainNotFound)
 	b.proofs.show(name, z)
 	want("first proof", verify("z", z), "")
 	want("slower claim without a record", verify("a", a), apierr.DomainTaken)
@@ -452,7 +452,7 @@ func TestDomainsBelongToTheFirstThatProvesThem(t *testing.T) {
 	}
 	want("link on another account's domain", create("a", "n1"), apierr.DomainNotFound)
 	want("link on the account's domain", create("z", "n2"), "")
-	want("delete of a domain in use", b.domains.Delete(t.Context(), "z", z.ID, anyVersion), apierr.DomainInUse)
+	want("deleting a domain in use", b.domains.Delete(t.Context(), "z", z.ID, anyVersion), apierr.DomainInUse)
 
 	// The proof is removed. Nothing changes for a week. After that, another account can verify the
 	// name.
@@ -473,8 +473,8 @@ func TestDomainsBelongToTheFirstThatProvesThem(t *testing.T) {
 	if id, _, _ := b.Host(t.Context(), name); id.DomainID != a.ID {
 		t.Errorf("owner of the host = %q, want %q", id.DomainID, a.ID)
 	}
-	want("check of a lost domain without a record", verify("z", z), "")
-	want("delete of the new owner's domain", b.domains.Delete(t.Context(), "a", a.ID, anyVersion), "")
+	want("checking a lost domain without a record", verify("z", z), "")
+	want("deleting the new owner's domain", b.domains.Delete(t.Context(), "a", a.ID, anyVersion), "")
 	if _, found, _ := b.Host(t.Context(), name); found {
 		t.Error("the host of the deleted domain still has an owner, want none")
 	}
@@ -674,7 +674,7 @@ func TestIndexedFieldsAreSmall(t *testing.T) {
 	big.Title, big.OpenGraph = long[:1000], link.OpenGraph{Title: &long, Description: &long, Image: &big.Destination}
 	results, err := b.Create(t.Context(), "acc", identity.Origin{Nonce: "n", At: time.Now()}, []link.Draft{big})
 	if err != nil || results[0].Err != nil {
-		t.Fatalf("create of a link with long fields: %v, %v", results, err)
+		t.Fatalf("create a link with long fields: %v, %v", results, err)
 	}
 }
 
@@ -759,7 +759,7 @@ func TestCreateOfManyLongAddressesIsExact(t *testing.T) {
 			got[code]++
 			switch {
 			case i == 95 && code != apierr.SlugTaken, i == 96 && code != apierr.ExternalIDTaken, i < 90 && code != "":
-				t.Errorf("try %d: unexpected result of item %d: %v", try, i, r.Err)
+				t.Errorf("try %d: unexpected result for item %d: %v", try, i, r.Err)
 			case r.Link != nil && r.Link.Destination != drafts[i].Destination:
 				t.Errorf("try %d: item %d has the URL %s, want %s", try, i, r.Link.Destination, drafts[i].Destination)
 			}
@@ -774,13 +774,13 @@ func TestCreateOfManyLongAddressesIsExact(t *testing.T) {
 	}
 	for i, l := range page {
 		if l.Destination != drafts[89-i].Destination {
-			t.Errorf("link %d of the list has the URL %s, want %s", i, l.Destination, drafts[89-i].Destination)
+			t.Errorf("link %d in the list has the URL %s, want %s", i, l.Destination, drafts[89-i].Destination)
 		}
 		// A search must find the link by the same words as if it had been created on its own.
 		if words := l.Words(); i%20 == 0 {
 			found, _, err := b.List(t.Context(), link.Query{AccountID: "acc", Before: link.Top, Limit: 10, Words: []string{words[len(words)-4]}})
 			if err != nil || !slices.ContainsFunc(found, func(f *link.Link) bool { return f.ID == l.ID }) {
-				t.Errorf("link %d of the list is not found by one of its last words: %v", i, err)
+				t.Errorf("link %d in the list is not found by one of its last words: %v", i, err)
 			}
 		}
 	}
@@ -788,7 +788,7 @@ func TestCreateOfManyLongAddressesIsExact(t *testing.T) {
 		t.Errorf("got %d events, want 90", n)
 	}
 	if store.refused > 0 {
-		t.Errorf("%d commits were rejected, want 0: the estimate of their size is too low", store.refused)
+		t.Errorf("%d commits were rejected, want 0: their estimated size is too low", store.refused)
 	}
 }
 
@@ -909,7 +909,7 @@ func TestOneLinkThatIsRefusedHoldsUpNoOther(t *testing.T) {
 		}
 	}
 	if n := b.told(t, "other", events.LinkCreated); n != 39 {
-		t.Errorf("got %d events of creates, want 39", n)
+		t.Errorf("got %d create events, want 39", n)
 	}
 }
 

@@ -1,6 +1,6 @@
 // Package tenancy applies auth's decisions about accounts in the links service. It announces a
 // changed account in the same way as a changed slug, so that no replica uses the old state after
-// the call has returned. It also removes the links, domains and other records of an account.
+// the call has returned. It also removes an account's links, domains and other records.
 package tenancy
 
 import (

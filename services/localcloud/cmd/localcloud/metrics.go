@@ -13,14 +13,14 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// meters contains the metrics of the object storage handlers and of the volumes.
+// meters contains the metrics for the object storage handlers and the volumes.
 type meters struct {
 	registry *prometheus.Registry
 	requests *prometheus.CounterVec
 	bytes    *prometheus.CounterVec
 }
 
-// newMeters returns the metrics of this process. dirs maps the name of each volume to its
+// newMeters returns the metrics for this process. dirs maps the name of each volume to its
 // directory.
 func newMeters(fire *firestore.Server, dirs map[string]string) *meters {
 	m := &meters{

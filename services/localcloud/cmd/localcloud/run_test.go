@@ -212,8 +212,8 @@ func TestItListensBeyondLoopbackOnlyUnderAToken(t *testing.T) {
 	}
 }
 
-// TestBackupsNeedTheirOwnToken takes backups from the running program, which must reject the token
-// of the storage API.
+// TestBackupsNeedTheirOwnToken takes backups from the running program, which must reject the
+// storage API's token.
 func TestBackupsNeedTheirOwnToken(t *testing.T) {
 	t.Parallel()
 	api, own := strings.Repeat("a", 32), strings.Repeat("b", 32)
@@ -229,8 +229,8 @@ func TestBackupsNeedTheirOwnToken(t *testing.T) {
 	}
 	resp.Body.Close()
 	for name, o := range map[string]backup.Options{
-		"no token": {URL: d.BackupURL}, "the token of the API": {URL: d.BackupURL, Token: api},
-		"the API's port": {URL: d.StorageAPIURL + "/-/backup", Token: own}, "the port of signed URLs": {URL: d.StorageURL + "/-/backup", Token: own},
+		"no token": {URL: d.BackupURL}, "the API's token": {URL: d.BackupURL, Token: api},
+		"the API's port": {URL: d.StorageAPIURL + "/-/backup", Token: own}, "the signed URLs' port": {URL: d.StorageURL + "/-/backup", Token: own},
 	} {
 		o.Dir = t.TempDir()
 		if _, err := backup.Take(t.Context(), o); err == nil {
@@ -265,7 +265,7 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 func TestNodeClients(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("npm"); err != nil {
-		t.Skip("npm is not installed (Debian's package has 500 dependencies); the tests of the Go clients cover the same workflow")
+		t.Skip("npm is not installed (Debian's package has 500 dependencies); the Go client tests cover the same workflow")
 	}
 	src, err := filepath.Abs("../../nodesmoke")
 	if err != nil {
@@ -285,7 +285,7 @@ func TestNodeClients(t *testing.T) {
 	}
 }
 
-// nodePackages returns a folder with a copy of the program in src and the packages of its lockfile.
+// nodePackages returns a folder with a copy of the program in src and the packages in its lockfile.
 // It keeps the packages in the user's cache for the next run.
 func nodePackages(ctx context.Context, t *testing.T, src string) string {
 	t.Helper()
@@ -380,7 +380,7 @@ func TestUploadsAreBoundedFromTheCommandLine(t *testing.T) {
 	}
 }
 
-// metric reads one series of /metrics. It returns -1 if the series is missing.
+// metric reads one series from /metrics. It returns -1 if the series is missing.
 func metric(t *testing.T, d description, series string) float64 {
 	t.Helper()
 	res, err := http.Get(d.MetricsURL)
@@ -437,7 +437,7 @@ func TestMetrics(t *testing.T) {
 	}
 	for _, volume := range []string{"data", "objects"} {
 		if n := metric(t, d, `localcloud_disk_free_bytes{volume="`+volume+`"}`); n <= 0 {
-			t.Errorf("the free space of the volume %s is %v, want more than 0", volume, n)
+			t.Errorf("the free space on the volume %s is %v, want more than 0", volume, n)
 		}
 	}
 	fire, bucket := clients(t, d)
