@@ -388,7 +388,7 @@ func Read(path, name string) (*Manifest, error) {
 		return nil, fmt.Errorf("%q is not the name of a backup; use a time such as %s%s", name, nameForm, others(path))
 	}
 	if _, err := os.Stat(filepath.Join(path, name)); errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no backup %s%s", name, others(path))
+		return nil, fmt.Errorf("read the backup %s: %w%s", name, err, others(path))
 	}
 	text, err := readFile(filepath.Join(path, name, manifestFile), maxManifest)
 	if err != nil {
