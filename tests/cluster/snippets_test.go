@@ -54,7 +54,7 @@ func TestOperatorsSnippetsRunAsPasted(t *testing.T) {
 			"helm template RELEASE": "helm template linkreel", "NAMESPACE": "linkreel",
 		}},
 		{file: "docs/recovery.md", given: "P=my-project B=my-videos AUTH=auth@example.com REDIS=redis://localhost\n", least: 20, replaced: map[string]string{
-			"/srv/linkreel/data": "data",
+			"/srv/linkreel/data": "data", "/tmp/redis.damaged": "redis.damaged", "\nlinkreel up\n": "\nlinkreel up &\n",
 		}, releases: map[string]string{
 			"On Google's services": "--values charts/linkreel/ci/google.yaml", "In a cluster": "--set backup.enabled=true",
 		}},
@@ -125,24 +125,27 @@ func newOperator(t *testing.T, objects map[string]object) operator {
 	}
 	home := t.TempDir()
 	o := operator{dir: filepath.Join(home, "work"), calls: filepath.Join(home, "calls")}
-	for _, dir := range []string{"work/data", "bin"} {
+	for _, dir := range []string{"work/data/redis", "work/data.old", "bin"} {
 		if err := os.MkdirAll(filepath.Join(home, dir), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"again", "curl", "firebase", "gcloud", "go", "helm", "kubectl", "linkreel", "make", "redis-cli", "yq"} {
+	for _, name := range []string{"again", "curl", "firebase", "gcloud", "go", "helm", "ip", "kubectl", "linkreel", "make", "redis-cli", "rsync", "unshare", "yq"} {
 		if err := os.Symlink(abs("testdata/operator.sh"), filepath.Join(home, "bin", name)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink(abs("../../charts"), filepath.Join(o.dir, "charts")); err != nil { // as in a clone
-		t.Fatal(err)
+	for name, to := range map[string]string{"charts": "../../charts", "linkreel": "testdata/operator.sh"} { // as in a clone, and in the folder of a release
+		if err := os.Symlink(abs(to), filepath.Join(o.dir, name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	write(t, filepath.Join(home, "config"), `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],
 		"users":[{"name":"u","user":{}}],"clusters":[{"name":"c","cluster":{"server":"`+server.URL+`"}}]}`)
 	// The files that a page tells its reader to have.
 	write(t, filepath.Join(o.dir, "my-values.yaml"), string(read(t, filepath.Join(chart, "ci/google.yaml"))))
 	write(t, filepath.Join(o.dir, "lifecycle.json"), regexp.MustCompile("(?s)```json\n(.*?)```").FindStringSubmatch(string(read(t, "../../docs/recovery.md")))[1])
+	write(t, filepath.Join(o.dir, "data.old/linkreel.log"), `{"msg":"audit"}`)
 	write(t, filepath.Join(o.dir, "data/secrets.json"), `{"adminToken":"a","playbackKey":"b","webhookKey":"c"}`)
 	o.env = []string{
 		"PATH=" + filepath.Join(home, "bin") + ":" + os.Getenv("PATH"), "HOME=" + home, "KUBECONFIG=" + filepath.Join(home, "config"), "CALLS=" + o.calls,

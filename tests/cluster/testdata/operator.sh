@@ -99,6 +99,13 @@ make)
     case $word in RUN=*) grep -rq "^func ${word#RUN=}" "$REPOSITORY/tests" || fail "there is no test $word" ;; esac
   done
   case $1 in chart-local) mkdir -p dist/release; : > dist/release/linkreel-0.0.0-g1234567.tgz ;; esac ;;
+unshare | ip) case "$*" in "--net bash" | "link set lo up") ;; *) fail "unexpected arguments $*" ;; esac ;;
+rsync) from=${*: -2:1}; [ -d "$from" ] || fail "there is no folder $from" ;;
 linkreel)
+  case "$1 ${2-}" in
+  "up ") # bash cannot catch a SIGINT in the background
+    echo "Linkreel is ready"
+    exec python3 -c 'import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); signal.pause()' ;;
+  esac
   case "$1 ${2-}" in "admin recovery" | "restore "* | "backup "* | "move "*) ;; *) fail "unexpected command $*" ;; esac ;;
 esac
