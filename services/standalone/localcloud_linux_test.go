@@ -161,8 +161,9 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 			t.Errorf("repeating the restore of the earlier backup returned %v and printed %s, want no error and \"Nothing to do\"", err, said.String())
 		}
 		passed := RestoreOptions{Dir: dir, Name: first, Localcloud: t.TempDir(), Audit: o.Audit, Env: o.Env}
-		if err := Restore(t.Context(), io.Discard, passed); err != nil {
-			t.Fatal(err)
+		said.Reset()
+		if err := Restore(t.Context(), &said, passed); err != nil || !strings.Contains(said.String(), "The newest backup is "+newest+". It was not restored") {
+			t.Fatalf("a restore of the earlier backup returned %v and printed %s, want a notice about the newest backup", err, said.String())
 		}
 		passed.Name = ""
 		said.Reset()

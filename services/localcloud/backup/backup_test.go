@@ -1018,6 +1018,11 @@ func TestTheNewestBackupIsTheOneMadeLast(t *testing.T) {
 	if m, err := backup.Read(dir, ""); err != nil || m.Name != last.Name || m.Order != 3 {
 		t.Errorf("the newest backup is %+v (error %v), want %s", m, err, last.Name)
 	}
+	for _, name := range []string{"newest", "2026-03-05T02-30-00.000Z"} {
+		if m, err := backup.Read(dir, name); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), last.Name) {
+			t.Errorf("Read(%q) = %v, %v, want an error with this name and with the existing %s", name, m, err, last.Name)
+		}
+	}
 	if err := os.Truncate(filepath.Join(dir, last.Name, "manifest.json"), 10); err != nil {
 		t.Fatal(err)
 	}

@@ -385,7 +385,10 @@ func Read(path, name string) (*Manifest, error) {
 		name = newest
 	}
 	if _, err := time.Parse(nameForm, name); err != nil {
-		return nil, fmt.Errorf("%q is not the name of a backup; use a time such as %s", name, nameForm)
+		return nil, fmt.Errorf("%q is not the name of a backup; use a time such as %s%s", name, nameForm, others(path))
+	}
+	if _, err := os.Stat(filepath.Join(path, name)); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read the backup %s: %w%s", name, err, others(path))
 	}
 	text, err := readFile(filepath.Join(path, name, manifestFile), maxManifest)
 	if err != nil {
@@ -407,6 +410,19 @@ func Read(path, name string) (*Manifest, error) {
 		return nil, fmt.Errorf("the backup %s has the format %d, but this program reads %d; use the version that wrote the backup", name, m.Format, format)
 	}
 	return m, nil
+}
+
+// othersShown bounds the names in an error message.
+const othersShown = 50
+
+// others returns the end of an error message about a backup that does not exist. In a cluster, an
+// operator cannot list the folder without a pod that mounts the volume.
+func others(path string) string {
+	names, err := Names(path)
+	if err != nil || len(names) == 0 {
+		return ""
+	}
+	return ". The latest backups here are " + strings.Join(names[max(0, len(names)-othersShown):], ", ")
 }
 
 // removedAtOnce bounds how many old backups a new one removes. A clock that is years ahead cannot
