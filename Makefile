@@ -162,9 +162,9 @@ vuln: $(BIN)/govulncheck
 	@tools/vuln.sh
 
 .PHONY: tools
-## Install what runs and tests need from the system: redis, ffmpeg, chromium, promtool, and what runs the examples of the docs.
+## Install what runs and tests need from the system: redis, ffmpeg, chromium, promtool, kubectl, and what runs the examples of the docs.
 tools: $(if $(shell command -v npm),tests/contract/npm/node_modules/.package-lock.json)
-	@$(INSTALL) redis ffmpeg chromium node curl jq openssl python3 pip mypy promtool nginx
+	@$(INSTALL) redis ffmpeg chromium node curl jq openssl python3 pip mypy promtool nginx kubectl
 
 tests/contract/npm/node_modules/.package-lock.json: tests/contract/npm/package-lock.json
 	cd $(dir $<) && npm ci --ignore-scripts --no-audit --no-fund

@@ -466,12 +466,12 @@ func (a *API) admit(c *fiber.Ctx, access Access) error {
 		c.SetUserContext(identity.WithPrincipal(c.UserContext(), d.Principal))
 		return nil
 	}
+	p := d.Principal
+	c.SetUserContext(identity.WithPrincipal(c.UserContext(), p)) // before the limit, so that the access line of a 429 names the account
 	setLimitHeaders(c, d.Limit, a.opt.Now())
 	if !d.Limit.Allowed {
 		return limited(d.Limit)
 	}
-	p := d.Principal
-	c.SetUserContext(identity.WithPrincipal(c.UserContext(), p))
 	switch {
 	case p.Suspended:
 		return apierr.New(apierr.AccountSuspended, "This account is suspended.")

@@ -595,3 +595,15 @@ func TestLargeRequestsOfAnAccountRunOneAfterTheOther(t *testing.T) {
 		}
 	}
 }
+
+func TestTheAccessLineOfALimitedRequestNamesTheAccount(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	dial := serve(t, httpapi.Options{Log: slog.New(slog.NewJSONHandler(&log, nil))}, func(a *httpapi.API) {
+		a.Handle("GET", "/", httpapi.Access{Scope: identity.LinksRead}, ok)
+	})
+	ask(t, dial, request("GET", "/", "busy", "", ""))
+	if line := regexp.MustCompile(`.*"msg":"access".*`).FindString(log.String()); !strings.Contains(line, `"status":429`) || !strings.Contains(line, `"account":"d"`) {
+		t.Errorf("access line %s, want status 429 and the account d", line)
+	}
+}

@@ -19,7 +19,23 @@ func init() {
 	}
 }
 
-// badSyncs maps a folder to a function that reports whether syncing the folder must fail.
+func init() {
+	really := readFile
+	readFile = func(path string) ([]byte, error) {
+		if until, ok := hangingReads.Load(path); ok {
+			<-until.(chan struct{})
+		}
+		return really(path)
+	}
+}
+
+// hangingReads maps a file to a channel that must be closed before the file can be read.
+var hangingReads sync.Map
+
+// HangRead makes reads of a file wait until the channel is closed.
+func HangRead(path string, until chan struct{}) { hangingReads.Store(path, until) }
+
+// badSyncs maps a folder to a function that reports whether a sync of the folder must fail.
 var badSyncs sync.Map
 
 // FailSync makes syncing a folder fail while fails returns true.

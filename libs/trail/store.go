@@ -113,7 +113,7 @@ var syncDir = func(path string) error {
 }
 
 // List implements [Store].
-func (f Folder) List(_ context.Context, from string) iter.Seq2[string, error] {
+func (f Folder) List(ctx context.Context, from string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		days, err := os.ReadDir(string(f))
 		if err != nil {
@@ -121,6 +121,10 @@ func (f Folder) List(_ context.Context, from string) iter.Seq2[string, error] {
 			return
 		}
 		for _, d := range days {
+			if err := ctx.Err(); err != nil {
+				yield(string(f), err)
+				return
+			}
 			if _, ok := dayOf(d.Name() + "/"); ok && d.Name() < from {
 				continue
 			}
@@ -143,8 +147,26 @@ func (f Folder) List(_ context.Context, from string) iter.Seq2[string, error] {
 	}
 }
 
-// Read implements [Store].
-func (f Folder) Read(_ context.Context, name string) ([]byte, error) {
+// Read implements [Store]. It returns when ctx is done, even if the disk does not respond.
+func (f Folder) Read(ctx context.Context, name string) ([]byte, error) {
+	type result struct {
+		text []byte
+		err  error
+	}
+	done := make(chan result, 1) // so that the goroutine ends even if nobody waits any more
+	go func() {
+		text, err := f.read(name)
+		done <- result{text, err}
+	}()
+	select {
+	case r := <-done:
+		return r.text, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (f Folder) read(name string) ([]byte, error) {
 	info, err := os.Stat(f.path(name))
 	if err != nil {
 		return nil, err
@@ -155,8 +177,11 @@ func (f Folder) Read(_ context.Context, name string) ([]byte, error) {
 	if info.Size() > largest {
 		return nil, errTooLarge
 	}
-	return os.ReadFile(f.path(name))
+	return readFile(f.path(name))
 }
+
+// readFile reads a file. Tests replace it.
+var readFile = os.ReadFile
 
 // RemoveDay implements [Store].
 func (f Folder) RemoveDay(_ context.Context, day string) error { return os.RemoveAll(f.path(day)) }

@@ -656,3 +656,40 @@ func TestNotesThatWaitAreMeasured(t *testing.T) {
 		t.Errorf("after all notes were written, the gauge is %v, want 0", got)
 	}
 }
+
+// The disk of the trail does not respond while a restore reads one of its files.
+func TestAReadEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	folder, err := trail.OpenFolder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := folder.Create(t.Context(), time.Now(), []byte("{}\n")); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*", "*.jsonl"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("the trail has the files %v (error %v), want one", files, err)
+	}
+	until := make(chan struct{})
+	defer close(until)
+	trail.HangRead(files[0], until)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	got := make(chan error, 1)
+	go func() { _, err := trail.Read(ctx, folder, time.Time{}); got <- err }()
+	select {
+	case err := <-got:
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Read = %v, want %v", err, context.DeadlineExceeded)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("Read still waits for the disk after its context has ended")
+	}
+	for name, err := range folder.List(ctx, "") {
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("List with an ended context yielded %s and %v, want %v", name, err, context.DeadlineExceeded)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -315,6 +316,31 @@ func TestApplySetsThePagesOfDomains(t *testing.T) {
 	delete(s.answers, "PATCH /api/v1/domains/dom_1")
 	if got := s.run(t, wantedPages, "apply", "-f", "-"); got.code != ExitPartly || len(s.writes()) != 3 || !strings.Contains(got.err, "1 created, 0 changed, 0 unchanged, 1 failed") {
 		t.Errorf("with a rejected page, apply returned %+v with the writes %q, want exit code 6 and 3 writes", got, s.writes())
+	}
+}
+
+// The file in docs/cli.md prints the sample below it, for an account as the sample assumes.
+func TestTheExampleOfApplyPrintsItsSample(t *testing.T) {
+	t.Parallel()
+	guide, err := os.ReadFile("../../docs/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := func(language, first string) string {
+		_, rest, _ := strings.Cut(string(guide), "```"+language+"\n"+first+"\n")
+		text, _, _ := strings.Cut(rest, "```")
+		return first + "\n" + text
+	}
+	s := &scripted{answers: map[string]string{
+		"GET /api/v1/domains":     `{"data":[{"id":"dom_1","hostname":"go.example.com","status":"verified","homeUrl":"https://example.com/"}]}`,
+		"GET /api/v1/links":       `{"data":[{"_id":"lnk_1","id":"lnk_1","slug":"docs","domainId":"dom_1"}]}`,
+		"GET /api/v1/links/lnk_1": `{"id":"lnk_1","slug":"docs","destinationUrl":"https://example.com/old","domainId":"dom_1"}`,
+
+		"PATCH /api/v1/domains/dom_1": `{"id":"dom_1"}`, "POST /api/v1/links": `{"id":"lnk_2"}`, "PATCH /api/v1/links/lnk_1": `{"slug":"docs"}`,
+	}}
+	got := s.run(t, block("yaml", "domains:"), "apply", "-f", "-")
+	if want := block("text", "~ domain go.example.com"); got.code != 0 || got.out+got.err != want {
+		t.Errorf("apply returned %+v, want the sample:\n%s", got, want)
 	}
 }
 

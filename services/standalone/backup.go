@@ -225,11 +225,11 @@ func Restore(ctx context.Context, out io.Writer, o RestoreOptions) error {
 		return err
 	}
 	_, _ = fmt.Fprintf(out, `Restored %s into %s: %d records, %d objects. The newest record is from %s.
-All sessions, one-time links and device codes have ended. %s
+%sAll sessions, one-time links and device codes have ended. %s
 %s
 Webhooks are paused, and so is the janitor, which removes files without a record. Start Linkreel, check the data, and then resume them:
   linkreel admin recovery resume --webhooks --janitor
-`, r.m.Name, into.name, r.m.Documents, len(r.m.Objects), r.m.At.Format(time.RFC3339), into.grants, auth.NotKnown(r.applied, r.audit))
+`, r.m.Name, into.name, r.m.Documents, len(r.m.Objects)-r.left, r.m.At.Format(time.RFC3339), r.passedOver(), into.grants, auth.NotKnown(r.applied, r.audit))
 	return nil
 }
 
@@ -242,7 +242,9 @@ type restoring struct {
 	identities []age.Identity
 	kept       *secrets
 	lost       map[string]bool // ids of keys that are lost
+	newest     string          // the backup that was made last; "" if it cannot be read
 	skip       bool            // leave damaged objects out
+	left       int             // how many were left out
 	audit      string          // folder of the trail; "" means none
 	trail      *trail.Found
 	applied    int    // number of records that notes in the trail refer to
@@ -272,7 +274,7 @@ func (r *restoring) read(o RestoreOptions) (err error) {
 	}
 	r.seen = r.m.Order
 	if newest, err := backup.Read(o.Dir, ""); err == nil { // ignore damage of another backup, so that a named backup can still be restored
-		r.seen = max(r.seen, newest.Order)
+		r.seen, r.newest = max(r.seen, newest.Order), newest.Name
 	}
 	if r.identities, err = readIdentities(o.Identity); err != nil {
 		return err
@@ -316,6 +318,15 @@ func (r *restoring) verify(ctx context.Context) error {
 		r.out, "Backup %s can be restored: %d records, %d objects with %d bytes.\n", r.m.Name, r.m.Documents, len(r.m.Objects), r.m.Bytes(),
 	)
 	return nil
+}
+
+// passedOver returns a line about a newer backup than the restored one, or "". A name that was set
+// for an earlier restore must not go unnoticed.
+func (r *restoring) passedOver() string {
+	if r.newest == "" || r.newest == r.m.Name {
+		return ""
+	}
+	return fmt.Sprintf("The newest backup is %s. It was not restored, because this restore names another one.\n", r.newest)
 }
 
 // tellDamage tells the operator what a damaged object means for its video.
@@ -434,7 +445,7 @@ func (r *restoring) into(ctx context.Context, to func() (*place, error)) (p *pla
 		},
 	}
 	if r.skip {
-		target.Damaged = r.tellDamage
+		target.Damaged = func(d backup.Damage) { r.left++; r.tellDamage(d) }
 	}
 	if err = backup.Restore(ctx, r.from, r.m, r.identities, target); err != nil {
 		return nil, errors.Join(err, p.empty())

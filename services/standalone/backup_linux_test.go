@@ -418,7 +418,14 @@ func (s *Stack) take(t *testing.T, r rights) {
 	}
 }
 
-// holds returns the rights that a running stack still grants.
+// kinds lists how many rights of each kind there are.
+func (r rights) kinds() string {
+	return fmt.Sprintf("%d keys, %d removed members, %d lowered roles, %d suspended accounts, %d erased accounts and %d takedowns, together %d",
+		len(r.keys), len(r.removed), len(r.lowered), len(r.suspended), len(r.erased), len(r.links),
+		len(r.keys)+len(r.removed)+len(r.lowered)+len(r.suspended)+len(r.erased)+len(r.links))
+}
+
+// holds returns those of the rights that a running stack still grants.
 func (s *Stack) holds(t *testing.T, r rights) (held []string) {
 	t.Helper()
 	own := r.secrets[len(r.secrets)-1]
@@ -466,6 +473,7 @@ func TestWhatEndedStaysEnded(t *testing.T) {
 	}
 	s.take(t, r)
 	eventually(t, func() string { return strings.Join(s.holds(t, r), ", ") })
+	t.Logf("made decisions after the backup: %s", r.kinds())
 	down(t, s)
 	for name, audit := range map[string]string{"with the trail": filepath.Join(data, auditDir), "without": ""} {
 		t.Run(name, func(t *testing.T) {
@@ -481,6 +489,7 @@ func TestWhatEndedStaysEnded(t *testing.T) {
 				if held := restored.holds(t, r); len(held) != 6*n || !strings.Contains(said.String(), "No trail was given") {
 					t.Errorf("after a restore without the trail, %d rights are granted, want all %d and a notice: %s", len(held), 6*n, said.String())
 				}
+				t.Logf("checked that all are undone: %s", r.kinds())
 				return
 			}
 			eventually(t, func() string { return strings.Join(restored.holds(t, r), ", ") })
@@ -489,6 +498,7 @@ func TestWhatEndedStaysEnded(t *testing.T) {
 					t.Errorf("the restore does not mention %s", id)
 				}
 			}
+			t.Logf("checked that all are repeated: %s", r.kinds())
 			old, err := trail.Read(t.Context(), trail.Folder(audit), time.Time{})
 			if err != nil {
 				t.Fatal(err)

@@ -161,8 +161,9 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 			t.Errorf("repeating the restore of the earlier backup returned %v and printed %s, want no error and \"Nothing to do\"", err, said.String())
 		}
 		passed := RestoreOptions{Dir: dir, Name: first, Localcloud: t.TempDir(), Audit: o.Audit, Env: o.Env}
-		if err := Restore(t.Context(), io.Discard, passed); err != nil {
-			t.Fatal(err)
+		said.Reset()
+		if err := Restore(t.Context(), &said, passed); err != nil || !strings.Contains(said.String(), "The newest backup is "+newest+". It was not restored") {
+			t.Fatalf("a restore of the earlier backup returned %v and printed %s, want a notice about the newest backup", err, said.String())
 		}
 		passed.Name = ""
 		said.Reset()
@@ -243,6 +244,7 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 		}
 		for _, want := range []string{
 			"The uploaded file of the video vid1.", "A file that the player needs of the video vid2.", "Captions of the video vid3.", "nothing is sent to these webhooks until their owners roll the secrets (1)",
+			", 0 objects. ", // all four were left out
 		} {
 			if !strings.Contains(said.String(), want) {
 				t.Errorf("the restore printed %s, want it to contain %q", said.String(), want)

@@ -208,6 +208,22 @@ func TestARestoreEndsBackups(t *testing.T) {
 	}
 }
 
+// The backup case of test.sh checks an encrypted backup with the command of docs/recovery.md, so
+// that the command stays proven.
+func TestTheCheckOfAnEncryptedBackupIsProven(t *testing.T) {
+	t.Parallel()
+	words := func(file string) string {
+		return strings.Join(strings.Fields(strings.ReplaceAll(string(read(t, file)), "$release", "linkreel")), " ")
+	}
+	shown := regexp.MustCompile(`jq '[^']*--identity=[^']*'`).FindString(words("../../docs/recovery.md"))
+	if shown == "" {
+		t.Fatal("docs/recovery.md does not check an encrypted backup")
+	}
+	if !strings.Contains(words("test.sh"), shown) {
+		t.Errorf("the backup case of test.sh does not run %q", shown)
+	}
+}
+
 // Only a restore gets the keys that it checks. It must not be able to write to the backups.
 func TestOnlyARestoreSeesTheKeys(t *testing.T) {
 	t.Parallel()

@@ -21,6 +21,7 @@ import (
 func TestRecipes(t *testing.T) {
 	t.Parallel()
 	docs := string(read(t, "../../docs/operations.md"))
+	recovery := string(read(t, "../../docs/recovery.md"))
 	recipes := yamlRecipes(t, docs)
 	tried := 0
 	try := func(name string, args ...string) {
@@ -31,7 +32,7 @@ func TestRecipes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, complaint := range inconsistencies(t, objects, docs) {
+			for _, complaint := range inconsistencies(t, objects, docs+recovery) {
 				t.Error(complaint)
 			}
 		})
@@ -41,6 +42,9 @@ func TestRecipes(t *testing.T) {
 		if values["cloud"] == nil {
 			try(name+", on any cluster", "--values", valuesFile(t, values))
 		}
+	}
+	for name, values := range yamlRecipes(t, recovery) { // TestOperatorsSnippetsRunAsPasted runs its commands
+		try("recovery.md, "+name, "--values", valuesFile(t, values), "--set", "backup.enabled=true,restore.enabled=true")
 	}
 	// An operator who uses all of these recipes writes them into one file.
 	together := onGoogle(t, false)

@@ -762,10 +762,11 @@ arm64_worker() {
 	rm -rf "$folder"
 }
 
-## backup: the CronJob copies a release while links are made, and the copy is checked. The volumes of localcloud and Redis are lost, and the steps of docs/recovery.md bring back everything that was acknowledged before the backup began; a key that was revoked since stays revoked. A restore over other data is refused, and no pod but the job reaches the port of backups.
+## backup: the CronJob copies a release while links are made, encrypted, and the copy is checked. The volumes of localcloud's records, its objects and Redis are lost, and the steps of docs/recovery.md bring back everything that was acknowledged before the backup began; a key that was revoked since stays revoked. A restore over other data is refused, and no pod but the job reaches the port of backups.
 case_backup() {
-	local before later line pod
-	installed
+	local before later line pod recipient volume
+	ensure age-keygen=age
+	installed --set localcloud.objects.size=10Gi
 	# All pods are on one node, so ReadWriteOnce is enough for the trail.
 	k apply -f - >/dev/null <<-END
 		apiVersion: v1
@@ -780,11 +781,17 @@ case_backup() {
 		  extraVolumes: [{name: audit, persistentVolumeClaim: {claimName: audit}}]
 		  extraVolumeMounts: [{name: audit, mountPath: /audit}]
 		restore: {auditClaim: audit}
+		localcloud: {objects: {size: 10Gi}}
 	END
 	upgrade --values "$work/backup.yaml" --set 'backup.schedule=* * * * *'
 	await 120 scheduled
 	ok "the schedule made a backup: $(k get cronjob/$release-backup -o jsonpath='{.status.lastSuccessfulTime}')"
-	upgrade --values "$work/backup.yaml"
+	# From here on, backups are encrypted. The earlier ones are not.
+	rm -f "$work/identity.txt"
+	age-keygen -o "$work/identity.txt" 2>/dev/null
+	recipient=$(age-keygen -y "$work/identity.txt")
+	echo "backup: {encryptTo: $recipient}" >"$work/encrypted.yaml"
+	upgrade --values "$work/backup.yaml" --values "$work/encrypted.yaml"
 	await 60 idle
 	await 60 reached
 	check fill --count "${LINKS:-10000}" --videos 5
@@ -792,8 +799,14 @@ case_backup() {
 	before=$(<"$work/before.txt")
 	grep '^{' "$work/keep.txt" >"$work/kept.json"
 	ok "the job took $(<"$work/took.txt") s while links were made, and none failed: $(k logs job/backup-now | head -n 1)"
+	volume=$(kubectl get "pv/$(k get pvc/$release-backup -o jsonpath='{.spec.volumeName}')" -o jsonpath='{.spec.local.path}')
+	line=$(k logs job/backup-now | sed -n 's/^Backup \(.*\): .*/\1/p')
+	[ "$(jq -r .recipient "$volume/$line/manifest.json")" = "$recipient" ] || die "the backup $line is not encrypted"
+	k create secret generic $release-identity --from-file=identity="$work/identity.txt" >/dev/null
 	k create job --from=cronjob/$release-backup verify --dry-run=client -o json |
-		jq '.spec.template.spec.containers[0].args = ["restore", "--verify", "--without-keys", "/backups"]' | k apply -f - >/dev/null
+		jq '.spec.template.spec |= (.containers[0].args = ["restore", "--verify", "--without-keys", "--identity=/identity/identity", "/backups"] |
+			.containers[0].volumeMounts += [{name: "identity", mountPath: "/identity", readOnly: true}] |
+			.volumes += [{name: "identity", secret: {secretName: "linkreel-identity"}}])' | k apply -f - >/dev/null
 	k wait --for condition=Complete job/verify --timeout 120s >/dev/null || { k logs job/verify; die "the backup cannot be restored"; }
 	ok "$(k logs job/verify | tail -n 1)"
 	pod=$(k get "pod/$(pod_of localcloud)" -o jsonpath='{.status.podIP}')
@@ -802,7 +815,7 @@ case_backup() {
 	operator
 	curl -fsS -X DELETE -H "Authorization: Bearer $(token)" "$(operator_url)/admin/v1/keys/$(jq -r .endedId "$work/kept.json")"
 	# Nothing is lost yet, and a restore must not overwrite existing data.
-	replace --values "$work/backup.yaml" --set restore.enabled=true
+	replace --values "$work/backup.yaml" --values "$work/encrypted.yaml" --set restore.enabled=true
 	await 120 says 'holds data that no restore has written'
 	ok "over other data: $(k logs $release-localcloud-0 -c restore | tail -n 1)"
 	restore
@@ -820,7 +833,7 @@ case_backup() {
 	await 120 says 'Nothing to do'
 	[ "$(k get cronjob/$release-backup -o jsonpath='{.spec.suspend}')" = true ] || die "backups continue although a restore is enabled"
 	await 240 settled
-	upgrade --values "$work/backup.yaml"
+	upgrade --values "$work/backup.yaml" --values "$work/encrypted.yaml"
 	await 60 reached
 	backup_now
 	ok "the next backup took $(<"$work/took.txt") s: $(k logs job/backup-now | head -n 1)"
@@ -851,10 +864,10 @@ restore() {
 	k delete deployment,statefulset -l app.kubernetes.io/instance=$release --cascade=foreground >/dev/null
 	k wait --for delete pod -l "app.kubernetes.io/instance=$release,app.kubernetes.io/component!=test" --timeout 120s >/dev/null
 	laps+=("all pods stopped $(since "$start")")
-	k delete pvc data-$release-localcloud-0 data-$release-redis-0 --timeout 120s >/dev/null
+	k delete pvc data-$release-localcloud-0 data-$release-redis-0 $release-localcloud-objects --timeout 120s >/dev/null
 	laps+=("claims deleted $(since "$start")")
 	k patch secret $release --type=merge -p "{\"stringData\":{\"token-secret\":\"$(openssl rand -hex 32)\"}}" >/dev/null
-	replace --values "$work/backup.yaml" --set restore.enabled=true
+	replace --values "$work/backup.yaml" --values "$work/encrypted.yaml" --set "restore.enabled=true,restore.identitySecret=$release-identity"
 	laps+=("helm upgrade returned $(since "$start")")
 	await 180 says '^Restored '
 	laps+=("volumes filled $(since "$start")")

@@ -212,14 +212,14 @@ func (s *load) visit(n int) {
 func (i *installation) short() string { return fmt.Sprintf("http://127.0.0.1:%d", i.base+1) }
 
 // start sends visits and writes at the given rates until the returned function is called.
-func (s *load) start(visits, writes int) (stop func()) {
+func (s *load) start(visits, writes float64) (stop func()) {
 	var group sync.WaitGroup
 	done := make(chan struct{})
-	paced := func(perSecond int, do func(n int)) {
+	paced := func(perSecond float64, do func(n int)) {
 		group.Go(func() {
 			var calls sync.WaitGroup
 			defer calls.Wait()
-			tick := time.NewTicker(time.Second / time.Duration(perSecond))
+			tick := time.NewTicker(time.Duration(float64(time.Second) / perSecond))
 			defer tick.Stop()
 			for n := 0; ; n++ {
 				select {
@@ -234,7 +234,7 @@ func (s *load) start(visits, writes int) (stop func()) {
 	paced(visits, s.visit)
 	for w := range s.writers { // each makes one change at a time, so the next tick starts no second change
 		writer, busy := s.writers[w], make(chan struct{}, 1)
-		paced(max(1, writes/len(s.writers)), func(n int) {
+		paced(writes/float64(len(s.writers)), func(n int) {
 			select {
 			case busy <- struct{}{}:
 				writer.change(s, n)
@@ -699,11 +699,11 @@ func (s *load) restored(b taken, dir string) {
 // TestBackupsUnderLoadAndKills makes backups of a program that receives writes and visits. Some
 // backups are killed or have a full disk, and the program is killed during one of them. Each
 // complete backup must contain every write that was acknowledged before the backup began, and no
-// part of a write without the rest. Its videos must play. With LINKREEL_FULL, the test makes 50
-// changes and 500 visits a second and kills the program 10 times.
+// part of a write without the rest. Its videos must play. With LINKREEL_FULL, at least 50 changes and
+// 500 visits a second must succeed, and the test kills the program 10 times.
 func TestBackupsUnderLoadAndKills(t *testing.T) {
 	t.Parallel()
-	visits, writes, rounds, backupKills, changes := 50, 20, 1, 2, 25 // changes is the number of changes in half a round
+	visits, writes, rounds, backupKills, changes := 50., 20., 1, 2, 25 // changes is the number of changes in half a round
 	full := os.Getenv("LINKREEL_FULL") != ""
 	if full {
 		visits, writes, rounds, backupKills, changes = 500, 50, 10, 6, 750
@@ -727,7 +727,8 @@ func TestBackupsUnderLoadAndKills(t *testing.T) {
 	path := clip(t, 2, "320x180")
 	first := s.upload(path)
 	first.bytes = s.finished(first)
-	stop := s.start(visits, writes)
+	const more = 1.05 // plan for 5 % more, because some of the planned requests are not made or fail
+	stop := s.start(more*visits, more*writes)
 	defer stop()
 	began, dir := time.Now(), t.TempDir()
 	var all []taken
@@ -793,8 +794,13 @@ func TestBackupsUnderLoadAndKills(t *testing.T) {
 		t.Error("every backup ended before it could be killed, want at least one killed backup")
 	}
 	up := (took - down).Seconds()
-	if full && (float64(made) < 0.9*up*float64(visits) || float64(acknowledged) < 0.9*up*float64(writes)) {
-		t.Errorf("%.0f visits and %.0f changes a second are too few, want at least 90 %% of the planned rates", float64(made)/up, float64(acknowledged)/up)
+	visited, changed := float64(made-s.missed.Load())/up, float64(acknowledged)/up
+	share := 0.2 // the short form also runs on busy machines
+	if full {
+		share = 1
+	}
+	if visited < share*visits || changed < share*writes {
+		t.Errorf("%.1f visits and %.1f changes a second succeeded, want at least %.0f and %.0f", visited, changed, share*visits, share*writes)
 	}
 	i.interrupt(p)
 	for _, b := range all {

@@ -10,15 +10,16 @@ import (
 	"time"
 )
 
-// play plays the end of the newest video that is ready. If the list of videos fails, it plays the
-// video that it played last.
+// play plays the end of the newest video that is ready. If it cannot find out which one that is, it
+// plays the video that it played last.
 func (s *stack) play(ctx context.Context, _ int) {
 	videos := "http://" + s.counts.addrs["videos.api"]
-	var page struct {
-		Data []struct{ PlaybackURL string }
-	}
+	var page struct{ Data []struct{ ID string } }
 	if _, err := call(ctx, http.MethodGet, videos+"/api/v1/videos?status=ready&limit=1", s.key, nil, &page); err == nil && len(page.Data) > 0 {
-		s.playback.Store(page.Data[0].PlaybackURL)
+		var video struct{ PlaybackURL string }
+		if _, err := call(ctx, http.MethodGet, videos+"/api/v1/videos/"+page.Data[0].ID, s.key, nil, &video); err == nil {
+			s.playback.Store(video.PlaybackURL)
+		}
 	}
 	address, _ := s.playback.Load().(string)
 	if address == "" {

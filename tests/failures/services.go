@@ -114,7 +114,7 @@ var videoFailures = []failure{
 		breaks: func(ctx context.Context, s *stack) error { return s.killEvery(ctx, "worker", 20*time.Second) },
 		mends:  func(s *stack) error { return s.processes["worker"].start() },
 		expects: map[string]time.Duration{
-			"LinkreelPodRestarts": 105 * time.Second, "LinkreelServiceGone": 630 * time.Second, "LinkreelPodDown": 750 * time.Second,
+			"LinkreelPodRestarts": 105 * time.Second, "LinkreelServiceGone": 11 * time.Minute, "LinkreelPodDown": 13 * time.Minute,
 		},
 	},
 }

@@ -2,8 +2,10 @@ package backup_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -766,6 +768,82 @@ func TestARestoreMayEditAndLeaveOut(t *testing.T) {
 	}
 }
 
+// After a power failure, a name is there only if its folder was synced after the name was written. The
+// folder of backups and the one that contains it are new.
+func TestABackupOutlivesAPowerFailure(t *testing.T) {
+	t.Parallel()
+	c, root := start(t, t.TempDir()), t.TempDir()
+	c.add("a", content("a"))
+	mount, dir := filepath.Join(root, "mount"), filepath.Join(root, "mount", "backups")
+	durable := map[string][]string{} // the names in each folder at its last sync
+	m := take(t, c.options(dir).WithSync(func(path string) error {
+		found, err := os.ReadDir(path)
+		durable[path] = nil
+		for _, e := range found {
+			durable[path] = append(durable[path], e.Name())
+		}
+		return err
+	}))
+	for _, want := range []struct{ in, name string }{
+		{root, "mount"}, {mount, "backups"}, {dir, m.Name}, {dir, "objects"}, {filepath.Join(dir, "objects"), m.Objects[0].Name},
+		{filepath.Join(dir, m.Name+".part"), "manifest.json"}, {filepath.Join(dir, m.Name+".part"), m.Records.Name},
+	} {
+		if !slices.Contains(durable[want.in], want.name) {
+			t.Errorf("the durable names in %s are %v, want %s", want.in, durable[want.in], want.name)
+		}
+	}
+	// The process that created the folder may have been killed before it synced the parent.
+	clear(durable)
+	take(t, c.options(dir).WithSync(func(path string) error { durable[path] = []string{""}; return nil }))
+	if durable[mount] == nil {
+		t.Errorf("the second backup synced %v, want %s too", durable, mount)
+	}
+}
+
+// A small compressed file, or a file that is mostly a hole, must not fill the memory.
+func TestHugeFilesOfABackupAreRefused(t *testing.T) { // not parallel: it changes the maximum size of an index
+	c, dir := start(t, t.TempDir()), t.TempDir()
+	c.add("a", content("a"))
+	m := take(t, c.options(dir))
+	reset := backup.SetMaxIndex(20)
+	if err := backup.Verify(t.Context(), dir, m, nil, nil); err == nil || !strings.Contains(err.Error(), "the index of objects has more than 20 bytes") {
+		t.Errorf("Verify with a large index = %v, want an error about its size", err)
+	}
+	if _, err := backup.Take(t.Context(), c.options(dir)); err == nil || !strings.Contains(err.Error(), "the index of objects has more than 20 bytes") {
+		t.Errorf("Take with a large index = %v, want an error about its size", err)
+	}
+	reset()
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	if _, err := z.Write(bytes.Repeat([]byte(" "), 2<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(z.Close(), os.WriteFile(filepath.Join(dir, m.Name, m.Index.Name), packed.Bytes(), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(packed.Bytes())
+	m.Index.SHA256 = hex.EncodeToString(sum[:])
+	if err := backup.Verify(t.Context(), dir, m, nil, nil); err == nil || !strings.Contains(err.Error(), "has an entry of more than 1048576 bytes") {
+		t.Errorf("Verify with a large entry = %v, want an error about its size", err)
+	}
+	for file, most := range map[string]int64{"manifest.json": 1 << 30, "SHA256SUMS": 64 << 10} {
+		path := filepath.Join(dir, m.Name, file)
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(path, most+1); err != nil { // the end is a hole
+			t.Fatal(err)
+		}
+		if _, err := backup.Read(dir, m.Name); err == nil || !strings.Contains(err.Error(), file+" has ") || !strings.Contains(err.Error(), "the file is damaged") {
+			t.Errorf("Read with a %s of %d bytes = %v, want an error about its size", file, most+1, err)
+		}
+		if err := os.Truncate(path, info.Size()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestASourceNeedsItsToken(t *testing.T) {
 	t.Parallel()
 	c := start(t, t.TempDir())
@@ -939,6 +1017,11 @@ func TestTheNewestBackupIsTheOneMadeLast(t *testing.T) {
 	last := at(0, 1)
 	if m, err := backup.Read(dir, ""); err != nil || m.Name != last.Name || m.Order != 3 {
 		t.Errorf("the newest backup is %+v (error %v), want %s", m, err, last.Name)
+	}
+	for _, name := range []string{"newest", "2026-03-05T02-30-00.000Z"} {
+		if m, err := backup.Read(dir, name); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), last.Name) {
+			t.Errorf("Read(%q) = %v, %v, want an error with this name and with the existing %s", name, m, err, last.Name)
+		}
 	}
 	if err := os.Truncate(filepath.Join(dir, last.Name, "manifest.json"), 10); err != nil {
 		t.Fatal(err)

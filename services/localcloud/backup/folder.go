@@ -77,12 +77,15 @@ type folder struct {
 	to    age.Recipient // nil for no encryption
 	tag   string        // suffix of file names: .age-RECIPIENT, or "" without encryption
 	write func(*os.File, []byte) (int, error)
+	sync  func(dir string) error // makes the names in a folder durable
 	lock  *os.File
+	// parents are the folders that contain the folder itself and each folder that was created for it.
+	parents []string
 }
 
 // openFolder creates the folder if it does not exist, and locks it so that only one backup runs.
 func openFolder(path, recipient string) (*folder, error) {
-	f := &folder{path: path, write: (*os.File).Write}
+	f := &folder{path: path, write: (*os.File).Write, sync: syncDir}
 	if recipient != "" {
 		to, err := age.ParseX25519Recipient(recipient)
 		if err != nil {
@@ -90,6 +93,18 @@ func openFolder(path, recipient string) (*folder, error) {
 		}
 		sum := sha256.Sum256([]byte(recipient))
 		f.to, f.tag = to, ".age-"+hex.EncodeToString(sum[:4])
+	}
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("create the backup folder: %w", err)
+	}
+	// Always sync the first one, because the process that created the folder may have been killed.
+	f.parents = []string{filepath.Dir(absolute)}
+	for dir := f.parents[0]; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
+			break
+		}
+		f.parents = append(f.parents, filepath.Dir(dir))
 	}
 	if err := os.MkdirAll(filepath.Join(path, objectsDir), 0o700); err != nil {
 		return nil, fmt.Errorf("create the backup folder: %w", err)
@@ -268,13 +283,19 @@ func (f *folder) complete(dir string, m *Manifest) error {
 	if _, err := f.plain().store(dir, strings.NewReader(sums.String()), func(string) string { return sumsFile }); err != nil {
 		return err
 	}
-	if err := errors.Join(syncDir(filepath.Join(f.path, objectsDir)), syncDir(dir)); err != nil {
+	if err := errors.Join(f.sync(filepath.Join(f.path, objectsDir)), f.sync(dir)); err != nil {
 		return err
+	}
+	for _, parent := range f.parents {
+		// A folder that this user may not read is not one that this backup has created.
+		if err := f.sync(parent); err != nil && !errors.Is(err, fs.ErrPermission) {
+			return err
+		}
 	}
 	if err := os.Rename(dir, strings.TrimSuffix(dir, incomplete)); err != nil {
 		return err
 	}
-	return syncDir(f.path)
+	return f.sync(f.path)
 }
 
 // plain returns the folder without encryption. The manifest is written this way, because it says
@@ -335,7 +356,26 @@ func Newest(path string) (string, error) {
 	return newest, nil
 }
 
-// Read reads a backup's manifest and checks it. name "" means the newest backup.
+// maxManifest and maxSums bound the files that are read into memory. A manifest needs about 230 bytes
+// for each object, and a source sends at most about two million objects (see maxHave).
+const (
+	maxManifest = 1 << 30
+	maxSums     = 64 << 10
+)
+
+// readFile reads a file of at most most bytes.
+func readFile(path string, most int64) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > most {
+		return nil, fmt.Errorf("%s has %d bytes, but a backup writes at most %d there; the file is damaged", path, info.Size(), most)
+	}
+	return os.ReadFile(path)
+}
+
+// Read reads the manifest of a backup and checks it. name "" means the newest backup.
 func Read(path, name string) (*Manifest, error) {
 	if name == "" {
 		newest, err := Newest(path)
@@ -345,13 +385,16 @@ func Read(path, name string) (*Manifest, error) {
 		name = newest
 	}
 	if _, err := time.Parse(nameForm, name); err != nil {
-		return nil, fmt.Errorf("%q is not the name of a backup; use a time such as %s", name, nameForm)
+		return nil, fmt.Errorf("%q is not the name of a backup; use a time such as %s%s", name, nameForm, others(path))
 	}
-	text, err := os.ReadFile(filepath.Join(path, name, manifestFile))
+	if _, err := os.Stat(filepath.Join(path, name)); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read the backup %s: %w%s", name, err, others(path))
+	}
+	text, err := readFile(filepath.Join(path, name, manifestFile), maxManifest)
 	if err != nil {
 		return nil, fmt.Errorf("read the backup %s: %w", name, err)
 	}
-	sums, err := os.ReadFile(filepath.Join(path, name, sumsFile))
+	sums, err := readFile(filepath.Join(path, name, sumsFile), maxSums)
 	if err != nil {
 		return nil, fmt.Errorf("read the backup %s: %w", name, err)
 	}
@@ -367,6 +410,19 @@ func Read(path, name string) (*Manifest, error) {
 		return nil, fmt.Errorf("the backup %s has the format %d, but this program reads %d; use the version that wrote the backup", name, m.Format, format)
 	}
 	return m, nil
+}
+
+// othersShown bounds the names in an error message.
+const othersShown = 50
+
+// others returns the end of an error message about a backup that does not exist. In a cluster, an
+// operator cannot list the folder without a pod that mounts the volume.
+func others(path string) string {
+	names, err := Names(path)
+	if err != nil || len(names) == 0 {
+		return ""
+	}
+	return ". The latest backups here are " + strings.Join(names[max(0, len(names)-othersShown):], ", ")
 }
 
 // removedAtOnce bounds how many old backups a new one removes. A clock that is years ahead cannot

@@ -43,6 +43,7 @@ type Options struct {
 	Now       func() time.Time // nil means time.Now
 
 	write  func(*os.File, []byte) (int, error) // replaced by tests
+	sync   func(dir string) error              // replaced by tests
 	silent time.Duration                       // how long the source may send nothing; 0 means stalled
 }
 
@@ -60,6 +61,9 @@ func Take(ctx context.Context, o Options) (*Manifest, error) {
 	defer f.close()
 	if o.write != nil {
 		f.write = o.write
+	}
+	if o.sync != nil {
+		f.sync = o.sync
 	}
 	m, err := take(ctx, f, o)
 	if errors.Is(err, syscall.ENOSPC) {
@@ -241,20 +245,36 @@ func (r *receiver) readIndex(in *bufio.Reader) error {
 	})
 }
 
+// maxEntry bounds one entry of an index, and maxIndex all of them. A small compressed file could
+// otherwise fill the memory. Two million objects with long names take less than a third of maxIndex.
+const maxEntry = 1 << 20
+
+var maxIndex int64 = 4 << 30 // replaced by tests
+
 func eachEntry(in *bufio.Reader, fn func(storage.Entry) error) error {
-	for lines := json.NewDecoder(in); ; {
-		var e storage.Entry
-		err := lines.Decode(&e)
-		if err == io.EOF {
-			return nil
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, maxEntry)
+	read := int64(0)
+	for lines.Scan() {
+		if read += int64(len(lines.Bytes())) + 1; read > maxIndex {
+			return fmt.Errorf("the index of objects has more than %d bytes, which is the most that this program reads", maxIndex)
 		}
-		if err != nil {
+		var e storage.Entry
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			return fmt.Errorf("read an index entry: %w", err)
 		}
 		if err := fn(e); err != nil {
 			return err
 		}
 	}
+	err := lines.Err()
+	switch {
+	case errors.Is(err, bufio.ErrTooLong):
+		return fmt.Errorf("the index of objects has an entry of more than %d bytes, which is the most that this program reads", maxEntry)
+	case err != nil:
+		return fmt.Errorf("read an index entry: %w", err)
+	}
+	return nil
 }
 
 func (r *receiver) receiveBlob(part io.Reader, id string) error {

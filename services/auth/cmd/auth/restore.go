@@ -18,6 +18,8 @@ import (
 
 const restoreUsage = "usage: auth restore --since TIME [--audit gs://BUCKET or FOLDER]"
 
+const sinceHelp = "Use the time that you restored the database to, in UTC, such as 2026-03-01T12:00:00Z"
+
 // restore reapplies revocations and similar decisions that a restored database has lost. It
 // prints each of them, and the later changes that are lost.
 func restore(ctx context.Context, args []string, out io.Writer) error {
@@ -32,10 +34,10 @@ func restore(ctx context.Context, args []string, out io.Writer) error {
 	}
 	at, err := time.Parse(time.RFC3339, *since)
 	if err != nil {
-		return fmt.Errorf("--since: %q is not a time such as 2026-03-01T12:00:00Z", *since)
+		return fmt.Errorf("--since: %q is not a time. "+sinceHelp, *since)
 	}
 	if at.After(time.Now()) {
-		return fmt.Errorf("--since: %s is in the future", *since)
+		return fmt.Errorf("--since: %s is in the future by the clock of this machine. "+sinceHelp, *since)
 	}
 	cfg, err := env.ParseAsWithOptions[firestoredb.Config](env.Options{Prefix: "LINKREEL_"})
 	if err != nil {

@@ -10,7 +10,21 @@ import (
 	"testing"
 )
 
-// The trail's folder is missing, as if its disk were not mounted. If restore created an
+func TestAFalseTimeIsExplained(t *testing.T) {
+	t.Setenv("LINKREEL_AUDIT_DIR", t.TempDir())
+	t.Setenv("LINKREEL_FIRESTORE_ENDPOINT", "127.0.0.1:1") // not reached
+	for since, want := range map[string]string{
+		"yesterday":            `"yesterday" is not a time. Use the time that you restored the database to, in UTC, such as`,
+		"2026-03-01":           `"2026-03-01" is not a time. Use`,
+		"9999-01-01T00:00:00Z": "9999-01-01T00:00:00Z is in the future by the clock of this machine. Use the time that you restored the database to, in UTC, such as",
+	} {
+		if err := restore(t.Context(), []string{"--since", since}, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("restore --since %s returned %v, want %s", since, err, want)
+		}
+	}
+}
+
+// The folder of the trail is missing, as if its disk were not mounted. If restore created an
 // empty trail, everything that was revoked after the backup would become valid again.
 func TestARestoreDoesNotCreateTheTrail(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "audit")

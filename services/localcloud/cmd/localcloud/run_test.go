@@ -533,3 +533,26 @@ func TestTheLogSaysHowManyIndexesAreThere(t *testing.T) {
 		}
 	}
 }
+
+// The README's command must parse, and the addresses that the README exports must be the defaults.
+func TestTheReadmeStartsTheProgram(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, command, found := strings.Cut(strings.ReplaceAll(string(readme), "\\\n", " "), "cmd/localcloud@latest")
+	command, _, _ = strings.Cut(command, "\n")
+	o, err := parse(strings.Fields(command), io.Discard)
+	if err != nil || !found || o.dataDir != ".localcloud" || len(o.indexes) != 1 || len(o.buckets) != 1 {
+		t.Fatalf("the command %q gives the options %+v and the error %v", command, o, err)
+	}
+	for _, want := range []string{
+		"export FIRESTORE_EMULATOR_HOST=" + o.firestoreAddr + "\n", "export STORAGE_EMULATOR_HOST=http://" + o.apiAddr + "\n",
+		"export GOOGLE_APPLICATION_CREDENTIALS=" + o.dataDir + "/storage/service-account.json ",
+	} {
+		if !strings.Contains(string(readme), want) {
+			t.Errorf("the README does not contain %q", want)
+		}
+	}
+}

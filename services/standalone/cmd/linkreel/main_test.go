@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -70,5 +71,29 @@ func TestTheChartsCommandsAreUnderstood(t *testing.T) {
 				t.Errorf("restoreOptions returned the error %v and different options (-want +got):\n%s", err, diff)
 			}
 		})
+	}
+}
+
+// The program must understand the commands of docs/recovery.md.
+func TestTheCommandsOfRecoveryAreUnderstood(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../../../docs/recovery.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := regexp.MustCompile(`(?m)^ *(?:\./)?linkreel (backup|restore) ([^#\n]*)`).FindAllSubmatch(page, -1)
+	for _, m := range commands {
+		args, err := strings.Fields(string(m[2])), error(nil)
+		if string(m[1]) == "backup" {
+			_, err = backupOptions(args, cli.Env{})
+		} else {
+			_, err = restoreOptions(args, cli.Env{})
+		}
+		if err != nil {
+			t.Errorf("linkreel %s %s returned %v", m[1], m[2], err)
+		}
+	}
+	if len(commands) < 4 {
+		t.Errorf("docs/recovery.md has only %d commands, want at least 4", len(commands))
 	}
 }

@@ -121,6 +121,9 @@ var ErrFinished = errors.New("the move is already finished")
 // reads it.
 func (m *Move) Begin(ctx context.Context) error {
 	if err := m.markDatabase(ctx); err != nil {
+		if errors.Is(err, ErrFinished) { // Finish may have been killed before its last step
+			err = cmp.Or(m.unmarkBucket(ctx), err)
+		}
 		return err
 	}
 	if err := m.markBucket(ctx); err != nil {
@@ -197,6 +200,19 @@ func (m *Move) markBucket(ctx context.Context) error {
 	}
 	if id.String() != m.ID {
 		return errors.New("another move has already used the bucket. Use a new bucket, or delete this one")
+	}
+	return nil
+}
+
+// unmarkBucket removes the mark of this move from the bucket.
+func (m *Move) unmarkBucket(ctx context.Context) error {
+	var id bytes.Buffer
+	_, err := m.Objects.Download(ctx, markObject, 0, &id)
+	if err == nil && id.String() == m.ID {
+		err = m.Objects.Delete(ctx, markObject, 0)
+	}
+	if err != nil && !errors.Is(err, objectstore.ErrNotFound) {
+		return fmt.Errorf("remove the mark of the bucket: %w", err)
 	}
 	return nil
 }
@@ -647,8 +663,5 @@ func (m *Move) Finish(ctx context.Context) error {
 		return fmt.Errorf("write the target's identity: %w", err)
 	}
 	m.step("finished")
-	if err := m.Objects.Delete(ctx, markObject, 0); err != nil {
-		return fmt.Errorf("remove the mark of the bucket: %w", err)
-	}
-	return nil
+	return m.unmarkBucket(ctx)
 }

@@ -219,6 +219,53 @@ func TestAMoveIsExactThroughFaults(t *testing.T) {
 	}
 }
 
+// A killed Finish has given the target its identity, but has left its mark in the bucket. The next
+// Begin removes it, but not the mark of another move.
+func TestAKilledFinishLeavesNoMark(t *testing.T) {
+	t.Parallel()
+	w := start(t)
+	m := w.move("m1")
+	run(t, m)
+	died := errors.New("killed")
+	m.Step = func(what string) {
+		if what == "finished" {
+			panic(died)
+		}
+	}
+	func() {
+		defer func() {
+			if got := recover(); got != died { //nolint:errorlint // the value of the panic above
+				t.Errorf("Finish ended with %v, want %v", got, died)
+			}
+		}()
+		_ = m.Finish(t.Context()) // panics
+	}()
+	mark := func() string {
+		t.Helper()
+		var id strings.Builder
+		if _, err := m.Objects.Download(t.Context(), "linkreel/move", 0, &id); err != nil && !errors.Is(err, objectstore.ErrNotFound) {
+			t.Fatal(err)
+		}
+		return id.String()
+	}
+	if got := mark(); got != "m1" {
+		t.Fatalf("after the kill, the mark is %q, want m1", got)
+	}
+	for _, other := range []string{"", "m2"} {
+		if other != "" {
+			if _, err := m.Objects.Upload(t.Context(), "linkreel/move", strings.NewReader(other), objectstore.UploadOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.move("m1").Begin(t.Context()); !errors.Is(err, move.ErrFinished) {
+			t.Errorf("Begin = %v, want ErrFinished", err)
+		}
+		if got := mark(); got != other {
+			t.Errorf("after Begin, the mark is %q, want %q", got, other)
+		}
+	}
+}
+
 func TestAPassContinuesAfterStorageWasUnavailable(t *testing.T) {
 	t.Parallel()
 	w := start(t)

@@ -35,6 +35,7 @@ var Known = map[string]Tool{
 	"pip":      {Binaries: []string{"/usr/bin/pip3"}, Apt: "python3-pip python3-setuptools python3-wheel"},
 	"mypy":     {Binaries: []string{"mypy"}, Apt: "mypy", Brew: "mypy"},
 	"promtool": {Binaries: []string{"promtool"}, Apt: "prometheus", Brew: "prometheus"},
+	"kubectl":  {Binaries: []string{"kubectl", "/var/lib/linkreel-cluster/bin/kubectl"}, Apt: "kubernetes-client", Brew: "kubernetes-cli"},
 	"nginx":    {Binaries: []string{"nginx", "/usr/sbin/nginx"}, Apt: "nginx-light", Brew: "nginx"},
 	"ps":       {Binaries: []string{"ps"}, Apt: "procps"},
 }
