@@ -38,7 +38,7 @@ var css []byte
 var Tokens = string(tokens)
 
 // TabTitle returns the text of <title>: the page's title and the product name, shortened to at most
-// 70 characters of escaped HTML. Browser tabs, histories and search results do not show more.
+// 70 characters of escaped HTML. Browser tabs, history and search results show no more than that.
 func TabTitle(title string) string {
 	const suffix = " · Linkreel"
 	room := 70 - utf8.RuneCountInString(suffix)
@@ -91,8 +91,8 @@ var icons = map[string]string{
 }
 
 // Icon returns an icon to show next to text with the same meaning, so the icon is hidden from
-// screen readers. Icon panics for an unknown name, because that is a bug in the page, and any test
-// that renders the page finds it.
+// screen readers. Icon panics if the name is unknown: that is a bug in the page, and any test that
+// renders the page catches it.
 func Icon(name string) template.HTML {
 	body, ok := icons[name]
 	if !ok {

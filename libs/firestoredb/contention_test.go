@@ -73,13 +73,13 @@ func TestATransactionThatLosesTriesAgainUntilItsTimeIsOver(t *testing.T) {
 	}
 }
 
-// A caller may repeat a request after a 429, because the request had no effect. A call that lost to
-// other writers therefore returns a 429 only if all of its commits were answered.
+// A caller may retry after a 429, because the request had no effect. A call that lost to
+// other writers therefore returns a 429 only if every commit got a response.
 func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) {
 	t.Parallel()
 	lose := local.Fault{Methods: []string{"Commit"}, Times: 1, Code: codes.Aborted}
 	for name, faults := range map[string][]local.Fault{
-		"next commit is cut off":            {lose, {Methods: []string{"Commit"}, Delay: time.Hour}},
+		"next commit times out":            {lose, {Methods: []string{"Commit"}, Delay: time.Hour}},
 		"earlier commit without a response": {{Methods: []string{"Commit"}, LoseAnswer: true}, {Methods: []string{"Commit"}, Every: 2, Code: codes.Aborted}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) 
 			}
 		})
 	}
-	t.Run("next commit in a transaction is cut off", func(t *testing.T) {
+	t.Run("next commit in a transaction times out", func(t *testing.T) {
 		t.Parallel()
 		db, server := openWithin(t, 1100*time.Millisecond)
 		// The second abort hits one of the later attempts, which share a new timeout.
@@ -104,7 +104,7 @@ func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) 
 			t.Errorf("got %v, want UNAVAILABLE", err)
 		}
 	})
-	t.Run("transaction commit gets no response, aborted when repeated", func(t *testing.T) {
+	t.Run("transaction commit loses its response, and the retry is aborted", func(t *testing.T) {
 		t.Parallel()
 		db, server := openWithin(t, 3*time.Second)
 		for i, f := range []local.Fault{{Code: codes.Aborted}, {LoseAnswer: true}, {Code: codes.Aborted}} {
@@ -121,7 +121,7 @@ func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) 
 			t.Errorf("got %v with %d documents, error %v; want UNAVAILABLE and exactly one document", err, len(found), readErr)
 		}
 	})
-	t.Run("transaction is cut off before its next commit", func(t *testing.T) {
+	t.Run("transaction times out before its next commit", func(t *testing.T) {
 		t.Parallel()
 		db, server := openWithin(t, 3*time.Second)
 		server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Code: codes.Aborted})

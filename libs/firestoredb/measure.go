@@ -19,8 +19,8 @@ var operations = map[string]string{
 	"Commit": "commit", "BeginTransaction": "begin", "Rollback": "rollback",
 }
 
-// reasons maps codes to the reasons for failed requests. An expected rejection, such as a failed
-// precondition, has no reason.
+// reasons maps codes to the reasons for failed requests. Expected rejections, such as a failed
+// precondition, are not counted as failures.
 var reasons = map[codes.Code]string{
 	codes.Unavailable: "unreachable", codes.DeadlineExceeded: "timeout", codes.Aborted: "contended",
 	codes.ResourceExhausted: "quota", codes.PermissionDenied: "refused", codes.Unauthenticated: "refused",
@@ -72,7 +72,7 @@ func wrote(writes []*pb.Write) {
 	documentsWrite.Add(float64(len(writes) - deleted))
 }
 
-// readIn returns the number of documents in one message of a stream. It counts missing documents
+// readIn returns the number of documents in one stream message. It counts missing documents
 // that were requested by name, because Firestore charges for them too.
 func readIn(m any) int {
 	switch m := m.(type) {
@@ -90,5 +90,5 @@ func readIn(m any) int {
 
 // read counts the documents in a stream that has ended. Firestore charges for at least one
 // document. A count query costs one read per thousand index entries, but the response does not
-// contain that number, so read counts one.
+// contain that number, so read counts it as one.
 func read(n int) { documentsRead.Add(float64(max(n, 1))) }

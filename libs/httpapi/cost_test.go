@@ -79,11 +79,11 @@ func TestOneMiBOfWrongFieldsCostsLittle(t *testing.T) {
 	for name, body := range wrongBodies() {
 		t.Run(name, func(t *testing.T) {
 			if len(body) > 1<<20 {
-				t.Fatalf("the body has %d bytes, want at most 1 MiB", len(body))
+				t.Fatalf("the body is %d bytes, want at most 1 MiB", len(body))
 			}
-			// Machines differ and are shared, so compare with the time that the standard library
-			// needs now for an ordinary 1 MiB list. Quadratic decoding would take a thousand
-			// times as long.
+			// Machines differ and are shared, so compare with how long the standard library
+			// currently takes to decode an ordinary 1 MiB list. Quadratic decoding would take a
+			// thousand times as long.
 			best, ordinary := time.Hour, time.Hour
 			for try := 0; try < 5 && best > 5*ordinary || try == 0; try++ {
 				began := time.Now()
@@ -113,7 +113,7 @@ func TestOneMiBOfWrongFieldsCostsLittle(t *testing.T) {
 			}
 			answer, err := io.ReadAll(res.Body)
 			if err != nil || len(answer) >= 64<<10 {
-				t.Errorf("the response has %d bytes, error %v; want less than 64 kB", len(answer), err)
+				t.Errorf("the response is %d bytes, error %v; want less than 64 kB", len(answer), err)
 			}
 		})
 	}

@@ -22,8 +22,8 @@ import (
 // Collection holds all services' records.
 const Collection = "idempotency"
 
-// OwnerField is the field with the [Owner] of a record's account. The erasure of an account finds
-// its records by this field.
+// OwnerField is the field with the [Owner] of a record's account. Account erasure uses
+// this field to find the account's records.
 const OwnerField = "owner"
 
 // Owner returns the hash that identifies an account in its records. Because it is a hash, the
@@ -40,8 +40,8 @@ const (
 	// after a crash need not wait long. If a slow attempt loses its turn, the request runs twice,
 	// which is harmless.
 	turn = 3 * time.Second
-	// maxSealed limits a sealed response, so that a document with the response and the other fields
-	// is smaller than Firestore's limit of 1 MiB.
+	// maxSealed bounds the size of a sealed response, so that the whole document stays under
+	// Firestore's limit of 1 MiB.
 	maxSealed = 1<<20 - 8<<10
 )
 
@@ -80,7 +80,7 @@ type Firestore struct {
 	now    func() time.Time
 }
 
-// NewFirestore returns a store in db. secret is the same in all replicas and is not stored in the
+// NewFirestore returns a store backed by db. secret is the same in all replicas and is not stored in the
 // database. If it changes between a request and its retry, the retry fails with
 // IDEMPOTENCY_KEY_REUSED. If now is nil, the store uses the system clock.
 func NewFirestore(db *firestoredb.DB, secret string, now func() time.Time) *Firestore {
@@ -122,7 +122,7 @@ func (s *Firestore) sameBody(d *document, r Request) error {
 
 // Begin opens the record for a request, or finds it. If the request has finished, Replay is set.
 // The errors are IDEMPOTENCY_IN_PROGRESS (the first attempt is still running) and
-// IDEMPOTENCY_KEY_REUSED (the key was used with another body). If the first attempt died, the next
+// IDEMPOTENCY_KEY_REUSED (the key was used with a different body). If the first attempt died, the next
 // attempt takes over its record, with the same Nonce and At. A new key costs one write. A known key
 // also costs a read.
 func (s *Firestore) Begin(ctx context.Context, r Request) (Record, error) {
@@ -230,7 +230,7 @@ func (s *Firestore) write(ctx context.Context, what string, do write) (at time.T
 }
 
 // find reads the record for a request. If the record has expired, find deletes it and returns
-// errExpired, because the TTL policy deletes records late.
+// errExpired, because the TTL policy may take a day to delete expired records.
 func (s *Firestore) find(ctx context.Context, r Request) (d *document, written time.Time, err error) {
 	read := firestoredb.Reader(func(snap firestoredb.Snap, d *document) *document {
 		written = snap.UpdateTime

@@ -41,10 +41,10 @@ func TestOperationsSayWhatClientsNeed(t *testing.T) {
 		t.Errorf("createLink = %+v, want a POST of LinkCreate with Idempotency-Key that returns LinkCreated", create)
 	}
 	if bulk := ops["bulkCreateLinks"].Answer(); bulk.Status != 207 || bulk.Schema.Name() != "BulkResults" {
-		t.Errorf("answer of bulkCreateLinks = %+v, want 207 BulkResults", bulk)
+		t.Errorf("bulkCreateLinks response = %+v, want 207 BulkResults", bulk)
 	}
 	if c := ops["putCaptions"]; len(c.PathParameters) != 2 || c.PathParameters[1].Name != "lang" || c.Body.Type != "text/vtt" {
-		t.Errorf("putCaptions = %+v, want two path parameters and a body of text/vtt", c)
+		t.Errorf("putCaptions = %+v, want two path parameters and a text/vtt body", c)
 	}
 	if d := ops["deleteLink"]; d.Body != nil || d.Answer().Type != "" || !d.Takes("If-Match") || d.Paging != contract.NoList {
 		t.Errorf("deleteLink = %+v, want no bodies, If-Match, not a list", d)
@@ -53,11 +53,11 @@ func TestOperationsSayWhatClientsNeed(t *testing.T) {
 		"createLink": false, "getLink": false, "deleteLink": false, "createDeviceCode": false, "collectDeviceKey": false, "adminCreateSignInLink": true,
 	} {
 		if ops[id].Once() != once {
-			t.Errorf("Once of %s = %v, want %v", id, !once, once)
+			t.Errorf("%s: Once() = %v, want %v", id, !once, once)
 		}
 	}
 	if !ops["createDeviceCode"].Public || create.Public || !ops["adminTakeDown"].Operator() || create.Operator() {
-		t.Errorf("Public of createDeviceCode, createLink = %v, %v; Operator of adminTakeDown, createLink = %v, %v; want true, false each",
+		t.Errorf("createDeviceCode and createLink: Public = %v and %v; adminTakeDown and createLink: Operator = %v and %v; want true and false for both",
 			ops["createDeviceCode"].Public, create.Public, ops["adminTakeDown"].Operator(), create.Operator())
 	}
 }
@@ -68,11 +68,11 @@ func TestListsSayHowTheyGoOn(t *testing.T) {
 		switch o.ID {
 		case "listLinks":
 			if o.Paging != contract.InBody || o.All != "links" || o.Item.Name() != "LinkSummary" {
-				t.Errorf("%s: iterator %s of %s, paging %s; want links of LinkSummary, in the body", o.ID, o.All, o.Item.Name(), o.Paging)
+				t.Errorf("%s: iterator %s yields %s, paging %s; want links yielding LinkSummary, in the body", o.ID, o.All, o.Item.Name(), o.Paging)
 			}
 		case "listVideos":
 			if o.Paging != contract.LinkHeader || o.All != "videos" || o.Item.Name() != "VideoSummary" {
-				t.Errorf("%s: iterator %s of %s, paging %s; want videos of VideoSummary, in the header Link", o.ID, o.All, o.Item.Name(), o.Paging)
+				t.Errorf("%s: iterator %s yields %s, paging %s; want videos yielding VideoSummary, in the Link header", o.ID, o.All, o.Item.Name(), o.Paging)
 			}
 		case "adminListAccounts":
 			if o.Paging != contract.InBody || o.All != "adminAccounts" {

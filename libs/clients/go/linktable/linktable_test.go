@@ -107,7 +107,7 @@ func TestExportsOfOtherServicesLoseNoRow(t *testing.T) {
 	}
 }
 
-// rewritten reads a table, writes its rows and reads them again.
+// rewritten reads a table, writes its rows and reads them back.
 func rewritten(t testing.TB, table, format string) (rows, again []Row, written string) {
 	t.Helper()
 	rows, _ = readAll(t, table, format)
@@ -157,7 +157,7 @@ func TestRowsAreReadAgainAsTheyWere(t *testing.T) {
 			}
 			for line := range strings.SplitSeq(written, ",") {
 				if strings.HasPrefix(line, "=") || strings.HasPrefix(line, "@") || strings.HasPrefix(line, "+") {
-					t.Errorf("cell %q begins like a formula, want it escaped", line)
+					t.Errorf("cell %q looks like a formula, want it escaped", line)
 				}
 			}
 		})

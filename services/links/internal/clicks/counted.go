@@ -17,7 +17,7 @@ import (
 
 // Once per second, every process writes the numbers of its last batches to Redis. The marks in
 // Firestore are the numbers of the last counted batches. Comparing the two shows whether all clicks
-// up to a certain time are counted, even if they went through a spool or Redis was emptied.
+// up to a certain time have been counted, even if they went through a spool or Redis was emptied.
 
 // signs is the interval between updates to a process's entry.
 const signs = time.Second
@@ -27,7 +27,7 @@ type sign struct {
 	at   int64 // Unix time in seconds
 	host string
 	n    int64 // incremented with each update
-	// handed contains, for each partition, the last batch numbers of the live and the late sequence
+	// handed contains, for each partition, the last batch numbers of the live and late sequences
 	// ([sequenceName]). It is nil if the process cannot reach Redis in time. Such a process may
 	// have missed recent changes, and may still redirect visits to previous destinations.
 	handed map[int][2]int64
@@ -70,7 +70,7 @@ func parseSign(text string) (s sign, ok bool) {
 // register keeps this process's entry in Redis up to date. The entry shows that the process is
 // running and may hold clicks.
 func (l *Log) register(ctx context.Context) {
-	host, _ := os.Hostname() // only informs the operator
+	host, _ := os.Hostname() // for the operator's information only
 	for n := int64(1); ; n++ {
 		s := sign{at: l.cfg.Now().Unix(), host: cmp.Or(host, "-"), n: n, handed: l.handed()}
 		call, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -85,8 +85,8 @@ func (l *Log) register(ctx context.Context) {
 }
 
 // handed returns the last numbers in all sequences. It first calls Redis for every partition, so
-// that this process knows all changes announced before the call. It returns nil if Redis does not
-// answer.
+// that this process has seen every change announced before the call. It returns nil if Redis does
+// not answer.
 func (l *Log) handed() map[int][2]int64 {
 	all := map[int][2]int64{}
 	for part, lane := range l.lanes {
@@ -118,8 +118,8 @@ func (p *producer) lastOf(now time.Time) int64 {
 // counted clicks still have to be added to their links.
 type Marks func(ctx context.Context, part int) (marks map[string]link.Mark, done bool, err error)
 
-// Counted returns a function that reports whether all clicks that any process had accepted before
-// the call to Counted are counted. Call that function until it returns true. It knows only
+// Counted returns a function that reports whether every click accepted by any process before the
+// call to Counted has been counted. Call that function until it returns true. It covers only
 // processes that have an entry in Redis. If Redis has lost a process's entry, the function does not
 // wait for that process, even if the process died with clicks in its file or cannot reach Redis.
 func (l *Log) Counted(marks Marks) func(ctx context.Context) (bool, error) {

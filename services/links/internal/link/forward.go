@@ -18,7 +18,7 @@ var passedOn = map[string]bool{"utm_source": true, "utm_medium": true, "utm_camp
 // parameter is kept and the visitor's is omitted. The five utm_ parameters are the exception: the
 // visitor's parameters replace the owner's, at the position of the owner's first such parameter.
 // Names are compared after decoding. The order, repeated names, the fragment and the text of all
-// values do not change.
+// values are preserved.
 func WithQuery(address, query string) string {
 	visitor := piecesOf(query, false)
 	if len(visitor) == 0 {
@@ -77,8 +77,8 @@ func textsOf(pieces []piece, which func(piece) bool) (texts []string) {
 	return texts
 }
 
-// unescaped decodes the name or the value of a parameter as the URL standard decodes forms. A plus
-// is a space, and a percent sign without a valid escape is kept.
+// unescaped decodes a parameter's name or value the way the URL standard decodes forms. A plus
+// becomes a space, and a percent sign without a valid escape is kept.
 func unescaped(name string) string {
 	if strings.IndexByte(name, '%') < 0 && strings.IndexByte(name, '+') < 0 {
 		return name

@@ -83,7 +83,7 @@ func (a *attempt) encodeParts(ctx context.Context, p ladder.Plan, parts []ladder
 	return a.maker.Join(a.dir, p, files, sound)
 }
 
-// maxOffers limits how often an attempt offers a part again because its objects are missing.
+// maxOffers limits how many times an attempt offers a part again because its objects are missing.
 const maxOffers = 3
 
 // errPartGone means that objects of a part recorded as done are missing.
@@ -91,7 +91,7 @@ var errPartGone = errors.New("objects of a finished part are missing")
 
 // offer creates the parts' records. It keeps the records from an earlier attempt, including
 // finished parts, unless their objects are missing. It offers all parts before this worker
-// starts with one, so helpers can share the work.
+// starts on one, so helpers can share the work.
 func (a *attempt) offer(ctx context.Context, p ladder.Plan, parts []ladder.Part) error {
 	a.parts = len(parts)
 	there := map[string]bool{}
@@ -134,7 +134,7 @@ func (a *attempt) dropIncomplete(ctx context.Context, id string, there map[strin
 	return nil
 }
 
-// offerPart creates a part's record unless it exists, and wakes a helper.
+// offerPart creates a part's record unless it already exists, and wakes a helper.
 func (a *attempt) offerPart(ctx context.Context, p ladder.Plan, part ladder.Part, index int) error {
 	source := *p.Source
 	// Helpers use their own path, and only the planning step needs the keyframe times.
@@ -176,7 +176,7 @@ func (a *attempt) part(ctx context.Context, p ladder.Plan, part ladder.Part, ind
 	if err := helper.unused(ctx); err != nil {
 		a.w.note(ctx, "return", a.w.o.Jobs.Nack(context.WithoutCancel(ctx), helper.token))
 		if errors.Is(err, errUsed) {
-			err = jobs.ErrHeld // the part is claimed again as the next attempt
+			err = jobs.ErrHeld // the part will be claimed again as the next attempt
 		}
 		return nil, err
 	}
@@ -274,10 +274,10 @@ func (a *attempt) help(ctx context.Context) error {
 	}
 	var spec partSpec
 	if err := json.Unmarshal(a.record.Spec, &spec); err != nil {
-		return fmt.Errorf("spec of part: %w", err)
+		return fmt.Errorf("part spec: %w", err)
 	}
 	if spec.Plan.Source == nil {
-		return errors.New("the spec of the part does not name a source")
+		return errors.New("the part spec names no source")
 	}
 	path, err := a.fetchOnce(ctx, max(a.record.Size, spec.Plan.PartSpace(spec.Part)))
 	if err != nil {
