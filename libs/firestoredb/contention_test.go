@@ -79,7 +79,7 @@ func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) 
 	t.Parallel()
 	lose := local.Fault{Methods: []string{"Commit"}, Times: 1, Code: codes.Aborted}
 	for name, faults := range map[string][]local.Fault{
-		"next commit times out":            {lose, {Methods: []string{"Commit"}, Delay: time.Hour}},
+		"next commit times out":             {lose, {Methods: []string{"Commit"}, Delay: time.Hour}},
 		"earlier commit without a response": {{Methods: []string{"Commit"}, LoseAnswer: true}, {Methods: []string{"Commit"}, Every: 2, Code: codes.Aborted}},
 	} {
 		t.Run(name, func(t *testing.T) {
