@@ -721,7 +721,7 @@ func TestBackupsUnderLoadAndKills(t *testing.T) {
 		s.hot = append(s.hot, slug)
 		s.hotIDs = append(s.hotIDs, s.account.want(201, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/hot", "slug": slug}).str("id"))
 	}
-	for n := range 5 {
+	for n := range 20 { // so many that one change at a time each is enough for the rate
 		s.writers = append(s.writers, &writer{name: fmt.Sprint("w", n), links: map[string][]version{}, ids: map[string]string{}})
 	}
 	path := clip(t, 2, "320x180")
