@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -145,6 +146,7 @@ func newOperator(t *testing.T, objects map[string]object) operator {
 	// The files that a page tells its reader to have.
 	write(t, filepath.Join(o.dir, "my-values.yaml"), string(read(t, filepath.Join(chart, "ci/google.yaml"))))
 	write(t, filepath.Join(o.dir, "lifecycle.json"), regexp.MustCompile("(?s)```json\n(.*?)```").FindStringSubmatch(string(read(t, "../../docs/recovery.md")))[1])
+	write(t, filepath.Join(o.dir, "identity.txt"), "AGE-SECRET-KEY-1")
 	write(t, filepath.Join(o.dir, "data.old/linkreel.log"), `{"msg":"audit"}`)
 	write(t, filepath.Join(o.dir, "data/secrets.json"), `{"adminToken":"a","playbackKey":"b","webhookKey":"c"}`)
 	o.env = []string{
@@ -274,12 +276,13 @@ func (c *clusterAPI) find(key string) (object, bool) {
 }
 
 // list returns the objects of a resource that a selector matches.
-func (c *clusterAPI) list(resource, selector string) (found []any) {
+func (c *clusterAPI) list(resource string, query url.Values) (found []any) {
 	found = []any{} // kubectl does not accept null
 	all := maps.Clone(c.objects)
 	maps.Copy(all, c.pods())
+	name, named := strings.CutPrefix(query.Get("fieldSelector"), "metadata.name=")
 	for _, key := range slices.Sorted(maps.Keys(all)) {
-		if strings.HasPrefix(key, resource+"/") && matches(selector, mapAt(all[key], "metadata", "labels")) {
+		if strings.HasPrefix(key, resource+"/") && matches(query.Get("labelSelector"), mapAt(all[key], "metadata", "labels")) && (!named || all[key].name() == name) {
 			found = append(found, all[key])
 		}
 	}
@@ -340,7 +343,7 @@ func (c *clusterAPI) answer(r *http.Request) (int, any) {
 		for version, kinds := range resources {
 			for kind, name := range kinds {
 				if name == m[1] {
-					return http.StatusOK, object{"kind": kind + "List", "apiVersion": version, "metadata": object{}, "items": c.list(name, r.URL.Query().Get("labelSelector"))}
+					return http.StatusOK, object{"kind": kind + "List", "apiVersion": version, "metadata": object{}, "items": c.list(name, r.URL.Query())}
 				}
 			}
 		}
@@ -350,6 +353,9 @@ func (c *clusterAPI) answer(r *http.Request) (int, any) {
 		return http.StatusBadRequest, object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": http.StatusBadRequest, "message": "the body is not JSON"}
 	}
 	if r.Method == http.MethodPost {
+		if m[1] == "pods" {
+			sent["status"] = object{"phase": "Running", "conditions": []any{object{"type": "Ready", "status": "True"}}}
+		}
 		c.objects[m[1]+"/"+object(sent).name()] = sent
 		return http.StatusCreated, sent
 	}

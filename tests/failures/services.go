@@ -85,7 +85,7 @@ var videoFailures = []failure{
 		name: "storage-away", what: "storage refuses connections",
 		breaks:  func(_ context.Context, s *stack) error { return s.storage((*proxy).cut) },
 		mends:   func(s *stack) error { return s.storage((*proxy).heal) },
-		expects: map[string]time.Duration{"LinkreelDependencyAway storage": 150 * time.Second},
+		expects: map[string]time.Duration{"LinkreelDependencyAway storage": 165 * time.Second},
 	},
 	{
 		name: "storage-slow", what: "each response of storage takes 3 s longer",

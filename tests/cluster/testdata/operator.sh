@@ -60,6 +60,7 @@ kubectl)
     out=$("$KUBECTL" "$@")
     [ -n "$out" ] || fail "$*: there is no such field"
     printf %s "$out" ;;
+  *" exec "*) exec "$KUBECTL" -n linkreel get pod "$5" ;; # kubectl -n linkreel exec -it POD
   *" create "*" --dry-run"*) exec "$KUBECTL" "$@" ;;
   *" create "*) "$KUBECTL" "$@" --dry-run=client -o json | "$KUBECTL" create --validate=false -f - ;; # by itself, it sends protobuf
   *" apply "*) exec "$KUBECTL" "$@" --validate=false ;;

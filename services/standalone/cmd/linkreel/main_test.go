@@ -83,10 +83,9 @@ func TestTheCommandsOfRecoveryAreUnderstood(t *testing.T) {
 	}
 	commands := regexp.MustCompile(`(?m)^ *(?:\./)?linkreel (backup|restore) ([^#\n]*)`).FindAllSubmatch(page, -1)
 	for _, m := range commands {
-		args, err := strings.Fields(string(m[2])), error(nil)
-		if string(m[1]) == "backup" {
-			_, err = backupOptions(args, cli.Env{})
-		} else {
+		args := strings.Fields(string(m[2]))
+		_, err := backupOptions(args, cli.Env{})
+		if string(m[1]) == "restore" {
 			_, err = restoreOptions(args, cli.Env{})
 		}
 		if err != nil {
