@@ -168,7 +168,9 @@ func (s *heardStream) RecvMsg(m any) error {
 	case !s.ended:
 		s.ended = true
 		took(s.method, s.began, err)
-		read(s.reads)
+		// Firestore charges for at least one document. A count query costs one read per thousand
+		// index entries, but the response does not contain that number, so it counts as one.
+		documentsRead.Add(float64(max(s.reads, 1)))
 	}
 	return hear(s.call, false, err)
 }

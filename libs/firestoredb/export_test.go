@@ -6,20 +6,32 @@ import (
 	"time"
 
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
+	"google.golang.org/grpc"
 )
 
 // MeasureForTest records the metrics for a read that returns messages and for a commit with writes,
 // as the interceptors do.
 func MeasureForTest(writes []*pb.Write, messages ...any) {
-	began, reads := time.Now(), 0
+	stream := heardStream{ClientStream: &ending{left: len(messages)}, call: context.Background(), method: "/google.firestore.v1.Firestore/BatchGetDocuments", began: time.Now()}
 	for _, m := range messages {
-		reads += readIn(m)
+		_ = stream.RecvMsg(m)
 	}
-	took("/google.firestore.v1.Firestore/BatchGetDocuments", began, io.EOF)
-	read(reads)
-	began = time.Now()
-	took("/google.firestore.v1.Firestore/Commit", began, nil)
+	_ = stream.RecvMsg(nil) // io.EOF
+	took("/google.firestore.v1.Firestore/Commit", time.Now(), nil)
 	wrote(writes)
+}
+
+// ending is a stream that ends after some messages.
+type ending struct {
+	grpc.ClientStream
+	left int
+}
+
+func (e *ending) RecvMsg(any) error {
+	if e.left--; e.left < 0 {
+		return io.EOF
+	}
+	return nil
 }
 
 // PeekAfterReadForTest runs the part of [DB.Peek] that follows after it has found no identity. It

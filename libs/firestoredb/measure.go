@@ -87,8 +87,3 @@ func readIn(m any) int {
 	}
 	return 0
 }
-
-// read counts the documents in a stream that has ended. Firestore charges for at least one
-// document. A count query costs one read per thousand index entries, but the response does not
-// contain that number, so read counts it as one.
-func read(n int) { documentsRead.Add(float64(max(n, 1))) }

@@ -131,3 +131,23 @@ func (a *asked) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 		return next(ctx, cmds)
 	}
 }
+
+// A pipeline must not open a second pool: connections would exceed PoolSize, and the first pipeline
+// would wait for one after the warm-up call.
+func TestAPipelineUsesAWarmConnection(t *testing.T) {
+	t.Parallel()
+	client, err := redisdb.Open(redisdb.Config{URL: redistest.Start(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	if err := client.Ping(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Pipelined(t.Context(), func(p redis.Pipeliner) error { return p.Set(t.Context(), "a", 1, 0).Err() }); err != nil {
+		t.Fatal(err)
+	}
+	if s := client.PoolStats(); s.Hits != 1 || s.TotalConns != 1 {
+		t.Errorf("a pipeline after a ping had %d hits in the pool of %d connections, want 1 of 1", s.Hits, s.TotalConns)
+	}
+}

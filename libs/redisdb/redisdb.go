@@ -122,6 +122,9 @@ func (cfg Config) options() (*redis.UniversalOptions, error) {
 	if opt.PoolSize <= 0 {
 		opt.PoolSize = 64
 	}
+	// Pipelines use the same connections. A pool of their own would exceed PoolSize, and the first
+	// pipeline would have to wait for a connection even after the warm-up call.
+	opt.PipelinePoolSize = -1
 	opt.Protocol = 2
 	opt.DisableIdentity = true
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
