@@ -61,9 +61,16 @@ kubectl)
     [ -n "$out" ] || fail "$*: there is no such field"
     printf %s "$out" ;;
   *" exec "*) exec "$KUBECTL" -n linkreel get pod "$5" ;; # kubectl -n linkreel exec -it POD
+  *" create job --from="*) # Debian's kubectl 1.20 cannot read a CronJob of batch/v1
+    words=("$@") from=${words[4]#--from=} name=${words[5]} # kubectl -n linkreel create job --from=cronjob/NAME JOB
+    job=$("$KUBECTL" -n linkreel get "$from" -o json |
+      jq --arg name "$name" '{apiVersion: "batch/v1", kind: "Job", metadata: {name: $name, namespace: "linkreel"}, spec: .spec.jobTemplate.spec}')
+    case " $* " in *" --dry-run=client "*) printf '%s\n' "$job" ;; *) "$KUBECTL" create --validate=false -f - <<< "$job" ;; esac ;;
   *" create "*" --dry-run"*) exec "$KUBECTL" "$@" ;;
   *" create "*) "$KUBECTL" "$@" --dry-run=client -o json | "$KUBECTL" create --validate=false -f - ;; # by itself, it sends protobuf
   *" apply "*) exec "$KUBECTL" "$@" --validate=false ;;
+  *" wait --for=delete "*) out=$("$KUBECTL" "$@" 2>&1) || case $out in # Debian's kubectl 1.20 fails if nothing is left
+    *"no matching resources found"*) ;; *) fail "$out" ;; esac ;;
   *) exec "$KUBECTL" "$@" ;;
   esac ;;
 gcloud) # TestOperatorsSnippetsRunAsPasted checks the recorded commands and flags
@@ -105,8 +112,7 @@ rsync) from=${*: -2:1}; [ -d "$from" ] || fail "there is no folder $from" ;;
 linkreel)
   case "$1 ${2-}" in
   "up ") # bash cannot catch a SIGINT in the background
-    echo "Linkreel is ready"
-    exec python3 -c 'import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); signal.pause()' ;;
+    exec python3 -c 'import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); print("Linkreel is ready", flush=True); signal.pause()' ;;
   esac
   case "$1 ${2-}" in "admin recovery" | "restore "* | "backup "* | "move "*) ;; *) fail "unexpected command $*" ;; esac ;;
 esac
