@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,7 +21,12 @@ type shelf struct {
 	takedowns map[string]Takedown
 }
 
+// shelves guards the takedowns of every shelf: a round settles several at a time.
+var shelves sync.Mutex
+
 func (s shelf) Takedown(_ context.Context, id string) (Takedown, error) {
+	shelves.Lock()
+	defer shelves.Unlock()
 	t, ok := s.takedowns[id]
 	if !ok {
 		return t, ErrNoTakedown
@@ -32,10 +38,15 @@ func (s shelf) NoteTakedown(ctx context.Context, id string) (Takedown, error) {
 	return s.Takedown(ctx, id)
 }
 
-func (s shelf) PutTakedown(_ context.Context, t Takedown) error { s.takedowns[t.ID] = t; return nil }
+func (s shelf) PutTakedown(_ context.Context, t Takedown) error {
+	shelves.Lock()
+	defer shelves.Unlock()
+	s.takedowns[t.ID] = t
+	return nil
+}
 
 func (s shelf) OrderTakedown(ctx context.Context, t Takedown) (Takedown, error) {
-	if now, ok := s.takedowns[t.ID]; ok {
+	if now, err := s.Takedown(ctx, t.ID); err == nil {
 		return now, nil
 	}
 	return t, s.PutTakedown(ctx, t)
@@ -51,13 +62,15 @@ func (s shelf) LiftTakedown(ctx context.Context, id string) (Takedown, error) {
 }
 
 func (s shelf) ConfirmTakedown(ctx context.Context, t Takedown) error {
-	if now, ok := s.takedowns[t.ID]; !ok || now.Phase == Lifting {
+	if now, err := s.Takedown(ctx, t.ID); err != nil || now.Phase == Lifting {
 		return ErrNoTakedown
 	}
 	return s.PutTakedown(ctx, t)
 }
 
 func (s shelf) DeleteTakedown(_ context.Context, id string) error {
+	shelves.Lock()
+	defer shelves.Unlock()
 	delete(s.takedowns, id)
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/linkreel/linkreel/services/cli"
 	"github.com/linkreel/linkreel/services/standalone"
@@ -67,7 +68,7 @@ func TestTheChartsCommandsAreUnderstood(t *testing.T) {
 				t.Errorf("backupOptions returned the error %v and different options (-want +got):\n%s", err, diff)
 			}
 			r, err := restoreOptions(args("restore"), cli.Env{})
-			if diff := cmp.Diff(tt.restore, r); err != nil || diff != "" {
+			if diff := cmp.Diff(tt.restore, r, cmpopts.IgnoreUnexported(standalone.RestoreOptions{})); err != nil || diff != "" {
 				t.Errorf("restoreOptions returned the error %v and different options (-want +got):\n%s", err, diff)
 			}
 		})
