@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -96,22 +97,32 @@ func handle(w http.ResponseWriter, r *http.Request, secret string) {
 
 	key := []byte("0123456789abcdef0123456789abcdef")
 	stamp, body := fmt.Sprint(time.Now().Unix()), `{"type":"video.ready","timestamp":"2026-09-21T13:33:20.000Z","data":{"id":"vid_1","title":"ä <b> & \"c\""}}`
-	mac := hmac.New(sha256.New, key)
-	fmt.Fprintf(mac, "evt_1.%s.%s", stamp, body)
-	signature := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
-	for _, program := range [][]string{{"python3", "verify.py"}, {"node", "verify.mjs"}, {"bash", "verify.sh"}, {filepath.Join(dir, "verify")}} {
-		for name, tt := range map[string]struct{ body, signature, want string }{
-			"the signed body":                  {body, signature, "verified"},
-			"two signatures":                   {body, "v1,AAAA " + signature, "verified"},
-			"an altered body":                  {body + " ", signature, "not verified"},
-			"an invalid signature":             {body, "v1,AAAA", "not verified"},
-			"a signature with another version": {body, strings.Replace(signature, "v1,", "v2,", 1), "not verified"},
+	sign := func(stamp string) string {
+		mac := hmac.New(sha256.New, key)
+		fmt.Fprintf(mac, "evt_1.%s.%s", stamp, body)
+		return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+	}
+	old := fmt.Sprint(time.Now().Add(-6 * time.Minute).Unix())
+	for _, program := range [][]string{{"python3", "verify.py"}, {"node", "verify.mjs"}, {"bash", "verify.sh"}, {"verify"}} {
+		for name, tt := range map[string]struct{ stamp, body, signature, want string }{
+			"the signed body":                  {stamp, body, sign(stamp), "verified"},
+			"two signatures":                   {stamp, body, "v1,AAAA " + sign(stamp), "verified"},
+			"an altered body":                  {stamp, body + " ", sign(stamp), "not verified"},
+			"an added newline":                 {stamp, body + "\n", sign(stamp), "not verified"},
+			"an old message":                   {old, body, sign(old), "not verified"},
+			"an invalid signature":             {stamp, body, "v1,AAAA", "not verified"},
+			"a signature with another version": {stamp, body, strings.Replace(sign(stamp), "v1,", "v2,", 1), "not verified"},
 		} {
 			t.Run(filepath.Base(program[0])+" "+name, func(t *testing.T) {
 				t.Parallel()
-				cmd := exec.CommandContext(t.Context(), program[0], program[1:]...)
-				cmd.Dir = dir
-				cmd.Env = append(os.Environ(), "PYTHONPATH="+clients+"/python", "PYTHONDONTWRITEBYTECODE=1", "ID=evt_1", "TIMESTAMP="+stamp, "BODY="+tt.body,
+				command := slices.Clone(program)
+				command[len(command)-1] = filepath.Join(dir, command[len(command)-1])
+				cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
+				cmd.Dir = t.TempDir()
+				if err := os.WriteFile(filepath.Join(cmd.Dir, "body"), []byte(tt.body), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				cmd.Env = append(os.Environ(), "PYTHONPATH="+clients+"/python", "PYTHONDONTWRITEBYTECODE=1", "ID=evt_1", "TIMESTAMP="+tt.stamp, "BODY="+tt.body,
 					"SIGNATURE="+tt.signature, "SECRET=whsec_"+base64.StdEncoding.EncodeToString(key))
 				out, _ := cmd.CombinedOutput() // the output contains the status
 				if got := strings.TrimSpace(string(out)); got != tt.want {
