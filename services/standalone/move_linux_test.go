@@ -197,7 +197,7 @@ func (s *Stack) fill(t *testing.T, links, objects, size int) {
 	for collection, n := range map[string]int{"links": links, "slugs": links, "videos": objects / 10, "videoSlugs": objects / 10} {
 		some, err := db.Collection(collection).Limit(1).Documents(t.Context()).GetAll()
 		if err != nil || len(some) != 1 {
-			t.Fatalf("the collection %s contains %v (error %v), want a document", collection, some, err)
+			t.Fatalf("the %s collection contains %v (error %v), want a document", collection, some, err)
 		}
 		first, err := records.Get(t.Context(), collection+"/"+some[0].Ref.ID)
 		if err != nil {

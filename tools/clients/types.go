@@ -154,7 +154,7 @@ func (w *writer) file() ([]byte, error) {
 	return format.Source(append(head.Bytes(), w.out.Bytes()...))
 }
 
-// object generates a struct. Two places may share a name if their common fields are equal. The
+// object generates a struct. Two places may share a name if their common fields are identical. The
 // first place must have all fields.
 func (w *writer) object(name string, s *contract.Schema, at place) error {
 	fields := w.doc.Properties(s)

@@ -556,7 +556,7 @@ func TestUploadAnswersItsScript(t *testing.T) {
 		t.Errorf("the policy does not allow connections to storage: %s", csp)
 	}
 	if !strings.Contains(page, `<label for="video">Video</label>`) || !strings.Contains(page, "<noscript>") {
-		t.Errorf("the page lacks the field Video or a text for browsers without scripts:\n%s", page)
+		t.Errorf("the page lacks the Video field or a message for browsers without scripts:\n%s", page)
 	}
 }
 
