@@ -345,6 +345,8 @@ func exitCode(ctx context.Context, err error) int {
 		return ExitPartly
 	case errors.As(err, &video):
 		return ExitVideoFailed
+	case errors.Is(err, client.ErrWebhook):
+		return ExitRefused
 	case !errors.As(err, &api):
 		if unreachable(err) {
 			return ExitUnavailable

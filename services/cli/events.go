@@ -16,6 +16,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -35,6 +36,7 @@ func eventCommands() []command {
 		{"webhooks deliveries", "ID", "list deliveries and their results", webhooksDeliveries},
 		{"webhooks retry", "ID DELIVERY", "send a delivery again", webhooksRetry},
 		{"webhooks replay", "ID", "send the events of a time range again", webhooksReplay},
+		{"webhooks verify", "FILE", "check the signature of a message, with its body in a file, or - for standard input", webhooksVerify},
 		{"webhooks listen", "", "while the command runs, send each event once to a receiver on this machine", webhooksListen},
 	}
 }
@@ -278,6 +280,88 @@ func webhooksReplay(a *app, fs *flag.FlagSet) action {
 		}
 		return nil
 	})
+}
+
+// webhooksVerify checks a message as a receiver does, with the clients' own function. The secret is
+// never an argument, because other users of the machine can read the arguments of a process.
+func webhooksVerify(a *app, fs *flag.FlagSet) action {
+	id := fs.String("id", "", "`value` of the header webhook-id")
+	stamp := fs.String("timestamp", "", "`value` of the header webhook-timestamp")
+	signature := fs.String("signature", "", "`value` of the header webhook-signature")
+	headers := fs.String("headers", "", "`file` with the request's headers, one \"name: value\" on a line")
+	secret := fs.String("secret-file", "", "`file` with the secret, or with several; default is the secret in LINKREEL_WEBHOOK_SECRET")
+	return func(_ context.Context, args []string) error {
+		if len(args) != 1 {
+			return usagef("give the FILE that has the message's body, or - for standard input")
+		}
+		if *headers == "" && (*id == "" || *stamp == "" || *signature == "") {
+			return usagef("needs --headers, or --id, --timestamp and --signature")
+		}
+		secrets := strings.Fields(a.env.Getenv("LINKREEL_WEBHOOK_SECRET"))
+		if *secret != "" {
+			b, err := os.ReadFile(*secret)
+			if err != nil {
+				return err
+			}
+			secrets = strings.Fields(string(b))
+		}
+		if len(secrets) == 0 {
+			return usagef("needs the webhook's secret, whsec_…, in LINKREEL_WEBHOOK_SECRET or in --secret-file")
+		}
+		header, err := headersFrom(*headers)
+		if err != nil {
+			return err
+		}
+		for name, value := range map[string]string{"webhook-id": *id, "webhook-timestamp": *stamp, "webhook-signature": *signature} {
+			if value != "" {
+				header.Set(name, value)
+			}
+		}
+		body, err := a.read(args[0])
+		if err != nil {
+			return err
+		}
+		if err := client.VerifyWebhook(secrets[0], header, body, secrets[1:]...); err != nil {
+			var why *client.WebhookError
+			if errors.As(err, &why) {
+				return fmt.Errorf("%w (reason: %s)", err, why.Reason)
+			}
+			return err
+		}
+		return a.print(map[string]any{"id": header.Get("webhook-id"), "verified": true}, func(w io.Writer) {
+			fmt.Fprintln(w, "verified", clean(header.Get("webhook-id")))
+		})
+	}
+}
+
+// headersFrom reads the headers of a request from a file. A first line with the method and the path
+// is ignored, and so is all that follows an empty line. Without a file there are no headers.
+func headersFrom(file string) (http.Header, error) {
+	header := http.Header{}
+	if file == "" {
+		return header, nil
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(b)) {
+		if strings.TrimSpace(line) == "" {
+			break
+		}
+		if name, value, ok := strings.Cut(line, ":"); ok {
+			header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+		}
+	}
+	return header, nil
+}
+
+// read returns the content of a file, or standard input if file is "-".
+func (a *app) read(file string) ([]byte, error) {
+	if file == "-" {
+		return io.ReadAll(a.env.In)
+	}
+	return os.ReadFile(file)
 }
 
 // webhooksListen sends webhooks to a receiver on this machine, as the deployment would. It follows

@@ -3,6 +3,9 @@ package cli
 import (
 	"bytes"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"io"
 	"net"
@@ -208,6 +211,67 @@ func TestWebhooksListenKeepsTheSecretThatItIsGiven(t *testing.T) {
 		if code := Run(t.Context(), append(listen, wrong), env); code != ExitUsage {
 			t.Errorf("--secret %q returned the exit code %d, want 2", wrong, code)
 		}
+	}
+}
+
+func TestWebhooksVerify(t *testing.T) {
+	t.Parallel()
+	const secret, other = "whsec_MDEyMzQ1Njc4OWFiY2RlZg==", "whsec_ZmVkY2JhOTg3NjU0MzIxMA=="
+	const body = `{"type":"link.created"}`
+	sign := func(at time.Time) (stamp, signature string) {
+		stamp = strconv.FormatInt(at.Unix(), 10)
+		mac := hmac.New(sha256.New, []byte("0123456789abcdef"))
+		_, _ = io.WriteString(mac, "evt_1."+stamp+"."+body)
+		return stamp, "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+	}
+	stamp, signature := sign(time.Now())
+	old, oldSignature := sign(time.Now().Add(-time.Hour))
+	flags := []string{"--id", "evt_1", "--timestamp", stamp, "--signature", signature}
+	saved := file(t, "body", body)
+	headers := file(t, "headers", "POST /hooks HTTP/1.1\r\nWebhook-Id: evt_1\r\nwebhook-timestamp: "+stamp+"\r\nWEBHOOK-SIGNATURE: "+signature+"\r\n\r\nwebhook-id: body\r\n")
+	incomplete := file(t, "incomplete", "webhook-id: evt_1\nwebhook-timestamp: "+stamp+"\n")
+	for name, tt := range map[string]struct {
+		secret, in string
+		args       []string
+		code       int
+		want       string // the output, or a part of the error
+	}{
+		"a body in a file":           {secret, "", append([]string{saved}, flags...), ExitOK, "verified evt_1\n"},
+		"a body on standard input":   {secret, body, append([]string{"-"}, flags...), ExitOK, "verified evt_1\n"},
+		"headers in a file":          {secret, "", []string{saved, "--headers", headers}, ExitOK, "verified evt_1\n"},
+		"a flag before the file":     {secret, "", []string{saved, "--headers", incomplete, "--signature", signature}, ExitOK, "verified evt_1\n"},
+		"json":                       {secret, "", append([]string{saved, "--json"}, flags...), ExitOK, `{"id":"evt_1","verified":true}` + "\n"},
+		"an older secret in a file":  {"", "", append([]string{saved, "--secret-file", file(t, "secrets", other+"\n"+secret+"\n")}, flags...), ExitOK, "verified evt_1\n"},
+		"a secret file that decides": {secret, "", append([]string{saved, "--secret-file", file(t, "other", other)}, flags...), ExitRefused, "(reason: signature)"},
+		"a changed body":             {secret, body + "\n", append([]string{"-"}, flags...), ExitRefused, "(reason: signature)"},
+		"another secret":             {other, body, append([]string{"-"}, flags...), ExitRefused, "(reason: signature)"},
+		"an old message":             {secret, "", []string{saved, "--id", "evt_1", "--timestamp", old, "--signature", oldSignature}, ExitRefused, "(reason: timestamp)"},
+		"a missing header":           {secret, "", []string{saved, "--headers", incomplete}, ExitRefused, "webhook-signature is missing (reason: header)"},
+		"a secret that is not valid": {"whsec_?", "", append([]string{saved}, flags...), ExitRefused, "(reason: secret)"},
+		"no secret":                  {"", "", append([]string{saved}, flags...), ExitUsage, "LINKREEL_WEBHOOK_SECRET"},
+		"no headers":                 {secret, "", []string{saved, "--id", "evt_1"}, ExitUsage, "needs --headers"},
+		"no body":                    {secret, "", flags, ExitUsage, "give the FILE"},
+		"a file that does not exist": {secret, "", append([]string{saved + "x"}, flags...), ExitFailed, "no such file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var out, errs bytes.Buffer
+			env := Env{In: strings.NewReader(tt.in), Out: &out, Err: &errs, Now: time.Now, Getenv: func(name string) string {
+				return map[string]string{"LINKREEL_WEBHOOK_SECRET": tt.secret}[name]
+			}}
+			code := Run(t.Context(), append([]string{"webhooks", "verify"}, tt.args...), env)
+			switch {
+			case code != tt.code:
+				t.Errorf("the exit code is %d, want %d: %s%s", code, tt.code, out.String(), errs.String())
+			case code == ExitOK && (out.String() != tt.want || errs.Len() > 0):
+				t.Errorf("the output is %q with the errors %q, want %q and no errors", out.String(), errs.String(), tt.want)
+			case code != ExitOK && (!strings.Contains(errs.String(), tt.want) || out.Len() > 0):
+				t.Errorf("the error is %q with the output %q, want %q and no output", errs.String(), out.String(), tt.want)
+			}
+			if strings.Contains(out.String()+errs.String(), "whsec_MD") {
+				t.Errorf("the command printed the secret: %s%s", out.String(), errs.String())
+			}
+		})
 	}
 }
 

@@ -472,42 +472,50 @@ func TestWhatEndedStaysEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.take(t, r)
-	eventually(t, func() string { return strings.Join(s.holds(t, r), ", ") })
 	t.Logf("made decisions after the backup: %s", r.kinds())
-	down(t, s)
-	for name, audit := range map[string]string{"with the trail": filepath.Join(data, auditDir), "without": ""} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			again := t.TempDir()
-			var said strings.Builder
-			if err := Restore(t.Context(), &said, RestoreOptions{Dir: dir, Audit: audit, Env: on(again)}); err != nil {
-				t.Fatal(err)
-			}
-			restored := up(t, again)
-			defer down(t, restored)
-			if audit == "" {
-				if held := restored.holds(t, r); len(held) != 6*n || !strings.Contains(said.String(), "No trail was given") {
-					t.Errorf("after a restore without the trail, %d rights are granted, want all %d and a notice: %s", len(held), 6*n, said.String())
-				}
-				t.Logf("checked that all are undone: %s", r.kinds())
-				return
-			}
-			eventually(t, func() string { return strings.Join(restored.holds(t, r), ", ") })
-			for _, id := range slices.Concat(r.keys, r.removed, r.lowered, r.suspended, r.erased, r.links) {
-				if !strings.Contains(said.String(), id) {
-					t.Errorf("the restore does not mention %s", id)
-				}
-			}
-			t.Logf("checked that all are repeated: %s", r.kinds())
-			old, err := trail.Read(t.Context(), trail.Folder(audit), time.Time{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if now, err := trail.Read(t.Context(), trail.Folder(filepath.Join(again, auditDir)), time.Time{}); err != nil || now.Count() < max(old.Count(), 6*n) {
-				t.Errorf("the trail in the new data directory is %+v (error %v), want at least %d notes", now, err, max(old.Count(), 6*n))
-			}
-		})
+	down(t, s) // each note was written before its response
+	audit := filepath.Join(data, auditDir)
+	// An erasure takes at least 15 s, so start all stacks before checking the first one.
+	restore := func(audit string) (said, dataDir string, restored *Stack) {
+		t.Helper()
+		var out strings.Builder
+		dataDir = t.TempDir()
+		if err := Restore(t.Context(), &out, RestoreOptions{Dir: dir, Audit: audit, Env: on(dataDir)}); err != nil {
+			t.Fatal(err)
+		}
+		return out.String(), dataDir, up(t, dataDir)
 	}
+	said, again, with := restore(audit)
+	saidWithout, _, without := restore("")
+	s = up(t, data)
+	t.Run("without", func(t *testing.T) {
+		defer down(t, without)
+		if held := without.holds(t, r); len(held) != 6*n || !strings.Contains(saidWithout, "No trail was given") {
+			t.Errorf("after a restore without the trail, %d rights are granted, want all %d and a notice: %s", len(held), 6*n, saidWithout)
+		}
+		t.Logf("checked that all are undone: %s", r.kinds())
+	})
+	t.Run("not restored", func(t *testing.T) {
+		defer down(t, s)
+		eventually(t, func() string { return strings.Join(s.holds(t, r), ", ") })
+	})
+	t.Run("with the trail", func(t *testing.T) {
+		defer down(t, with)
+		eventually(t, func() string { return strings.Join(with.holds(t, r), ", ") })
+		for _, id := range slices.Concat(r.keys, r.removed, r.lowered, r.suspended, r.erased, r.links) {
+			if !strings.Contains(said, id) {
+				t.Errorf("the restore does not mention %s", id)
+			}
+		}
+		t.Logf("checked that all are repeated: %s", r.kinds())
+		old, err := trail.Read(t.Context(), trail.Folder(audit), time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now, err := trail.Read(t.Context(), trail.Folder(filepath.Join(again, auditDir)), time.Time{}); err != nil || now.Count() < max(old.Count(), 6*n) {
+			t.Errorf("the trail in the new data directory is %+v (error %v), want at least %d notes", now, err, max(old.Count(), 6*n))
+		}
+	})
 }
 
 // eventually waits until wrong returns "".

@@ -173,7 +173,7 @@ func TestPagesRunAsPasted(t *testing.T) {
 		t.Parallel()
 		programs := typescriptPages(t, all)
 		each(t, all, "ts", data, func(t *testing.T, p page, dir string, env []string) {
-			run(t, dir, exec.CommandContext(t.Context(), "node", filepath.Join(programs, p.name+".js")), env...)
+			run(t, dir, exec.CommandContext(t.Context(), "node", filepath.Join(programs, p.name+".mjs")), env...)
 		})
 	})
 	t.Run("Go", func(t *testing.T) {
@@ -203,7 +203,7 @@ func each(t *testing.T, all []page, language string, clip []byte, read func(t *t
 }
 
 // typescriptPages compiles all pages together, with the strictest settings that readers can choose.
-// It returns the folder with the programs.
+// It returns a folder with the same code as JavaScript programs, because many readers do not compile it.
 func typescriptPages(t *testing.T, all []page) string {
 	t.Helper()
 	programs := map[string]string{}
@@ -212,7 +212,11 @@ func typescriptPages(t *testing.T, all []page) string {
 			programs[p.name+".ts"] = code
 		}
 	}
-	return compiled(t, programs)
+	dir := compiled(t, programs)
+	for name, code := range programs {
+		write(t, filepath.Join(dir, strings.TrimSuffix(name, ".ts")+".mjs"), code)
+	}
+	return dir
 }
 
 // compiled compiles TypeScript programs, given by file name, in strict mode. It returns the folder

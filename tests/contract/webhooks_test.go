@@ -63,6 +63,22 @@ const answer = await handle(new Request("http://localhost/", { method: "POST", h
 console.log(await answer.text());
 `)
 	write("verify.sh", snippet("sh"))
+	_, command, ok := strings.Cut(section, "```sh\nexport LINKREEL_WEBHOOK_SECRET")
+	if !ok {
+		t.Fatal("the section has no lines for the command line")
+	}
+	command, _, _ = strings.Cut(command, "```")
+	bin, err := linkreel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("command.sh", "linkreel() { "+bin+` "$@" > out 2> err; }
+export LINKREEL_WEBHOOK_SECRET`+command+`case $? in
+0) sed 's/ evt_1$//' out ;;
+5) grep -q '(reason: ' err && echo "not verified" ;;
+*) cat err ;;
+esac
+`)
 	goImport, goRest, _ := strings.Cut(snippet("go"), "\n\n")
 	goModule(t, dir)
 	write("verify.go", `package main
@@ -103,7 +119,7 @@ func handle(w http.ResponseWriter, r *http.Request, secret string) {
 		return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
 	}
 	old := fmt.Sprint(time.Now().Add(-6 * time.Minute).Unix())
-	for _, program := range [][]string{{"python3", "verify.py"}, {"node", "verify.mjs"}, {"bash", "verify.sh"}, {"verify"}} {
+	for _, program := range [][]string{{"python3", "verify.py"}, {"node", "verify.mjs"}, {"bash", "verify.sh"}, {"bash", "command.sh"}, {"verify"}} {
 		for name, tt := range map[string]struct{ stamp, body, signature, want string }{
 			"the signed body":                  {stamp, body, sign(stamp), "verified"},
 			"two signatures":                   {stamp, body, "v1,AAAA " + sign(stamp), "verified"},
@@ -113,7 +129,7 @@ func handle(w http.ResponseWriter, r *http.Request, secret string) {
 			"an invalid signature":             {stamp, body, "v1,AAAA", "not verified"},
 			"a signature with another version": {stamp, body, strings.Replace(sign(stamp), "v1,", "v2,", 1), "not verified"},
 		} {
-			t.Run(filepath.Base(program[0])+" "+name, func(t *testing.T) {
+			t.Run(program[len(program)-1]+" "+name, func(t *testing.T) {
 				t.Parallel()
 				command := slices.Clone(program)
 				command[len(command)-1] = filepath.Join(dir, command[len(command)-1])

@@ -160,9 +160,9 @@ func (e *examples) setup(b *bytes.Buffer, names []string, code map[string]map[st
 	b.WriteString("[Clients](../../libs/clients/README.md#install) explains how to install the packages, with and without network access. Run the examples of a language in order, because an example may use values from earlier ones.\n\n")
 	b.WriteString("**Go**: put all lines into `main` of this program.\n\n```go\n" + goFrame(all["go"], operator) + "```\n\n")
 	b.WriteString("**TypeScript**\n\n```ts\n")
-	classes, clients := "Linkreel", "const linkreel = new Linkreel({ baseUrl: process.env.BASE!, key: process.env.KEY! });\n"
+	classes, clients := "Linkreel", "const linkreel = new Linkreel({ baseUrl: process.env.BASE ?? \"\", key: process.env.KEY ?? \"\" });\n"
 	if operator {
-		classes, clients = "Linkreel, Operator", clients+"const operator = new Operator({ baseUrl: process.env.ADMIN!, key: process.env.TOKEN! });\n"
+		classes, clients = "Linkreel, Operator", clients+"const operator = new Operator({ baseUrl: process.env.ADMIN ?? \"\", key: process.env.TOKEN ?? \"\" });\n"
 	}
 	b.WriteString("import { " + classes + " } from \"@linkreel/client\";\n\n" + clients + "```\n\n")
 	b.WriteString("**Python**\n\n```python\nimport os\n")
