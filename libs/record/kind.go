@@ -19,8 +19,7 @@ import (
 	"github.com/linkreel/linkreel/libs/tags"
 )
 
-// Kind describes a kind of record. Its documents have the account's id in the field
-// accountId.
+// Kind describes a kind of record. Its documents have the account's id in the accountId field.
 type Kind[T any] struct {
 	// Collection contains the records. A document's name is its record's id.
 	Collection string

@@ -432,7 +432,7 @@ func TestAStackMovesThroughKills(t *testing.T) {
 	}
 	must(t, "", http.MethodPost, moved.BaseURL+"/api/v1/links", own, `{"url":"https://example.com/","slug":"new"}`)
 	if got := status(moved, noFilm.ID); got != "failed" { // reading a video makes the service check for a new file
-		t.Errorf("in the target, the video has the status %s, want failed", got)
+		t.Errorf("in the target, the video has status %s, want failed", got)
 	}
 	if code, text := ask(t, http.MethodGet, moved.BaseURL+"/api/v1/webhooks", own, ""); code != http.StatusOK || !strings.Contains(text, "65000") {
 		t.Errorf("in the target, listing the webhooks returned %d %s, want 200 with the webhook", code, text)

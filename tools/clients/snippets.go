@@ -458,7 +458,7 @@ func (g *goValues) object(kind string, schema *contract.Schema, n *yaml.Node, at
 			fields = append(fields, name+": "+value)
 		}
 		if !found {
-			return "", fmt.Errorf("%s has no field %s", at.path, p.name)
+			return "", fmt.Errorf("%s has no %s field", at.path, p.name)
 		}
 	}
 	return "client." + kind + "{" + strings.Join(fields, ", ") + "}", nil

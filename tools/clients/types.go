@@ -162,7 +162,7 @@ func (w *writer) object(name string, s *contract.Schema, at place) error {
 		have := w.doc.Properties(before)
 		for _, f := range fields {
 			if !slices.ContainsFunc(have, func(h contract.Property) bool { return h.Name == f.Name && slices.Equal(h.Schema.Type, f.Schema.Type) }) {
-				return fmt.Errorf("%s has the name %s, which lacks its field %s", at.path, name, f.Name)
+				return fmt.Errorf("%s has the name %s, which lacks its %s field", at.path, name, f.Name)
 			}
 		}
 		return nil

@@ -29,7 +29,7 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/web"
 )
 
-// nasty is a malicious text that a person may enter in any field.
+// nasty is a malicious string that a person may enter in any field.
 const nasty = `"><script>alert(1)</script>`
 
 // desk is the console with a signed-in person and an API that returns the responses in a table.
