@@ -53,7 +53,7 @@ func TestExamplesOfThePythonClientBehindAHostileProxy(t *testing.T) {
 			defer srv.Close()
 			cmd := exec.CommandContext(t.Context(), "python3", slices.Concat([]string{"-B"}, tt.program)...)
 			cmd.Dir = pythonClient
-			cmd.Env = append(os.Environ(), "PYTHONPATH=.", "LINKREEL_URL="+srv.URL, "LINKREEL_HOSTILE="+srv.URL, "LINKREEL_API_KEY="+secret)
+			cmd.Env = append(os.Environ(), "PYTHONPATH=.", "LINKREEL_BASE_URL="+srv.URL, "LINKREEL_HOSTILE="+srv.URL, "LINKREEL_API_KEY="+secret)
 			out, err := cmd.CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)

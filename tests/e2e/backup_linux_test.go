@@ -630,12 +630,6 @@ func (s *load) holds(b taken, dir string) (d documents) {
 	return d
 }
 
-// quickly contains settings that let a new program soon take over the work of a killed one.
-var quickly = []string{
-	"DNS_RESOLVER=127.0.0.1:9", "LINKREEL_FIRESTORE_TIMEOUT=9s", "LINKREEL_JANITOR_EVERY=1s", "LINKREEL_SWEEP_EVERY=1s",
-	"LINKREEL_JOB_LEASE=3s", "LINKREEL_JOB_HEARTBEAT=500ms", "LINKREEL_JOB_SWEEP=1s",
-}
-
 // restore restores a backup into an empty folder.
 func (s *load) restore(b taken, dir, data string) (took time.Duration) {
 	s.t.Helper()

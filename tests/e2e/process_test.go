@@ -127,9 +127,16 @@ func (s stackFile) as(t *testing.T, plan string) *caller {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
 
+// quickly contains settings that let a new program soon take over the work of a killed one.
+var quickly = []string{
+	"DNS_RESOLVER=127.0.0.1:9", "LINKREEL_FIRESTORE_TIMEOUT=9s", "LINKREEL_JANITOR_EVERY=1s", "LINKREEL_SWEEP_EVERY=1s",
+	"LINKREEL_JOB_LEASE=3s", "LINKREEL_JOB_HEARTBEAT=500ms", "LINKREEL_JOB_SWEEP=1s",
+}
+
 func TestTheProgramKeepsWhatItAcknowledged(t *testing.T) {
 	t.Parallel()
 	i := install(t)
+	i.env = quickly
 	p, s := i.up()
 	if len(s.Keys) != 4 || s.AdminToken == "" || s.UploadURL == "" {
 		t.Fatalf("stack.json is %+v, want 4 keys, an admin token and an upload address", s)

@@ -20,6 +20,8 @@ func TestLongSourceIsSharedByWorkers(t *testing.T) {
 	seconds, grid, want := 125.0, "10", item{frames: 1250, rate: 10, width: 192, height: 108}
 	if full() {
 		seconds, grid, want = 150.0, "30000/1001", item{frames: 4496, rate: 29.97, width: 192, height: 108}
+	} else {
+		r.soon()
 	}
 	source := m.ff(video("192x108", grid, seconds) + " " + tone(seconds) + " -c:v mpeg4 -q:v 8 -g 90" + aac + "a.mp4")
 	const parts = 2

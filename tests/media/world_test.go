@@ -150,6 +150,12 @@ func (r *world) start(more map[string]string) *process {
 	return p
 }
 
+// soon makes the workers that start afterwards take over a killed worker's job sooner than with the
+// default settings.
+func (r *world) soon() {
+	r.env["LINKREEL_JOB_LEASE"], r.env["LINKREEL_JOB_HEARTBEAT"], r.env["LINKREEL_JOB_SWEEP"] = "8s", "2s", "2s"
+}
+
 func (p *process) kill() {
 	if p.ProcessState == nil {
 		_ = p.Process.Signal(syscall.SIGCONT)

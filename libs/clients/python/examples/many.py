@@ -1,6 +1,6 @@
 """Many calls at once with asyncio: create links, see them in the feed, delete them.
 
-    LINKREEL_URL=http://localhost:8080 LINKREEL_API_KEY=lr_live_… python3 many.py
+    LINKREEL_BASE_URL=http://localhost:8080 LINKREEL_API_KEY=lr_live_… python3 many.py
 """
 
 import asyncio
@@ -22,4 +22,4 @@ async def main(base_url: str, key: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(os.environ["LINKREEL_URL"], os.environ["LINKREEL_API_KEY"]))
+    asyncio.run(main(os.environ["LINKREEL_BASE_URL"], os.environ["LINKREEL_API_KEY"]))

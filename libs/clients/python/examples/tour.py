@@ -1,6 +1,6 @@
 """A tour of the client: links, bulk, a video, a webhook and the feed of events.
 
-    LINKREEL_URL=http://localhost:8080 LINKREEL_API_KEY=lr_live_… python3 tour.py clip.mp4
+    LINKREEL_BASE_URL=http://localhost:8080 LINKREEL_API_KEY=lr_live_… python3 tour.py clip.mp4
 
 The webhook is received on this machine, which `make run` allows.
 """
@@ -74,7 +74,7 @@ def tour(client: Client, clip: str) -> None:
 
 if __name__ == "__main__":
     try:
-        with Client(os.environ["LINKREEL_URL"], os.environ["LINKREEL_API_KEY"]) as linkreel:
+        with Client(os.environ["LINKREEL_BASE_URL"], os.environ["LINKREEL_API_KEY"]) as linkreel:
             tour(linkreel, sys.argv[1])
     except LinkreelError as error:
         sys.exit("%s: %s" % (type(error).__name__, error))
