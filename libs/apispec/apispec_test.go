@@ -212,12 +212,12 @@ func TestEveryOperationIsDescribed(t *testing.T) {
 				}
 			}
 			if !strings.Contains(fmt.Sprint(op.value["parameters"]), "IdempotencyKey") {
-				t.Errorf("%s has no parameter Idempotency-Key", op.name)
+				t.Errorf("%s has no Idempotency-Key parameter", op.name)
 			}
 		}
 		for _, p := range regexp.MustCompile(`\{(\w+)\}`).FindAllStringSubmatch(op.path, -1) {
 			if !hasPathParameter(doc, op, p[1]) {
-				t.Errorf("%s does not describe the parameter %s", op.name, p[1])
+				t.Errorf("%s does not describe the %s parameter", op.name, p[1])
 			}
 		}
 	}
@@ -255,7 +255,7 @@ func TestErrorAnswersHaveTheStatusOfTheirCodes(t *testing.T) {
 			allOf := walk(res, "content", "application/json", "schema", "properties", "error")["allOf"].([]any)
 			for _, code := range strs(walk(allOf[1], "properties", "code")["enum"]) {
 				if got := fmt.Sprint(apierr.Code(code).Status()); got != status {
-					t.Errorf("%s: response %s allows the code %s, but that code has status %s", op.name, status, code, got)
+					t.Errorf("%s: response %s allows code %s, but that code has status %s", op.name, status, code, got)
 				}
 			}
 		}
@@ -521,7 +521,7 @@ func TestFieldsThatAreAlwaysSentAreRequired(t *testing.T) {
 			for name := range props {
 				n++
 				if !slices.Contains(required, name) && sometimes[name] == "" {
-					t.Errorf("%s: the field %s is not required, and no reason is listed", at, name)
+					t.Errorf("%s: the %s field is not required, and no reason is listed", at, name)
 				}
 			}
 		})

@@ -136,7 +136,7 @@ func TestWhatIsDeprecatedSaysSoInItsAnswers(t *testing.T) {
 		if op.value["deprecated"] == true {
 			for status, r := range walk(op.value, "responses") {
 				if status[0] == '2' && walk(r, "headers", "Deprecation") == nil {
-					t.Errorf("%s is deprecated, but its response %s has no header Deprecation", op.name, status)
+					t.Errorf("%s is deprecated, but its %s response has no Deprecation header", op.name, status)
 				}
 			}
 			delete(op.value, "deprecated")

@@ -149,7 +149,7 @@ func TestAStopFinishesRequestsThenLoopsThenCloses(t *testing.T) {
 		t.Errorf("Run = %v, want no error", err)
 	}
 	if want := []string{"request finished", "loop ended", "closed"}; !slices.Equal(log.list, want) {
-		t.Errorf("got the events %v, want %v in this order", log.list, want)
+		t.Errorf("got the events %v, want %v in that order", log.list, want)
 	}
 }
 

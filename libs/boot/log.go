@@ -32,7 +32,7 @@ func (f *LogFormat) UnmarshalText(text []byte) error {
 
 // NewLogger returns a logger that writes JSON lines with the trace and span of their context.
 //
-// The format google uses the field names of Cloud Logging: severity, message, and a trace field
+// The google format uses the field names of Cloud Logging: severity, message, and a trace field
 // that links the line to Cloud Trace. Google's trace names contain the project. If
 // GOOGLE_CLOUD_PROJECT is not set, only the trace id is written.
 func NewLogger(w io.Writer, level slog.Level, format LogFormat) *slog.Logger {

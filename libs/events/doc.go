@@ -17,7 +17,7 @@
 //
 // # What happens next
 //
-// A document in the collection "events" is pending until it has a position in its account's feed.
+// A document in the "events" collection is pending until it has a position in its account's feed.
 // The events service reads pending documents in commit order, numbers them, and moves them in one
 // commit to the account's document in "feeds". When that document is full, its events become a
 // page. A number becomes visible only together with all lower numbers, so a reader who asks for

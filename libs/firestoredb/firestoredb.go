@@ -36,7 +36,7 @@ import (
 var (
 	ErrNotFound = errors.New("no such document")
 	ErrExists   = errors.New("document already exists")
-	ErrStale    = errors.New("document changed in the meantime")
+	ErrStale    = errors.New("document has changed since it was read")
 	// ErrInvalid means that the database will never accept this request, because a value, a name or
 	// the size is invalid.
 	ErrInvalid = errors.New("request is permanently rejected")
@@ -48,9 +48,9 @@ var (
 	ErrUncertain = errors.New("outcome of the commit is unknown")
 
 	// ErrContended is wrapped together with a RATE_LIMITED if the call timed out because other
-	// writers to the same documents were always faster. No attempt was committed. If an attempt may
-	// have been committed, the call returns a plain UNAVAILABLE instead.
-	ErrContended = errors.New("other writers to the same documents were faster")
+	// writers to the same documents kept winning. No attempt was committed. If an attempt may have
+	// been committed, the call returns a plain UNAVAILABLE instead.
+	ErrContended = errors.New("lost to other writers to the same documents")
 )
 
 // DB is an open database.
@@ -59,7 +59,7 @@ type DB struct {
 	timeout time.Duration
 	known   atomic.Bool // the database has this build's format; see [DB.Identity]
 	breaker *outage.Breaker
-	// outages counts how often the breaker has opened.
+	// outages counts how many times the breaker has opened.
 	outages atomic.Uint64
 	calls   *turns.Queue // limits each account's in-flight calls
 	turns   *turns.Queue // runs each account's lost transactions one by one
@@ -99,7 +99,7 @@ func (db *DB) Do(ctx context.Context, what string, fn func(ctx context.Context) 
 	return nil
 }
 
-// inLine runs do when it is the turn of ctx's account. Work without an account runs immediately. A
+// inLine runs do when ctx's account gets its turn. Work without an account runs immediately. A
 // nested call also runs immediately, because it would otherwise wait for the call that contains it.
 func inLine(ctx context.Context, q *turns.Queue, do func() error) error {
 	p := identity.FromContext(ctx)
@@ -120,7 +120,7 @@ func inLine(ctx context.Context, q *turns.Queue, do func() error) error {
 	return do()
 }
 
-// Tx runs fn as a transaction. fn may run several times, so it must read, decide and write in this
+// Tx runs fn as a transaction. fn may run several times, so it must read, decide and write in that
 // order, and must have no other effects. It must wrap errors with %w, so that Tx can detect that an
 // attempt was aborted.
 func (db *DB) Tx(ctx context.Context, what string, fn func(ctx context.Context, tx *firestore.Transaction) error, opts ...firestore.TransactionOption) error {
@@ -134,9 +134,9 @@ func (db *DB) Tx(ctx context.Context, what string, fn func(ctx context.Context, 
 	return err
 }
 
-// Commit is [DB.Tx] for an fn that only writes. It makes one call to the database, while a
-// transaction needs another call to begin. If the response is lost, the commit is sent again, so
-// its writes must be idempotent or have a precondition that fails the second time.
+// Commit is [DB.Tx] for an fn that only writes. It makes one call to the database; a transaction
+// needs another call to begin. If the response is lost, the commit is sent again, so its writes
+// must be idempotent or have a precondition that fails the second time.
 func (db *DB) Commit(ctx context.Context, what string, fn func(ctx context.Context, tx *firestore.Transaction) error, opts ...firestore.TransactionOption) error {
 	return db.Tx(context.WithValue(ctx, onlyWritesKey{}, true), what, fn, opts...)
 }
@@ -264,7 +264,7 @@ func List[T any](ctx context.Context, db *DB, what string, q firestore.Query, re
 	return ReadAll(snaps, read)
 }
 
-// Page returns a page of the documents that match a query, sorted by the field createdAt, newest
+// Page returns a page of the documents that match a query, sorted by the createdAt field, newest
 // first. It reports whether there are more. It logs and skips documents that cannot be decoded.
 func Page[T any](
 	ctx context.Context, db *DB, what string, q firestore.Query, p paging.Page, read func(Snap) (T, error),
@@ -322,9 +322,9 @@ func Sift[T any](snaps []Snap, read func(Snap) (T, error)) (out []T, broken []Br
 const aside = time.Hour
 
 // SetAside postpones a document that cannot be decoded, by setting the time at path to an hour from
-// now. Queues are read in the order of that time, so the document would otherwise stay first and
-// block the documents after it. A newer release may be able to decode it. If SetAside returns an
-// error, the document is still first.
+// now. Queues are read in order of that time, so the document would otherwise stay first and block
+// the documents after it. A newer release may be able to decode it. If SetAside returns an error,
+// the document is still first.
 func (db *DB) SetAside(ctx context.Context, b Broken, path string, now time.Time) error {
 	later := []firestore.Update{{Path: path, Value: now.Add(aside)}}
 	return IgnoreMoved(db.Update(ctx, "set aside", b.Ref, later, firestore.LastUpdateTime(b.UpdateTime)))
@@ -356,7 +356,7 @@ func Number(found firestore.AggregationResult, name string) int64 {
 }
 
 // ErasePage deletes up to limit documents that match a query, without reading their fields, and
-// returns their number. If the number is less than limit, there are no more.
+// returns how many it deleted. If that is less than limit, there are no more.
 func (db *DB) ErasePage(ctx context.Context, what string, q firestore.Query, limit int) (n int, err error) {
 	found, err := db.Find(ctx, what, q.Limit(limit))
 	if err != nil {

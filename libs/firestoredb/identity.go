@@ -141,7 +141,7 @@ func (db *DB) drawIdentity(ctx context.Context, ref *firestore.DocumentRef) (ide
 	err := db.Do(ctx, "create the database's id", func(ctx context.Context) error {
 		_, err := db.Collections(ctx).Next()
 		if !errors.Is(err, iterator.Done) {
-			return err // another process was faster
+			return err // another process got there first
 		}
 		_, err = ref.Create(ctx, identityDocument{ID: identity.NewID("db"), Format: Format})
 		return err

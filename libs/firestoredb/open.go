@@ -113,8 +113,8 @@ func newDB(client *firestore.Client, timeout time.Duration) *DB {
 	return db
 }
 
-// Outages returns how often this process has found the database unreachable. During each outage,
-// the data may have been replaced, for example by a restore.
+// Outages returns how many times this process has found the database unreachable. During each
+// outage, the data may have been replaced, for example by a restore.
 func (db *DB) Outages() uint64 { return db.outages.Load() }
 
 // down reports whether err means that the database is unreachable. The database is reachable if it

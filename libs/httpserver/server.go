@@ -23,7 +23,7 @@ const (
 	MaxHeaders = 16 << 10 // maximum bytes in the request line and headers; larger ones get a 431
 )
 
-// New returns a server for h. Every response has the header X-Content-Type-Options: nosniff.
+// New returns a server for h. Every response has an X-Content-Type-Options: nosniff header.
 func New(h fasthttp.RequestHandler) *fasthttp.Server {
 	return &fasthttp.Server{
 		Handler:                       checked(h),

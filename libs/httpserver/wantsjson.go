@@ -26,7 +26,7 @@ func WantsJSON(req *fasthttp.Request) bool {
 
 // WantsPage reports whether an error at an address for programs should be a page. It returns true
 // if the Accept header names HTML and WantsJSON is false. If both are false, as for curl, the kind
-// of address decides.
+// of address determines the result.
 func WantsPage(req *fasthttp.Request) bool {
 	_, html := named(req)
 	return html >= 0 && !WantsJSON(req)

@@ -74,7 +74,7 @@ func TestPlansAreOrderedAndNamed(t *testing.T) {
 func TestDerivedIDsRepeatAndRandomOnesDoNot(t *testing.T) {
 	t.Parallel()
 	if a, b := identity.IDFrom("lnk", "s"), identity.IDFrom("lnk", "s"); a != b {
-		t.Errorf("IDFrom returned %s and %s for the same seed, want equal ids", a, b)
+		t.Errorf("IDFrom returned %s and %s for the same seed, want identical IDs", a, b)
 	}
 	if identity.IDFrom("lnk", "s") == identity.IDFrom("lnk", "t") || repeats(func() string { return identity.NewID("lnk") }) {
 		t.Error("IDFrom or NewID returned the same id twice, want different ids")

@@ -36,7 +36,7 @@ func TestRolesGiveTheScopesOfTheTable(t *testing.T) {
 				want = want || r == role
 			}
 			if got := role.Scopes().Has(scope); got != want {
-				t.Errorf("%s has the scope %s = %v, want %v", role, scope, got, want)
+				t.Errorf("%s has scope %s = %v, want %v", role, scope, got, want)
 			}
 		}
 	}

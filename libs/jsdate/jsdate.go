@@ -4,8 +4,8 @@
 // must return the same results for the same strings, even surprising ones: "2026-02-30" is the
 // second of March, "Nov 20" is in 2001, and "1790000000000" as a string is not a date.
 //
-// There is one difference: for a date without a time zone, JavaScript uses the machine's zone,
-// while this package uses UTC.
+// There is one difference: for a date without a time zone, JavaScript uses the machine's zone, but
+// this package uses UTC.
 package jsdate
 
 import (

@@ -97,7 +97,7 @@ func TestFromNumber(t *testing.T) {
 }
 
 // TestParseAgreesWithNode compares Parse and Node on generated strings. LINKREEL_JSDATE_COUNT sets
-// their number.
+// how many.
 func TestParseAgreesWithNode(t *testing.T) {
 	count := 20_000
 	if s := os.Getenv("LINKREEL_JSDATE_COUNT"); s != "" {

@@ -85,7 +85,7 @@ var (
 	// ErrNotFound means that the object, or its generation, does not exist.
 	ErrNotFound = errors.New("no such object")
 	// ErrStale means that the object does not have the generation that the caller named.
-	ErrStale = errors.New("object changed in the meantime")
+	ErrStale = errors.New("object has changed since it was read")
 	// ErrEncoded means that the object is stored with a Content-Encoding, which makes reading it
 	// unsafe. See [Object.Encoded].
 	ErrEncoded = errors.New("object is stored with a content encoding")

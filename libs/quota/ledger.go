@@ -182,8 +182,8 @@ func (c *Claim) ask(ctx context.Context, tx *firestore.Transaction) (room int64,
 	room = c.want
 	switch left := c.limit.Max - d.Granted; {
 	case left < room && len(d.old(young)) > 0:
-		// While a lease can still be used, the number of its used places is unknown, so end the old
-		// leases first.
+		// While a lease can still be used, it is unknown how many of its places are used, so end
+		// the old leases first.
 		return 0, &again{c.takeBack}
 	case left < room || d.Counted.IsZero():
 		if room, err = c.count(ctx, d, began); err != nil || room == 0 {
@@ -338,7 +338,7 @@ func (c *Claim) takeBack(ctx context.Context) error {
 		}
 		old := d.old(young)
 		if len(old) == 0 {
-			return nil // another replica was faster
+			return nil // another replica got there first
 		}
 		if wait := d.early(); wait > 0 {
 			return pause(wait)

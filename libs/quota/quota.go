@@ -322,10 +322,10 @@ func (c *Claim) put() {
 	}
 }
 
-// fence reads the fence of the places' lease, so that the commit fails if the lease is taken back
-// in the meantime. A transaction reads from a snapshot taken at its first read, which may be older
-// than the lease, so a missing fence is not conclusive at first. The lease has ended only if the
-// next attempt does not find the fence either.
+// fence reads the fence of the places' lease, so that the commit fails if the lease has since been
+// taken back. A transaction reads from a snapshot taken at its first read, which may be older than
+// the lease, so a missing fence is not conclusive at first. The lease has ended only if the next
+// attempt does not find the fence either.
 func (c *Claim) fence(tx *firestore.Transaction) error {
 	if !c.from.fenced {
 		return nil

@@ -25,7 +25,7 @@ func AllBuckets() []int {
 	return all
 }
 
-// Due is the field "due" in the document for a record that must be processed at a certain time.
+// Due is the "due" field in the document for a record that must be processed at a certain time.
 // Other records do not have it. Queries need the composite index due.bucket, due.at.
 type Due struct {
 	Bucket int       `firestore:"bucket"`

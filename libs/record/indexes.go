@@ -54,7 +54,8 @@ func (k *Kept[T]) addIndexes(f *indexFile, decided map[string]bool) {
 	}
 }
 
-// This package does not know the document types of traces, so the file must list their indexes.
+// This package does not know about the document types of traces, so the file must list their
+// indexes.
 func (Traces) addIndexes(*indexFile, map[string]bool) {}
 
 func jsonOf(format string, values ...any) json.RawMessage { return fmt.Appendf(nil, format, values...) }

@@ -19,8 +19,7 @@ import (
 	"github.com/linkreel/linkreel/libs/tags"
 )
 
-// Kind describes a kind of record. Its documents have the account's id in the field
-// accountId.
+// Kind describes a kind of record. Its documents have the account's id in the accountId field.
 type Kind[T any] struct {
 	// Collection contains the records. A document's name is its record's id.
 	Collection string
@@ -49,8 +48,8 @@ type Kind[T any] struct {
 	// new record, and after is nil for a removed one. Beside must not read.
 	Beside func(tx *Tx, before, after *T)
 	// Erase deletes up to limit records in an account that is being erased, including unreadable
-	// records, and returns their number. A number below limit means that none are left. If Erase is
-	// nil, the documents are deleted.
+	// records, and returns how many it deleted. Fewer than limit means that none are left. If Erase
+	// is nil, the documents are deleted.
 	Erase func(ctx context.Context, account string, limit int) (n int, err error)
 }
 
@@ -124,13 +123,13 @@ func (k *Kept[T]) All(ctx context.Context, account string) ([]*T, error) {
 }
 
 // Page reads a page of an account's records, newest first, and reports whether there are more. It
-// logs and skips records that cannot be decoded. The documents need the field createdAt, and an
+// logs and skips records that cannot be decoded. The documents need the createdAt field, and an
 // index by accountId and createdAt.
 func (k *Kept[T]) Page(ctx context.Context, account string, p paging.Page) (page []*T, more bool, err error) {
 	return firestoredb.Page(ctx, k.db.DB, "list "+k.k.Collection, k.Of(account), p, k.k.From)
 }
 
-// Count returns the number of the account's records.
+// Count returns how many records the account has.
 func (k *Kept[T]) Count(ctx context.Context, account string) (int64, error) {
 	return k.db.Count(ctx, "count "+k.k.Collection, k.Of(account))
 }

@@ -226,7 +226,7 @@ func TestWhatCannotBeReadHidesNothingThatIsDue(t *testing.T) {
 		t.Errorf("Due after setting aside the undecodable records: %d records, error %v; want 1 and no error", len(due), err)
 	}
 	if err := w.PutOff(t.Context(), due[0].ID, time.Time{}, due[1].Stored.Add(-time.Second)); err != nil {
-		t.Errorf("PutOff for a record that was changed in the meantime: got %v, want no error", err)
+		t.Errorf("PutOff for a record that was changed since it was read: got %v, want no error", err)
 	}
 	w.now = w.now.Add(2 * time.Hour)
 	if due, err := w.Due(t.Context(), 100); err == nil || len(due) != 1 {

@@ -6,7 +6,7 @@
 // may have succeeded can be repeated.
 //
 // All calls are measured. For each Redis, the process tracks whether it answers and accepts writes.
-// Changes appear in the metric linkreel_dependency_away and in one log line.
+// Changes appear in the linkreel_dependency_away metric and in one log line.
 package redisdb
 
 import (

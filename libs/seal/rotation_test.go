@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/libs/seal"
 )
 
-// Records that cannot be resealed do not block other records, regardless of their number. Their
-// number is reported after all records have been tried.
+// Records that cannot be resealed do not block other records, no matter how many there are. Their
+// count is reported after all records have been tried.
 func TestARotationSealsAllThatItCan(t *testing.T) {
 	t.Parallel()
 	first, old, both := keys(t, "p", two), keys(t, "p", one), keys(t, "p", two+","+one)

@@ -49,7 +49,7 @@ func TestWhatIsSealedOpensWhereItBelongsAlone(t *testing.T) {
 	k := keys(t, "p", one)
 	sealed := k.Seal("a", []byte("secret"))
 	if again := k.Seal("a", []byte("secret")); bytes.Equal(again, sealed) {
-		t.Error("sealing the same text twice gives equal results, want different results")
+		t.Error("sealing the same text twice gives identical results, want different results")
 	}
 	if _, err := k.Open("b", sealed); err == nil || errors.Is(err, seal.ErrKey) {
 		t.Errorf("Open under another name: got %v, want an error other than ErrKey", err)

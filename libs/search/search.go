@@ -1,7 +1,7 @@
 // Package search converts text to the words that a search compares. A search ignores case, accents
 // and width.
 //
-// It has no index. A store writes the [Tokens] of a record's texts to a field that its database can
+// It has no index. A store writes the [Tokens] of a record's text to a field that its database can
 // query by membership. For a search, it queries for the [Token] of the query's rarest word and
 // filters the results with the [Query]. The filter is required because a token is a prefix of
 // limited length and matches more records than the word.
@@ -36,8 +36,8 @@ func Fold(s string) string {
 	}, folded)
 }
 
-// Words returns the distinct folded words of texts, in order. A word is a sequence of letters and
-// digits.
+// Words returns the distinct folded words of the given strings, in order. A word is a sequence of
+// letters and digits.
 func Words(texts ...string) []string {
 	var words []string
 	seen := map[string]bool{}

@@ -97,7 +97,7 @@ func list(ctx context.Context, from Store, first string) (names, problems []stri
 		switch {
 		case err != nil && (name == from.String() || !useless(err)):
 			return nil, nil, fmt.Errorf("%s: %w", name, err)
-		case err != nil: // the day has been removed in the meantime
+		case err != nil: // the day has since been removed
 		case !day:
 			err = errors.New("is not a day in the trail")
 		case path.Ext(name) != ending:

@@ -282,7 +282,7 @@ func (l *Log) write() {
 		l.mu.Lock()
 		for _, n := range rest {
 			delete(batch, n.thing())
-			keep(l.waiting, n) // a newer note may have been added in the meantime
+			keep(l.waiting, n) // a newer note may have been added since then
 		}
 		l.remember(batch)
 		switch {

@@ -176,8 +176,8 @@ func (q *Queue) takeOut(l *inLine, w *waiter) {
 	}
 }
 
-// leave removes a waiter after its context is done. If the waiter was allowed to run in the
-// meantime, its job ends immediately, so that its place is not lost.
+// leave removes a waiter after its context is done. If the waiter has since been allowed to run,
+// its job ends immediately, so that its place is not lost.
 func (q *Queue) leave(ctx context.Context, l *inLine, w *waiter) error {
 	q.mu.Lock()
 	waits := w.place != nil

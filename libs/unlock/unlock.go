@@ -103,7 +103,7 @@ func plural(n int, unit string) string {
 	return strconv.Itoa(n) + " " + unit + "s"
 }
 
-// FromForm returns the field "password" from a form. It reads only the raw body. The usual helpers
+// FromForm returns the "password" field from a form. It reads only the raw body. The usual helpers
 // would also read the query, which proxies log, and would decompress a body of any size.
 func FromForm(req *fasthttp.Request) (string, error) {
 	media, _, err := mime.ParseMediaType(string(req.Header.ContentType()))

@@ -155,8 +155,8 @@ func NewReport(now func() time.Time) *Report {
 	return &Report{now: now, depths: map[Work]Depth{}}
 }
 
-// Set reports a depth. If several reports in a process contain the same work, the collector adds
-// their numbers and uses the age of the oldest item.
+// Set reports a depth. If several reports in a process contain the same work, the collector adds up
+// their counts and uses the age of the oldest item.
 func (r *Report) Set(w Work, d Depth) {
 	r.mu.Lock()
 	r.depths[w] = d

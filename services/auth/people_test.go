@@ -328,7 +328,7 @@ func TestARepeatedInvitationIsTheSame(t *testing.T) {
 		urls = append(urls, made.field(t, "url"))
 	}
 	if urls[0] != urls[1] {
-		t.Errorf("the repeated requests returned the URLs %v, want equal URLs", urls)
+		t.Errorf("the repeated requests returned the URLs %v, want identical URLs", urls)
 	}
 	if list := owner.api("GET", "/api/v1/invitations", ""); strings.Count(string(list.body), `"id":"inv_`) != 1 {
 		t.Errorf("list is %s, want one invitation", list.body)
@@ -560,7 +560,7 @@ func TestEachChangeOfPeopleWritesItsEvent(t *testing.T) {
 		"key.revoked member Olu", "member.removed member Olu", "session.ended member Olu", "invitation.revoked member Olu",
 	} {
 		if !slices.Contains(got, want) {
-			t.Errorf("no event %q among %q", want, got)
+			t.Errorf("no %q event among %q", want, got)
 		}
 	}
 }
@@ -655,7 +655,7 @@ func TestASignInLinkLetsAMemberBackIn(t *testing.T) {
 	got := eventsOf(t, c, id)
 	for _, want := range []string{"sign_in_link.created member Ada", "sign_in_link.used member Cleo", "sign_in_link.created operator Operator", "sign_in_link.created member Olu"} {
 		if !slices.Contains(got, want) {
-			t.Errorf("no event %q among %q", want, got)
+			t.Errorf("no %q event among %q", want, got)
 		}
 	}
 }

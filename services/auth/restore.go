@@ -172,7 +172,7 @@ const patience = time.Minute
 // The pause between attempts to apply a note doubles from firstPause up to lastPause.
 const firstPause, lastPause = 200 * time.Millisecond, 2 * time.Second
 
-// passing reports whether err is temporary, so that the same call may succeed later. Such an
+// passing reports whether err is temporary, in which case the same call may succeed later. Such an
 // error is not caused by the note.
 func passing(err error) bool { return outage.Down(err) || apierr.CodeOf(err) == apierr.RateLimited }
 

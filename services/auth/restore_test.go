@@ -208,7 +208,7 @@ func TestARestoredDatabaseIsRecovered(t *testing.T) {
 	}
 	for _, m := range members {
 		if m.Ref.ID == removed.id || m.Ref.ID == lowered.id && m.Data()["role"] != "viewer" {
-			t.Errorf("member %s is %v, want %s removed and %s with the role viewer", m.Ref.ID, m.Data(), removed.id, lowered.id)
+			t.Errorf("member %s is %v, want %s removed and %s with the viewer role", m.Ref.ID, m.Data(), removed.id, lowered.id)
 		}
 	}
 	if got := again.admin("GET", "/admin/v1/accounts/"+suspended, "").field(t, "suspended"); got != "true" {
@@ -285,14 +285,14 @@ func TestARightIsGivenWhileTheTrailIsAway(t *testing.T) {
 	path := "/api/v1/members/" + r.join(id, "New", "viewer").id
 	want(t, r.api("PATCH", path, owner.session, `{"role":"admin"}`), 503, "UNAVAILABLE")
 	if members := string(r.api("GET", "/api/v1/members", owner.session, "").body); !strings.Contains(members, `"role":"admin"`) {
-		t.Errorf("the members are %s, want one of them with the role admin", members)
+		t.Errorf("the members are %s, want one of them with the admin role", members)
 	}
 	if err := os.Mkdir(cfg.AuditDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	want(t, r.api("PATCH", path, owner.session, `{"role":"admin"}`), 200, "")
 	if notes, _ := r.notes(cfg); len(notes) != 1 || notes[0].To != "admin" {
-		t.Errorf("the trail has the notes %v, want one with the role admin", notes)
+		t.Errorf("the trail has the notes %v, want one with the admin role", notes)
 	}
 }
 
@@ -437,7 +437,7 @@ func TestNotesHaveTheTimesOfTheDatabase(t *testing.T) {
 	want(t, b.api("PATCH", path, owner.session, `{"role":"admin"}`), 200, "") // changes nothing but writes another note
 	want(t, a.api("PATCH", path, owner.session, `{"role":"member"}`), 200, "")
 	if notes, _ := a.notes(cfg); len(notes) != 1 || notes[0].To != "member" {
-		t.Errorf("the trail has the notes %v, want one with the role member", notes)
+		t.Errorf("the trail has the notes %v, want one with the member role", notes)
 	}
 }
 

@@ -128,7 +128,7 @@ func (a answer) field(t testing.TB, name string) string {
 		t.Fatalf("body %q: %v", a.body, err)
 	}
 	if m[name] == nil {
-		t.Fatalf("the body has no field %s: %s", name, a.body)
+		t.Fatalf("the body has no %s field: %s", name, a.body)
 	}
 	return fmt.Sprint(m[name])
 }
@@ -223,7 +223,7 @@ func TestOperatorAPI(t *testing.T) {
 	want(t, made, 201, "")
 	id := made.field(t, "id")
 	if made.field(t, "plan") != "creator" || made.field(t, "name") != "Acme" || made.field(t, "suspended") != "false" || made.field(t, "createdAt") == "0" {
-		t.Errorf("the created account is %s, want the plan creator, the name Acme and a creation time", made.body)
+		t.Errorf("the created account is %s, want the creator plan, the name Acme and a creation time", made.body)
 	}
 	if got := r.admin("GET", "/admin/v1/accounts/"+id, ""); got.status != 200 || !bytes.Equal(got.body, made.body) {
 		t.Errorf("GET returned %d %s, want 200 and %s", got.status, got.body, made.body)
@@ -422,7 +422,7 @@ func TestPublicAPIRefuses(t *testing.T) {
 	}
 	foreign, absent := r.api("DELETE", "/api/v1/keys/"+otherKey, key, ""), r.api("DELETE", "/api/v1/keys/key_0000000000000000000000", key, "")
 	if strip(foreign) != strip(absent) {
-		t.Errorf("another account's key returned %s and the nonexistent key %s, want equal bodies", foreign.body, absent.body)
+		t.Errorf("another account's key returned %s and the nonexistent key %s, want identical bodies", foreign.body, absent.body)
 	}
 	inherited := r.api("POST", "/api/v1/keys", soon, `{"name":"x"}`)
 	if inherited.status != 201 || inherited.field(t, "expiresAt") == "<nil>" {

@@ -8,7 +8,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// Usable accepts two domain ids, rejects an unverified domain, and knows no others.
+// Usable accepts two domain ids, rejects an unverified domain, and treats all others as unknown.
 func (h *holder) Usable(_ context.Context, _, domainID string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -42,7 +42,7 @@ func TestOwnersChangeTheAccountsSettings(t *testing.T) {
 		t.Errorf("an owner's PATCH of the plan returned %s, want the field ignored", got.body)
 	}
 	shows("both", set(`{"name":"Ä","defaultDomainId":"dom_other"}`), "Ä", `"dom_other"`)
-	shows("settings read by another key", r.api("GET", "/api/v1/account", plain, ""), "Ä", `"dom_other"`)
+	shows("settings read with another key", r.api("GET", "/api/v1/account", plain, ""), "Ä", `"dom_other"`)
 
 	for body, code := range map[string]string{
 		`{"name":null}`: "VALIDATION_ERROR", `{"name":""}`: "VALIDATION_ERROR", `{"name":" "}`: "VALIDATION_ERROR", `{"name":5}`: "VALIDATION_ERROR",
@@ -60,7 +60,7 @@ func TestOwnersChangeTheAccountsSettings(t *testing.T) {
 	shows("default host while links is down", set(`{"defaultDomainId":null}`), "Example", "null")
 	h.set(func() { h.down = false })
 	shows("again", set(`{"defaultDomainId":"dom_good"}`), "Example", `"dom_good"`)
-	shows("default host set by its name", set(`{"defaultDomainId":"default"}`), "Example", "null")
+	shows("default host set by name", set(`{"defaultDomainId":"default"}`), "Example", "null")
 	want(t, r.api("PATCH", "/api/v1/account", plain, `{"name":"New"}`), 403, "INSUFFICIENT_SCOPE")
 }
 

@@ -164,7 +164,7 @@ func TestSuspensionIsToldBeforeItIsAnsweredAndHealsWhenAHolderWasAway(t *testing
 		t.Errorf("with the holder unreachable, the change returned %d %s, want 503", got.status, got.body)
 	}
 	if got := r.admin("GET", "/admin/v1/accounts/"+id, ""); got.field(t, "state") != "active" {
-		t.Errorf("the account is %s, want the state active", got.body)
+		t.Errorf("the account is %s, want the active state", got.body)
 	}
 	h.set(func() { h.down = false })
 	eventually(t, "holder notified", func() bool { return h.told() == "suspended active" })
@@ -181,7 +181,7 @@ func TestErasureEndsInATombstone(t *testing.T) {
 	}
 	r.admin("PATCH", path, `{"suspended":true}`)
 	if got := r.admin("DELETE", path, ""); got.status != 202 || got.field(t, "state") != "deleting" || h.told() != "suspended deleting" {
-		t.Fatalf("deleting returned %d %s and the holder was sent %q, want 202 and the state deleting", got.status, got.body, h.told())
+		t.Fatalf("deleting returned %d %s and the holder was sent %q, want 202 and the deleting state", got.status, got.body, h.told())
 	}
 	for name, got := range map[string]answer{
 		"resuming":  r.admin("PATCH", path, `{"suspended":false}`),
@@ -193,7 +193,7 @@ func TestErasureEndsInATombstone(t *testing.T) {
 		}
 	}
 	if got := r.admin("GET", path, ""); got.status != 200 || got.field(t, "state") != "deleting" {
-		t.Errorf("during the erasure, GET returned %d %s, want 200 and the state deleting", got.status, got.body)
+		t.Errorf("during the erasure, GET returned %d %s, want 200 and the deleting state", got.status, got.body)
 	}
 	h.set(func() { h.erased = true })
 	eventually(t, "account erased", func() bool { return r.admin("GET", path, "").status == 404 })

@@ -368,7 +368,7 @@ func differences(diff *[]string) func(field, was, is string) {
 	return func(field, was, is string) { *diff = append(*diff, fmt.Sprintf("%s: %q → %q", field, was, is)) }
 }
 
-// changeText compares a text in the file with the record's. An empty text in the file clears
+// changeText compares a string in the file with the record's. An empty string in the file clears
 // the field.
 func changeText(field string, want, have *string, to *client.Field[string], differ func(field, was, is string)) {
 	if want == nil || *want == text(have) {

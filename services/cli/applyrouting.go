@@ -132,8 +132,9 @@ func changeMoment(
 	}
 }
 
-// tidied returns a normal form of rules, in which equal rules are equal strings. The service trims
-// names and returns countries in upper case, languages in canonical case, and mobile as phone.
+// tidied returns a normal form of rules, in which equal rules are identical strings. The service
+// trims names and returns countries in upper case, languages in canonical case, and mobile as
+// phone.
 func tidied(rules []client.LinkRule) string {
 	out := make([]client.LinkRule, len(rules))
 	for i, r := range rules {

@@ -259,7 +259,7 @@ func (a *app) globals(fs *flag.FlagSet) {
 	fs.StringVar(&a.key, "key", "", "API key (default LINKREEL_API_KEY, then the login)")
 }
 
-// connect creates a client from the flags, the environment and the login, in this order of
+// connect creates a client from the flags, the environment and the login, in that order of
 // precedence.
 func (a *app) connect() (*client.Client, error) {
 	saved, err := a.login()

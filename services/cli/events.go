@@ -67,7 +67,7 @@ func eventsShow(a *app, fs *flag.FlagSet) action {
 // eventPage is the maximum number of events in one response.
 const eventPage = 100
 
-// pastEvents prints existing events. most limits their number, and 0 means all.
+// pastEvents prints existing events. most limits how many, and 0 means all.
 func (a *app) pastEvents(ctx context.Context, c *client.Client, q client.ListEventsQuery, most int) error {
 	for shown := 0; ; {
 		q.Limit = eventPage
@@ -94,7 +94,7 @@ func (a *app) pastEvents(ctx context.Context, c *client.Client, q client.ListEve
 	}
 }
 
-// followEvents prints new events until it receives a signal. most limits their number, and 0 means no
+// followEvents prints new events until it receives a signal. most limits how many, and 0 means no
 // limit.
 func (a *app) followEvents(ctx context.Context, c *client.Client, q client.ListEventsQuery, most int) error {
 	q.Limit = eventPage

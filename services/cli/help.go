@@ -59,7 +59,7 @@ const (
 5 request refused, 6 some items failed, 7 temporarily unavailable, 8 video failed, 130 stopped.`
 )
 
-// rows returns the names, arguments and short texts of all commands, in order.
+// rows returns the names, arguments and short descriptions of all commands, in order.
 func (p program) rows() (rows [][3]string) {
 	for _, c := range p.added {
 		rows = append(rows, [3]string{c.Name, c.Args, c.Short})

@@ -270,7 +270,7 @@ func tagsList(a *app, fs *flag.FlagSet) action {
 	})
 }
 
-// textField adds a flag that sets a text in an update. An empty value clears the text.
+// textField adds a flag that sets a string field in an update. An empty value clears the field.
 func textField(fs *flag.FlagSet, name, usage string, to *client.Field[string]) {
 	fs.Func(name, usage, func(s string) error {
 		*to = client.Set(s)

@@ -195,7 +195,7 @@ func within(name string, low, high float64) func(map[string]*jsonschema.Schema) 
 	return func(p map[string]*jsonschema.Schema) { p[name].Minimum, p[name].Maximum = &low, &high }
 }
 
-// among lists the allowed values of a text, or of the texts in a list.
+// among lists the allowed values of a string, or of the strings in a list.
 func among(name string, values ...any) func(map[string]*jsonschema.Schema) {
 	return func(p map[string]*jsonschema.Schema) {
 		if p[name].Items != nil {

@@ -191,8 +191,8 @@ type exportedLink struct {
 	Rules []client.LinkRule `json:"rules,omitempty"`
 }
 
-// withRules returns a link as an export contains it, with its rules. found is false if the link no
-// longer exists.
+// withRules returns a link as it appears in an export, including its rules. found is false if the
+// link no longer exists.
 func withRules(ctx context.Context, c *client.Client, l client.LinkSummary) (out exportedLink, found bool, err error) {
 	out.LinkSummary = l
 	if !l.HasRules {
@@ -216,7 +216,7 @@ func atTime(m *client.Time) (*client.Time, error) {
 		return nil, nil
 	}
 	var text string
-	b, _ := m.MarshalJSON() // a text or a number
+	b, _ := m.MarshalJSON() // a string or a number
 	if json.Unmarshal(b, &text) != nil {
 		return m, nil
 	}

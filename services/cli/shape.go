@@ -129,7 +129,7 @@ func (a *app) table(head ...string) *table {
 	return t
 }
 
-// show prints records. most limits their number, and 0 means all.
+// show prints records. most limits how many, and 0 means all.
 func show[T any](t *table, records iter.Seq2[T, error], most int, cells func(T) []string) error {
 	n := 0
 	for record, err := range records {

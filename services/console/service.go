@@ -2,9 +2,9 @@
 // calls the public API with the person's session as the key and renders the responses as
 // HTML. It stores nothing, so replacing a pod signs nobody out.
 //
-// The console calls the API through the Go client (libs/clients/go). internal/web contains the pages,
-// internal/text all English texts, and libs/design the visual design. libs/signin defines the calls
-// to auth for sign-in. web/*.ts contains the few functions that need JavaScript.
+// The console calls the API through the Go client (libs/clients/go). internal/web contains the
+// pages, internal/text all English text, and libs/design the visual design. libs/signin defines the
+// calls to auth for sign-in. web/*.ts contains the few functions that need JavaScript.
 //
 // To add a page, write a handler and its template in internal/web (copy links.go and
 // templates/links.html), add its sentences to internal/text, and add a row to the table in

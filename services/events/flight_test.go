@@ -73,7 +73,7 @@ func TestAKilledReplicaLosesNoFirstTry(t *testing.T) {
 		return len(p.Data) == 1 && p.Data[0].Status == "delivered"
 	})
 	if m := rec.messages(); m[0].id() != m[1].id() {
-		t.Errorf("the messages have the IDs %s and %s, want equal IDs", m[0].id(), m[1].id())
+		t.Errorf("the messages have the IDs %s and %s, want identical IDs", m[0].id(), m[1].id())
 	}
 	if p := r.feed(key, "type=link.created"); len(p.Data) != 1 {
 		t.Errorf("the feed contains %+v, want one link.created event", p.Data)

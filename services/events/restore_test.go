@@ -170,7 +170,7 @@ func TestACursorOfALostTimeIsAhead(t *testing.T) {
 		}
 	}
 
-	// Another restore of the same backup does not know the first restore.
+	// Another restore of the same backup does not know about the first restore.
 	r = again(r, true)
 	_, other := grow(r, "lnk_5")
 	if restart := ahead(r, "after="+third); at(r, restart) != "lnk_1 lnk_2 lnk_5" {

@@ -183,7 +183,7 @@ func TestErasureLeavesNothingButTheTombstone(t *testing.T) {
 	}
 }
 
-// Each event for a link with long texts is 30 kB, and deleted data counts towards the limit of 10
+// Each event for a link with long fields is 30 kB, and deleted data counts towards the limit of 10
 // MiB per commit.
 func TestErasureOfLongEvents(t *testing.T) {
 	t.Parallel()

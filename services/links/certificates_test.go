@@ -974,8 +974,8 @@ func TestRecordsThatCannotBeReadHideNoCertificateFromTheSweep(t *testing.T) {
 	batch := w.Client(t).BulkWriter(t.Context())
 	for i := range 130 {
 		doc := map[string]any{"failures": "many"}
-		if i%5 == 0 { // sealed by a lost key
-			doc = map[string]any{"key": []byte("sealed by another key"), "keyId": "other", "notBefore": w.now().Add(-80 * 24 * time.Hour), "notAfter": w.now().Add(63 * 24 * time.Hour)}
+		if i%5 == 0 { // sealed with a lost key
+			doc = map[string]any{"key": []byte("sealed with another key"), "keyId": "other", "notBefore": w.now().Add(-80 * 24 * time.Hour), "notAfter": w.now().Add(63 * 24 * time.Hour)}
 		}
 		doc["due"] = map[string]any{"bucket": bucket, "at": w.now().Add(24 * time.Hour)}
 		if _, err := batch.Set(certificates.Doc(fmt.Sprintf("unreadable%d.hidden.example.com", i)), doc); err != nil {

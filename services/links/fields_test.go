@@ -24,7 +24,7 @@ type script struct {
 	strings.Builder
 	r        *replica
 	key      string
-	replaces []string // pairs: a text that differs in each run, and its replacement
+	replaces []string // pairs: a string that differs in each run, and its replacement
 }
 
 func (s *script) note(format string, values ...any) {
@@ -83,7 +83,7 @@ func firstItem(a answer) map[string]any {
 func (s *script) listed(slug string) map[string]any {
 	list, _ := s.r.api(s.key, "GET", "/api/v1/links?slug="+slug, nil).json["data"].([]any)
 	if len(list) != 1 {
-		s.r.t.Fatalf("got %d links with the slug %s, want 1", len(list), slug)
+		s.r.t.Fatalf("got %d links with slug %s, want 1", len(list), slug)
 	}
 	item, _ := list[0].(map[string]any)
 	return item

@@ -21,7 +21,7 @@ import (
 
 var update = flag.Bool("update", false, "update the files in testdata")
 
-// golden compares a text with a file in testdata.
+// golden compares text with a file in testdata.
 func golden(t *testing.T, name, text string) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
@@ -68,13 +68,13 @@ func inOrder(now time.Time) []state {
 		{name: "suspended"},
 		{name: "taken down"},
 		{"scheduled", map[string]any{"startsAt": now.Add(time.Hour).UnixMilli()}},
-		{"ended", map[string]any{"expiresAt": now.Add(-time.Hour).UnixMilli()}},
+		{"expired", map[string]any{"expiresAt": now.Add(-time.Hour).UnixMilli()}},
 		{"exhausted", map[string]any{"maxClicks": 1}},
 		{"password", map[string]any{"password": "secret"}},
 		{"rule", map[string]any{"rules": desktops}},
 		{"blocked", map[string]any{"url": "https://blocked.example/"}},
-		{"page for the end", map[string]any{"expiredUrl": "https://over.example/"}},
-		{"blocked page for the end", map[string]any{"expiredUrl": "https://blocked.example/over"}},
+		{"expiry page", map[string]any{"expiredUrl": "https://over.example/"}},
+		{"blocked expiry page", map[string]any{"expiredUrl": "https://blocked.example/over"}},
 	}
 }
 
@@ -106,7 +106,7 @@ func (r *replica) intoStates(key string, states ...state) *stated {
 	}
 	s.id = r.create(key, map[string]any{"url": "https://example.com/", "slug": s.slug, "maxClicks": patch["maxClicks"]}).str("id")
 	if s.has("exhausted") && r.visits("/"+s.slug, 1) != 1 {
-		r.t.Fatal("visit that uses up the click limit: not redirected, want a redirect")
+		r.t.Fatal("visit that reaches the click limit: not redirected, want a redirect")
 	}
 	if a := r.api(key, "PATCH", "/api/v1/links/"+s.id, patch); a.status != 200 {
 		s.refused = a.json["error"].(map[string]any)["details"].([]any)[0].(map[string]any)["message"].(string)
@@ -117,9 +117,9 @@ func (r *replica) intoStates(key string, states ...state) *stated {
 // shows reports whether the second of two states can affect a response even though the first takes
 // precedence.
 func (s *stated) shows(answer int) bool {
-	over := s.names[0] == "ended" || s.names[0] == "exhausted"
-	return answer >= 2 && s.has("password") || // after the correct password, the next state decides
-		over && s.has("page for the end") || // visitors to an expired link are redirected to this page
+	over := s.names[0] == "expired" || s.names[0] == "exhausted"
+	return answer >= 2 && s.has("password") || // once the correct password is given, the next state determines the response
+		over && s.has("expiry page") || // visitors to an expired link are redirected to this page
 		s.names[0] == "rule" && s.has("blocked") // the blocked destination belongs to the rule
 }
 
@@ -203,7 +203,7 @@ func TestTheEarlierOfTwoStatesDecides(t *testing.T) {
 		earlier := alone[s.names[0]]
 		for i, line := range got {
 			if !s.shows(i) && line != earlier[i] {
-				t.Errorf("%s: %q, want %q as in the first state alone", strings.Join(s.names, " and "), line, earlier[i])
+				t.Errorf("%s: %q, want %q, the same as for the first state alone", strings.Join(s.names, " and "), line, earlier[i])
 			}
 		}
 	}

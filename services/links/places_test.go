@@ -382,7 +382,7 @@ func TestALinkWithoutALimitNeedsNoPlace(t *testing.T) {
 }
 
 // A commit succeeds but its response is lost. No process dies. The visits that share this commit
-// fail, and later visits get their places.
+// fail, and later visits get their slots.
 func TestPlacesOfLostAnswersAreFound(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)

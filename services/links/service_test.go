@@ -116,27 +116,27 @@ func TestRedirectAnswers(t *testing.T) {
 		status       int
 		contains     string
 	}{
-		"original case":        {"GET", "/Spring-Sale", nil, 302, ""},
-		"different case":       {"GET", "/SPRING-sale", nil, 302, ""},
-		"with a query":         {"GET", "/spring-sale?redir_url=https://evil.example", nil, 302, ""},
-		"percent-encoded":      {"GET", "/%73pring-sale", nil, 302, ""},
-		"unknown":              {"GET", "/nothing", nil, 404, "<h1>"},
-		"unknown slug, JSON":   {"GET", "/nothing", []string{"Accept", "application/json"}, 404, `"code":"NOT_FOUND"`},
-		"expired":              {"GET", "/old", nil, 410, "expired"},
-		"expired, JSON":        {"GET", "/old", []string{"Accept", "application/json"}, 410, `"code":"GONE"`},
-		"expired preview":      {"GET", "/old+", nil, 410, ""},
-		"root":                 {"GET", "/", nil, 404, ""},
-		"two segments":         {"GET", "/spring-sale/x", nil, 404, ""},
-		"encoded slash":        {"GET", "/spring%2Dsale%2Fx", nil, 404, ""},
-		"invalid slug":         {"GET", "/-", nil, 404, ""},
-		"slug much too long":   {"GET", "/" + strings.Repeat("a", 5000), nil, 404, ""},
-		"posted":               {"POST", "/spring-sale", nil, 405, ""},
-		"deleted":              {"DELETE", "/spring-sale", nil, 405, ""},
-		"robots":               {"GET", "/robots.txt", nil, 200, "Disallow"},
-		"favicon":              {"GET", "/favicon.ico", nil, 204, ""},
-		"unknown host":         {"GET", "/spring-sale", []string{"Host", "other.example"}, 404, ""},
-		"IP address as host":   {"GET", "/spring-sale", []string{"Host", "192.0.2.1"}, 404, ""},
-		"our host with a port": {"GET", "/spring-sale", []string{"Host", "LRL.example:80"}, 302, ""},
+		"original case":          {"GET", "/Spring-Sale", nil, 302, ""},
+		"different case":         {"GET", "/SPRING-sale", nil, 302, ""},
+		"with a query":           {"GET", "/spring-sale?redir_url=https://evil.example", nil, 302, ""},
+		"percent-encoded":        {"GET", "/%73pring-sale", nil, 302, ""},
+		"unknown":                {"GET", "/nothing", nil, 404, "<h1>"},
+		"unknown slug, JSON":     {"GET", "/nothing", []string{"Accept", "application/json"}, 404, `"code":"NOT_FOUND"`},
+		"expired":                {"GET", "/old", nil, 410, "expired"},
+		"expired, JSON":          {"GET", "/old", []string{"Accept", "application/json"}, 410, `"code":"GONE"`},
+		"expired preview":        {"GET", "/old+", nil, 410, ""},
+		"root":                   {"GET", "/", nil, 404, ""},
+		"two segments":           {"GET", "/spring-sale/x", nil, 404, ""},
+		"encoded slash":          {"GET", "/spring%2Dsale%2Fx", nil, 404, ""},
+		"invalid slug":           {"GET", "/-", nil, 404, ""},
+		"slug much too long":     {"GET", "/" + strings.Repeat("a", 5000), nil, 404, ""},
+		"posted":                 {"POST", "/spring-sale", nil, 405, ""},
+		"deleted":                {"DELETE", "/spring-sale", nil, 405, ""},
+		"robots":                 {"GET", "/robots.txt", nil, 200, "Disallow"},
+		"favicon":                {"GET", "/favicon.ico", nil, 204, ""},
+		"unknown host":           {"GET", "/spring-sale", []string{"Host", "other.example"}, 404, ""},
+		"IP address as the host": {"GET", "/spring-sale", []string{"Host", "192.0.2.1"}, 404, ""},
+		"our host with a port":   {"GET", "/spring-sale", []string{"Host", "LRL.example:80"}, 302, ""},
 	} {
 		a := r.do("redirect", v.method, shortBase+v.path, nil, append([]string{"User-Agent", "x"}, v.header...)...)
 		if a.status != v.status || !strings.Contains(a.text, v.contains) {
@@ -171,7 +171,7 @@ func TestCreateRefusesAllBadFieldsAtOnce(t *testing.T) {
 		fields map[string]string
 	}{
 		"empty body":            {``, "INVALID_JSON", nil},
-		"array as body":         {`[]`, "INVALID_JSON", nil},
+		"array as the body":     {`[]`, "INVALID_JSON", nil},
 		"duplicate key":         {`{"url":"https://a.example","url":"https://a.example"}`, "INVALID_JSON", nil},
 		"without url":           {`{}`, "VALIDATION_ERROR", map[string]string{"url": "required"}},
 		"url in capitals":       {`{"URL":"https://a.example"}`, "VALIDATION_ERROR", map[string]string{"url": "required"}},
@@ -392,7 +392,7 @@ func TestForeignAndMissingLinksAnswerAlike(t *testing.T) {
 			answers = append(answers, strings.ReplaceAll(a.text, a.json["error"].(map[string]any)["requestId"].(string), ""))
 		}
 		if len(slices.Compact(answers)) != 1 {
-			t.Errorf("responses to %s differ, want them equal: %q", call[0], answers)
+			t.Errorf("responses to %s differ, want identical responses: %q", call[0], answers)
 		}
 	}
 	want(t, "create on an unknown domain", r.api(mine, "POST", "/api/v1/links", `{"url":"bad","domainId":"dom_x"}`), 404, "DOMAIN_NOT_FOUND")

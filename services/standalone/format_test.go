@@ -19,7 +19,7 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// A build that does not know a database's format must stop with a clear error. It must not
+// A build that does not recognize a database's format must stop with a clear error. It must not
 // change or delete anything.
 func TestEveryServiceRefusesADatabaseOfAnotherFormat(t *testing.T) {
 	t.Parallel()

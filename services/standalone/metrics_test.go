@@ -64,7 +64,7 @@ func TestSeriesExistFromTheStart(t *testing.T) {
 					continue // an API error code, or an empty value
 				}
 				if !regexp.MustCompile(`\b` + value + `\b`).MatchString(row) {
-					t.Errorf("docs/operations.md does not mention the value %s of %s", value, name)
+					t.Errorf("docs/operations.md does not mention value %s of %s", value, name)
 				}
 			}
 		}

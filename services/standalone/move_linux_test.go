@@ -197,7 +197,7 @@ func (s *Stack) fill(t *testing.T, links, objects, size int) {
 	for collection, n := range map[string]int{"links": links, "slugs": links, "videos": objects / 10, "videoSlugs": objects / 10} {
 		some, err := db.Collection(collection).Limit(1).Documents(t.Context()).GetAll()
 		if err != nil || len(some) != 1 {
-			t.Fatalf("the collection %s contains %v (error %v), want a document", collection, some, err)
+			t.Fatalf("the %s collection contains %v (error %v), want a document", collection, some, err)
 		}
 		first, err := records.Get(t.Context(), collection+"/"+some[0].Ref.ID)
 		if err != nil {
@@ -432,7 +432,7 @@ func TestAStackMovesThroughKills(t *testing.T) {
 	}
 	must(t, "", http.MethodPost, moved.BaseURL+"/api/v1/links", own, `{"url":"https://example.com/","slug":"new"}`)
 	if got := status(moved, noFilm.ID); got != "failed" { // reading a video makes the service check for a new file
-		t.Errorf("in the target, the video has the status %s, want failed", got)
+		t.Errorf("in the target, the video has status %s, want failed", got)
 	}
 	if code, text := ask(t, http.MethodGet, moved.BaseURL+"/api/v1/webhooks", own, ""); code != http.StatusOK || !strings.Contains(text, "65000") {
 		t.Errorf("in the target, listing the webhooks returned %d %s, want 200 with the webhook", code, text)

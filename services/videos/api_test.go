@@ -162,7 +162,7 @@ func TestForeignAndMissingAnswerAlike(t *testing.T) {
 	w := newWorld(t)
 	v := w.create(`{}`)
 	for _, call := range []struct{ method, tail, body string }{
-		{http.MethodGet, "", ""}, {http.MethodPatch, "", `{"title":5}`}, {http.MethodDelete, "", ""}, {http.MethodPut, "/captions/en", "no vtt"},
+		{http.MethodGet, "", ""}, {http.MethodPatch, "", `{"title":5}`}, {http.MethodDelete, "", ""}, {http.MethodPut, "/captions/en", "not WebVTT"},
 	} {
 		var bodies []string
 		for _, id := range []string{v.id, "vid_0000000000000000000000", "a%2fb", "a/b"[:1], strings.Repeat("x", 300)} {
@@ -171,7 +171,7 @@ func TestForeignAndMissingAnswerAlike(t *testing.T) {
 		}
 		for _, b := range bodies {
 			if b != bodies[0] {
-				t.Errorf("%s of another account's video and of a missing video returned %q and %q, want equal bodies", call.method, bodies[0], b)
+				t.Errorf("%s of another account's video and of a missing video returned %q and %q, want identical bodies", call.method, bodies[0], b)
 			}
 		}
 	}
@@ -235,7 +235,7 @@ func TestARepeatedCreateMakesOneVideo(t *testing.T) {
 	first := w.api(http.MethodPost, "", `{"title":"x"}`, key).want(201)
 	again := w.api(http.MethodPost, "", `{"title":"x"}`, key).want(201)
 	if first.body != again.body || again.header.Get("Idempotent-Replayed") != "true" {
-		t.Errorf("the first create returned %s and the repeated create %s, want equal bodies and Idempotent-Replayed", first.body, again.body)
+		t.Errorf("the first create returned %s and the repeated create %s, want identical bodies and Idempotent-Replayed", first.body, again.body)
 	}
 	if n := len(w.api(http.MethodGet, "", "").json()["data"].([]any)); n != 1 {
 		t.Errorf("the list has %d videos, want 1", n)

@@ -313,7 +313,7 @@ func TestAnErasedAccountLeavesNoByteWhateverItTried(t *testing.T) {
 	for id, d := range w.purges() {
 		for _, field := range []string{"accountId", "sessions", "jobIds"} {
 			if d[field] != nil {
-				t.Errorf("the tombstone of %s has the field %s: %v; want it absent", id, field, d[field])
+				t.Errorf("the tombstone of %s has the %s field: %v; want it absent", id, field, d[field])
 			}
 		}
 	}

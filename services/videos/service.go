@@ -288,8 +288,8 @@ func (h hints) Next(ctx context.Context) (context.Context, string, error) {
 	if err != nil {
 		return ctx, "", err
 	}
-	// Mark the hint as done before it is handled. A hint that arrives in the meantime then
-	// counts as new and is not merged with this one.
+	// Mark the hint as done before it is handled. A hint that arrives during that time then counts
+	// as new and is not merged with this one.
 	if err := m.Done(ctx); err != nil && !errors.Is(err, queue.ErrLost) {
 		return ctx, "", err
 	}

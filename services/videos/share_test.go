@@ -111,7 +111,7 @@ func TestEveryStateHasItsPage(t *testing.T) {
 	w.send(http.MethodGet, "/v/zzzzzzz", "").want(404)
 	w.api(http.MethodDelete, "/"+v.id, "").want(204)
 	if gone, never := w.send(http.MethodGet, v.path, "").want(404), w.send(http.MethodGet, "/v/zzzzzzz", "").want(404); gone.body != never.body {
-		t.Error("the page for a deleted video differs from the page for a video that never existed, want equal pages")
+		t.Error("the page for a deleted video differs from the page for a video that never existed, want identical pages")
 	}
 }
 

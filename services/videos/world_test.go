@@ -313,8 +313,7 @@ func (w *world) put(v made, content string) {
 	w.send(http.MethodPut, v.upload, content, header("Content-Type", "video/mp4")).want(200)
 }
 
-// job waits for a video's job. A loop creates the job after it has stored the status
-// "processing".
+// job waits for a video's job. A loop creates the job after it has stored status "processing".
 func (w *world) job(id string) (r transcode.Record) {
 	w.t.Helper()
 	o, err := w.bucket.Stat(w.t.Context(), "uploads/"+id+"/source")

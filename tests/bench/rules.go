@@ -95,7 +95,7 @@ func benchRules(ctx context.Context) error {
 }
 
 // ruledQuery is the query for all visits to single links. Only the last rule matches it, so each
-// decision must read the whole query.
+// decision must read the full query.
 const ruledQuery = "?utm_source=bench&c=last"
 
 // createRuled creates a link with 20 rules. Only the last rule matches the bench's visits. It

@@ -43,8 +43,8 @@ type world struct {
 
 type list = []any
 
-// shows checks that the tool's response contains every text, except that a text with the prefix "!"
-// must be absent.
+// shows checks that the tool's response contains every string, except that a string with the prefix
+// "!" must be absent.
 func shows(texts ...string) func(*world, string) error {
 	return func(w *world, said string) error {
 		for _, text := range texts {
@@ -257,8 +257,7 @@ var tasks = []task{
 		clitest.Args{"path": "clip.mp4", "title": "Our clip", "privacy": "unlisted"}, shows(`"title":"Our clip"`, `"privacy":"unlisted"`)},
 }
 
-// real replaces the table's placeholders in a text with the deployment's real addresses and
-// IDs.
+// real replaces the table's placeholders in text with the deployment's real addresses and IDs.
 func (w *world) real(text string) string {
 	text = strings.ReplaceAll(text, "https://s.example", w.short)
 	for name, id := range w.videos {

@@ -126,7 +126,7 @@ func scoped(t *testing.T, groups []ruleGroup, namespace string) {
 		for _, r := range g.Rules {
 			for _, label := range []string{"project_id", "location", "cluster", "namespace"} {
 				if r.Labels[label] != "" {
-					t.Errorf("%s sets the label %s, which Google's operator rejects", r.Record+r.Alert, label)
+					t.Errorf("%s sets the %s label, which Google's operator rejects", r.Record+r.Alert, label)
 				}
 			}
 			r.Labels["namespace"] = namespace

@@ -653,7 +653,7 @@ func TestSettingsReachTheirPods(t *testing.T) {
 			got := environment(objects, tt.service)
 			for name, want := range tt.want {
 				if got[name] != want {
-					t.Errorf("the variable %s for %s is %q, want %q", name, tt.service, got[name], want)
+					t.Errorf("the %s variable for %s is %q, want %q", name, tt.service, got[name], want)
 				}
 			}
 		})

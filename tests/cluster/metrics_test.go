@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// ServiceMonitor and PodMonitoring must select the port "admin" on all Services and pods in the
+// ServiceMonitor and PodMonitoring must select the "admin" port on all Services and pods in the
 // release, and the NetworkPolicy must admit Prometheus.
 func TestMetricsOfTheOwnStores(t *testing.T) {
 	t.Parallel()

@@ -164,7 +164,7 @@ func yamlRecipes(t *testing.T, docs string) map[string]map[string]any {
 		}
 		for name := range values {
 			if _, ok := known[name]; !ok {
-				t.Errorf("operations.md: the chart has no value %s: %s", name, text)
+				t.Errorf("operations.md: the chart has no %s value: %s", name, text)
 			}
 		}
 		first, _, _ := strings.Cut(strings.TrimSpace(text), "\n")

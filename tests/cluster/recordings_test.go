@@ -61,7 +61,7 @@ func readRecording(t *testing.T, path string) recording {
 	}
 	for _, key := range []string{"Source", "Published", "Changed", "Recipe", "Peer", "Client", "Scheme"} {
 		if r.about[key] == "" {
-			t.Fatalf("%s has no key %s", path, key)
+			t.Fatalf("%s has no %s key", path, key)
 		}
 	}
 	if !request || r.host == "" || r.forwarded == "" {

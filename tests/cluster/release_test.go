@@ -691,7 +691,7 @@ func (r *rehearsal) wantHostileNamesRefused() {
 		for _, name := range []string{"build", "publish"} {
 			err := r.job(name, tag, "")
 			if err == nil || !strings.Contains(err.Error(), "not a semantic version") || !strings.Contains(err.Error(), "make: ***") {
-				r.t.Errorf("the job %s with the tag %q returned %v, want an error about the version", name, tag, err)
+				r.t.Errorf("the %s job with tag %q returned %v, want an error about the version", name, tag, err)
 			}
 		}
 		r.wantNothing(fmt.Sprintf("with the tag %q", tag))
@@ -706,7 +706,7 @@ func (r *rehearsal) wantHostileNamesRefused() {
 	if err := r.job("cluster", "v1.2.3-$(id>owned)", ""); err == nil {
 		r.t.Error("the job cluster accepted a hostile name, want an error")
 	}
-	r.wantNothing("with a hostile name in the job cluster")
+	r.wantNothing("with a hostile name in the cluster job")
 }
 
 // wantOthersRefused tries commits and versions that must not be released.
@@ -721,7 +721,7 @@ func (r *rehearsal) wantOthersRefused() {
 	r.commit = r.aside
 	for _, name := range []string{"build", "publish"} {
 		if err := r.job(name, "v0.4.0", ""); err == nil || !strings.Contains(err.Error(), "is not on origin/main") {
-			r.t.Errorf("the job %s with a commit that is not on main returned %v, want an error", name, err)
+			r.t.Errorf("the %s job with a commit that is not on main returned %v, want an error", name, err)
 		}
 	}
 	r.wantNothing("with other commits and versions")

@@ -464,7 +464,7 @@ func (o operator) checkGcloud(t *testing.T) {
 		}
 		for _, word := range words[n:] {
 			if flag, _, _ := strings.Cut(word, "="); strings.HasPrefix(flag, "--") && !slices.Contains(slices.Concat(known[command], known[""]), flag) {
-				t.Errorf("gcloud %s has no flag %s, according to %s", strings.Join(words[1:], " "), flag, gcloudFile)
+				t.Errorf("gcloud %s has no %s flag, according to %s", strings.Join(words[1:], " "), flag, gcloudFile)
 			}
 		}
 	}
@@ -493,7 +493,7 @@ func TestConfigurationsOfOtherPrograms(t *testing.T) {
 		t.Parallel()
 		text := block("operations.md", "# prometheus.yaml", &map[string]any{})
 		path := filepath.Join(t.TempDir(), "prometheus.yaml")
-		// Debian's promtool knows no Kubernetes, but it knows relabel_configs.
+		// Debian's promtool does not support Kubernetes, but it supports relabel_configs.
 		write(t, path, "scrape_configs:\n- job_name: linkreel\n  static_configs: [{targets: [pod]}]\n  "+strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n  ")+"\n")
 		if out, err := exec.CommandContext(t.Context(), "promtool", "check", "config", path).CombinedOutput(); err != nil {
 			t.Errorf("promtool rejects the configuration: %v\n%s", err, out)

@@ -167,7 +167,7 @@ func TestGoClient(t *testing.T) {
 	acc, err := c.GetAccount(ctx)
 	must(err)
 	if acc.Plan != "business" || acc.Usage.Links != many-1 {
-		t.Errorf("the account is %+v, want the plan business and %d links", acc, many-1)
+		t.Errorf("the account is %+v, want the business plan and %d links", acc, many-1)
 	}
 
 	video(t, c)

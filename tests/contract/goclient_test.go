@@ -92,7 +92,7 @@ func TestEveryOperationHasAMethodOfTheGoClient(t *testing.T) {
 			want := strings.NewReplacer("{id}", "id%2F1", "{lang}", "id%2F2", "{delivery}", "id%2F2").Replace(path)
 			got, body = nil, nil
 			if !call(t, of, op.ID) {
-				t.Errorf("the client has no method %s", op.ID)
+				t.Errorf("the client has no %s method", op.ID)
 				continue
 			}
 			if got == nil || got.Method != strings.ToUpper(method) || got.URL.EscapedPath() != want {
@@ -101,7 +101,7 @@ func TestEveryOperationHasAMethodOfTheGoClient(t *testing.T) {
 			}
 			for _, p := range op.Parameters {
 				if p.In == "query" && !got.URL.Query().Has(p.Name) {
-					t.Errorf("%s did not send the parameter %s: %s", op.ID, p.Name, got.URL)
+					t.Errorf("%s did not send the %s parameter: %s", op.ID, p.Name, got.URL)
 				}
 			}
 			if op.Body != nil && (len(body) < 2 || op.Body.Content[got.Header.Get("Content-Type")] == nil) {

@@ -28,7 +28,7 @@ type Hostile struct {
 	away  time.Time
 	rng   *rand.Rand
 	row   map[string]int // consecutive failures, by request
-	Deeds map[string]int // how often each failure was injected, by its name
+	Deeds map[string]int // how many times each failure was injected, by name
 }
 
 var misdeeds = []string{"drop", "lose", "cut", "shorten", "double", "delay", "portal", "gateway", "busy"}

@@ -61,7 +61,7 @@ func TestTwoTabsOnOneMember(t *testing.T) {
 	page.MustElement(form + " button").MustClick()
 	v.shows(".note", "Somebody changed this")
 	if mine, theirs := page.MustElement(form+" select").MustText(), page.MustElement(form+" .theirs q").MustText(); theirs != "Admin" || page.MustElement(form+" select").MustProperty("value").Str() != "viewer" {
-		t.Errorf("the field shows %q and the text next to it is %q, want the role viewer and the text Admin", mine, theirs)
+		t.Errorf("the field shows %q and the text next to it is %q, want the viewer role and the text Admin", mine, theirs)
 	}
 	v.shot("conflict-member")
 	page.MustElement(form + " button").MustClick()

@@ -353,7 +353,7 @@ func TestPagesOnEveryScreen(t *testing.T) {
 				}
 				low := eval[[]string](v, contrast)
 				if len(low) > 0 {
-					t.Errorf("%s: the contrast of these texts is below 4.5: %q", page, low)
+					t.Errorf("%s: the contrast of this text is below 4.5: %q", page, low)
 				}
 				v.shot(page + "-" + name)
 			}
@@ -362,7 +362,7 @@ func TestPagesOnEveryScreen(t *testing.T) {
 	}
 }
 
-// contrast lists the texts with less contrast to their background than WCAG's minimum of 4.5.
+// contrast lists text with less contrast to its background than WCAG's minimum of 4.5.
 const contrast = `() => {
   const rgb = (s) => { const m = s.match(/[\d.]+/g).map(Number); return { c: m.slice(0, 3), a: m[3] ?? 1 } };
   const lum = (c) => { const [r, g, b] = c.map((v) => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4 }); return 0.2126 * r + 0.7152 * g + 0.0722 * b };

@@ -115,7 +115,7 @@ func TestRoleTableThroughThePages(t *testing.T) {
 				got = who.send(cell.path, form)
 			}
 			if may := rank[role] >= rank[cell.lowest]; may != (got.status < 400) || !may && got.status != 403 {
-				t.Errorf("the role %s at %s with %v: status %d", role, cell.path, cell.form, got.status)
+				t.Errorf("the %s role at %s with %v: status %d", role, cell.path, cell.form, got.status)
 			}
 		}
 	}

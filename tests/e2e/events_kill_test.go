@@ -170,7 +170,7 @@ func TestEventsAreTheChangesOverKills(t *testing.T) {
 	for _, e := range got {
 		seen[e.Object] = append(seen[e.Object], e.Type)
 		if ids[e.ID] {
-			t.Errorf("the feed has the event %s twice", e.ID)
+			t.Errorf("the feed has event %s twice", e.ID)
 		}
 		ids[e.ID] = true
 	}

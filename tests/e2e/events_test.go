@@ -328,23 +328,23 @@ func TestEveryChangeWritesItsEvent(t *testing.T) {
 		seen[events.Type(e.Type)] = true
 		for _, secret := range []string{"very secret words", "whsec_", "lr_sess_", "X-Goog-Signature", "?link="} {
 			if strings.Contains(string(e.Data), secret) {
-				t.Errorf("the event %s contains %s: %s", e.Type, secret, e.Data)
+				t.Errorf("the %s event contains %s: %s", e.Type, secret, e.Data)
 			}
 		}
 		if e.Actor.Type == "" || e.Actor.ID == "" {
-			t.Errorf("the event %s has no actor: %+v", e.Type, e.Actor)
+			t.Errorf("the %s event has no actor: %+v", e.Type, e.Actor)
 		}
 		if kind := events.Type(e.Type); (kind == events.VideoProcessing || kind == events.VideoReady || kind == events.VideoFailed || kind == events.WebhookDisabled) && e.Actor.Type != "system" {
-			t.Errorf("the event %s has the actor %+v, want the system", e.Type, e.Actor)
+			t.Errorf("the %s event has the actor %+v, want the system", e.Type, e.Actor)
 		}
 		if e.Actor.Type != "system" && e.RequestID == nil {
-			t.Errorf("the event %s of a %s has no request ID", e.Type, e.Actor.Type)
+			t.Errorf("the %s event of a %s has no request ID", e.Type, e.Actor.Type)
 		}
 	}
 	for _, kind := range events.Types() {
 		// These two events need DNS, which this stack does not use.
 		if !seen[kind] && kind != events.DomainVerified && kind != events.DomainLapsed {
-			t.Errorf("no change wrote the event %s", kind)
+			t.Errorf("no change wrote the %s event", kind)
 		}
 	}
 }

@@ -41,7 +41,7 @@ func TestReadersGetNoAddressThatWrites(t *testing.T) {
 				return with(cookie.Value)
 			}
 		}
-		t.Fatalf("the member with the role %s has no session", role)
+		t.Fatalf("the member with the %s role has no session", role)
 		return nil
 	}
 	owner := session("owner")

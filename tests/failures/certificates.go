@@ -127,7 +127,7 @@ func (s *stack) addDomain(ctx context.Context, host string) error {
 		return err
 	}
 	if claimed.Status != "verified" {
-		return fmt.Errorf("%s has the status %s, want verified", host, claimed.Status)
+		return fmt.Errorf("%s has status %s, want verified", host, claimed.Status)
 	}
 	if _, err := s.pod(ctx, 0, http.MethodPost, "api", "/api/v1/links", map[string]any{
 		"url": "https://example.com/", "slug": "x", "domainId": claimed.ID,

@@ -52,7 +52,7 @@ func (p *linksProcess) domain(t *testing.T, proof *atomic.Pointer[string]) strin
 	value := d.Records[0].Value
 	proof.Store(&value)
 	if ask("/api/v1/domains/"+d.ID+"/verify", "", 200); d.Status != "verified" {
-		t.Fatalf("the domain has the status %s, want verified", d.Status)
+		t.Fatalf("the domain has status %s, want verified", d.Status)
 	}
 	ask("/api/v1/links", fmt.Sprintf(`{"url":"https://example.com/","slug":"over","domainId":%q,"expiresAt":1000000000000}`, d.ID), 201)
 	return d.ID

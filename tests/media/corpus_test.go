@@ -116,7 +116,7 @@ func random(n int) string {
 	return string(b)
 }
 
-// boxAt finds a box by its name and returns the offset of its content.
+// boxAt finds a box by name and returns the offset of its content.
 func boxAt(b []byte, name string) int {
 	at := bytes.Index(b, []byte(name))
 	if at < 4 {
@@ -300,7 +300,7 @@ var bad = []item{
 		// samples in another file.
 		return m.edit(m.ff(video("320x240", "25", 1)+x264+"a.mov"), func(b []byte) []byte {
 			at := boxAt(b, "url ")
-			b[at+3] = 0 // clears the flag "in this file"
+			b[at+3] = 0 // clears the "in this file" flag
 			return b
 		})
 	}, code: ""}, // ffmpeg ignores references to other files and reads this file

@@ -64,7 +64,7 @@ func TestLongSourceIsSharedByWorkers(t *testing.T) {
 	}
 	for i := range parts {
 		if part, err := r.jobs.Get(context.Background(), transcode.PartID(j.ID, i)); err == nil {
-			t.Errorf("the job for part %d still exists in the state %s", i, part.State)
+			t.Errorf("the job for part %d still exists in state %s", i, part.State)
 		}
 	}
 	// The other worker may still be storing a part that the job no longer needs. It soon detects

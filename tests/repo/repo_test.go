@@ -209,7 +209,7 @@ func TestUpgradingNamesVersionsAndKeys(t *testing.T) {
 	}
 	for _, key := range keys {
 		if !strings.Contains(upgrading, "`"+key+"`") {
-			t.Errorf("UPGRADING.md does not mention the key %s", key)
+			t.Errorf("UPGRADING.md does not mention the %s key", key)
 		}
 	}
 }
@@ -408,7 +408,7 @@ func TestTheWalksLeadToFunctionsThatExist(t *testing.T) {
 	}
 }
 
-// Every test that the table "What tenants share" names must exist.
+// Every test that the "What tenants share" table names must exist.
 func TestFencesNameTestsThatExist(t *testing.T) {
 	t.Parallel()
 	_, table, _ := strings.Cut(read(t, "ARCHITECTURE.md"), "## What tenants share\n")

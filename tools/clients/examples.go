@@ -26,7 +26,7 @@ type example struct {
 	Query yaml.Node
 	Body  yaml.Node // JSON body
 	Text  string    // a body that is not JSON
-	Save  string    // such as "link.id": saves the response as link and its field id as {link}
+	Save  string    // such as "link.id": saves the response as link and its id field as {link}
 	CLI   string    // equivalent command
 	// Error is the error code in the response, if the example shows a rejected call.
 	Error string

@@ -37,7 +37,7 @@ type snippet struct {
 	all   *examples
 	op    *contract.Operation
 	lang  string
-	later string // texts of the following examples on the page, for finding the values that they use
+	later string // text of the following examples on the page, for finding the values that they use
 }
 
 // keeps reports whether a later example uses the response, and returns the name of the response.
@@ -458,7 +458,7 @@ func (g *goValues) object(kind string, schema *contract.Schema, n *yaml.Node, at
 			fields = append(fields, name+": "+value)
 		}
 		if !found {
-			return "", fmt.Errorf("%s has no field %s", at.path, p.name)
+			return "", fmt.Errorf("%s has no %s field", at.path, p.name)
 		}
 	}
 	return "client." + kind + "{" + strings.Join(fields, ", ") + "}", nil

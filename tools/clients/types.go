@@ -154,7 +154,7 @@ func (w *writer) file() ([]byte, error) {
 	return format.Source(append(head.Bytes(), w.out.Bytes()...))
 }
 
-// object generates a struct. Two places may share a name if their common fields are equal. The
+// object generates a struct. Two places may share a name if their common fields are identical. The
 // first place must have all fields.
 func (w *writer) object(name string, s *contract.Schema, at place) error {
 	fields := w.doc.Properties(s)
@@ -162,7 +162,7 @@ func (w *writer) object(name string, s *contract.Schema, at place) error {
 		have := w.doc.Properties(before)
 		for _, f := range fields {
 			if !slices.ContainsFunc(have, func(h contract.Property) bool { return h.Name == f.Name && slices.Equal(h.Schema.Type, f.Schema.Type) }) {
-				return fmt.Errorf("%s has the name %s, which lacks its field %s", at.path, name, f.Name)
+				return fmt.Errorf("%s has the name %s, which lacks its %s field", at.path, name, f.Name)
 			}
 		}
 		return nil

@@ -4,8 +4,8 @@
 //	(cd tools/player && npm ci --ignore-scripts) && GOWORK=off go -C tools run ./player
 //
 // It builds hls.js from source. The light bundle of hls.js cannot play audio from a separate
-// rendition. The other additions of the full bundle (DRM, interstitials, subtitles, advertising
-// data) are omitted.
+// rendition. The other extras in the full bundle (DRM, interstitials, subtitles, advertising data)
+// are left out.
 package main
 
 import (

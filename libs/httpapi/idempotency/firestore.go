@@ -94,8 +94,8 @@ func NewFirestore(db *firestoredb.DB, secret string, now func() time.Time) *Fire
 	return &Firestore{db: db, macKey: key, now: now}
 }
 
-// mac returns the keyed hash of r's body. The hash includes the account, so that equal bodies from
-// two accounts have different hashes.
+// mac returns the keyed hash of r's body. The hash includes the account, so that identical bodies
+// from two accounts have different hashes.
 func (s *Firestore) mac(r Request) string {
 	h := hmac.New(sha256.New, s.macKey)
 	fmt.Fprintf(h, "%d:%s", len(r.Account), r.Account)

@@ -344,7 +344,7 @@ func (s *Store) Due(ctx context.Context, after Cursor, limit int) (records []tra
 
 // Collect handles a final part that is due. It deletes the record if the part's job has ended or no
 // longer exists, because no worker needs the part then. Otherwise the part is due again after
-// partKeep. A part that was queued again in the meantime does not change.
+// partKeep. A part that has since been queued again does not change.
 func (s *Store) Collect(ctx context.Context, part transcode.Record) error {
 	parent, err := s.Get(ctx, part.Parent)
 	if err != nil && !errors.Is(err, ErrNotFound) {

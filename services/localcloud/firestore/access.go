@@ -11,7 +11,7 @@ import (
 // This file finds the documents for a query. The query's filter is expanded into disjunctions. Each
 // disjunction is answered from one index or by scanning the documents, which are sorted by name.
 // The results are then merged. Every document that an index yields is checked again against the
-// whole query, so an index may yield too many documents but never too few. The documents arrive in
+// full query, so an index may yield too many documents but never too few. The documents arrive in
 // the query's order only if access.ordered is set.
 
 // conjunction is one of the alternatives that a query joins by OR. All of its comparisons must be

@@ -257,7 +257,7 @@ func pages(t *testing.T, q gc.Query, want string) {
 	wantEqual(t, strings.Join(got, " "), want)
 }
 
-// aggregate returns the aggregates of a query on the collection k.
+// aggregate returns the aggregates of a query on the k collection.
 func aggregate(t *testing.T, a *gc.AggregationQuery) map[string]any {
 	t.Helper()
 	r, err := a.Get(ctxOf(t))

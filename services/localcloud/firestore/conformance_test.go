@@ -133,7 +133,7 @@ func wantMissing(t *testing.T, c *gc.Client, path string) {
 	wantCode(t, err, codes.NotFound)
 }
 
-// seed writes documents by ID into the collection k.
+// seed writes documents by ID into the k collection.
 func seed(t *testing.T, c *gc.Client, docs map[string]fields) {
 	t.Helper()
 	b := c.Batch() //nolint:staticcheck // all in one request

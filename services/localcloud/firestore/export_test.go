@@ -138,7 +138,7 @@ func checkIndexes(p *partition, want map[string]map[string][]byte) error {
 			return err
 		}
 		if !maps.EqualFunc(got, want[string(id)], bytes.Equal) {
-			return fmt.Errorf("the index %s has %d entries, want %d: %q, want %q", id, len(got), len(want[string(id)]), slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want[string(id)])))
+			return fmt.Errorf("index %s has %d entries, want %d: %q, want %q", id, len(got), len(want[string(id)]), slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want[string(id)])))
 		}
 		return nil
 	})

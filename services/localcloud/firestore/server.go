@@ -106,7 +106,7 @@ type Server struct {
 	closed  bool
 }
 
-// service implements the protocol. It is separate from Server because both have a method Listen.
+// service implements the protocol. It is separate from Server because both have a Listen method.
 type service struct {
 	pb.UnimplementedFirestoreServer
 	*Server

@@ -12,9 +12,9 @@ import (
 // expiryBatch bounds how long one batch of deletions delays commits.
 const expiryBatch = 500
 
-// DeleteExpired deletes the documents whose time-to-live field is in the past and returns their
-// number. A field override with "ttl": true declares the field. As in production, queries and reads
-// return expired documents until they are deleted.
+// DeleteExpired deletes the documents whose time-to-live field is in the past and returns how many
+// it deleted. A field override with "ttl": true declares the field. As in production, queries and
+// reads return expired documents until they are deleted.
 func (s *Server) DeleteExpired(ctx context.Context) (int, error) {
 	if s.indexes == nil {
 		return 0, nil

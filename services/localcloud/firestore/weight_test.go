@@ -122,14 +122,14 @@ func TestADocumentHasABoundedNumberOfIndexEntries(t *testing.T) {
 		plain      bool // no indexes are declared
 		want       string
 	}{
-		"40,000 elements in an array":                      {"other", map[string]any{"list": numbers(40_000)}, false, ""},
-		"one array element too many":                       {"other", map[string]any{"list": numbers(40_001)}, false, "too many index entries"},
-		"one field with two entries too many":              {"other", map[string]any{"list": numbers(39_999), "x": 1}, false, "too many index entries"},
-		"entries in a composite index":                     {"pairs", map[string]any{"a": 1, "list": numbers(40_001)}, false, "too many index entries"},
-		"an exempt array":                                  {"pairs", map[string]any{"list": numbers(60_000)}, false, ""},
-		"an array without declared indexes":                {"other", map[string]any{"list": numbers(60_000)}, true, ""},
-		"texts of 700 kB with two entries each":            {"other", map[string]any{"w": texts(500)}, false, ""},
-		"indexes that repeat a long text for each element": {"wide", map[string]any{"a": strings.Repeat("a", 1400), "list": numbers(8000)}, false, "index entries too large"},
+		"40,000 elements in an array":                        {"other", map[string]any{"list": numbers(40_000)}, false, ""},
+		"one array element too many":                         {"other", map[string]any{"list": numbers(40_001)}, false, "too many index entries"},
+		"one field with two entries too many":                {"other", map[string]any{"list": numbers(39_999), "x": 1}, false, "too many index entries"},
+		"entries in a composite index":                       {"pairs", map[string]any{"a": 1, "list": numbers(40_001)}, false, "too many index entries"},
+		"an exempt array":                                    {"pairs", map[string]any{"list": numbers(60_000)}, false, ""},
+		"an array without declared indexes":                  {"other", map[string]any{"list": numbers(60_000)}, true, ""},
+		"strings of 700 kB with two entries each":            {"other", map[string]any{"w": texts(500)}, false, ""},
+		"indexes that repeat a long string for each element": {"wide", map[string]any{"a": strings.Repeat("a", 1400), "list": numbers(8000)}, false, "index entries too large"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

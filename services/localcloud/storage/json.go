@@ -578,7 +578,7 @@ func (s *Server) insert(w http.ResponseWriter, r *http.Request, bucketName strin
 		o.ContentType = fallbackType
 	}
 	// Before reading the media, reject a request that cannot succeed. The commit checks c again,
-	// because the object may change in the meantime.
+	// because the object may change before then.
 	cur, err := s.st.get(bucketName, o.Name)
 	if err == nil {
 		err = c.check(cur)

@@ -157,7 +157,7 @@ func (s *Server) certs(w http.ResponseWriter, r *http.Request) {
 }
 
 // token exchanges an assertion signed with the service account's key for the access token. The
-// access token is Options.Token, or an arbitrary text if callers need none. Google's clients
+// access token is Options.Token, or an arbitrary string if callers need none. Google's clients
 // request the token automatically if they have the key file.
 func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 	refuse := func(why string) {

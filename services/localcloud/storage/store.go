@@ -714,7 +714,7 @@ func (s *store) put(o *object, w wish) error {
 		return s.notes.add(t, eventFinalize, o, old)
 	})
 	if err != nil {
-		if refused(err) { // after other errors, the index may refer to the file; the next Open decides
+		if refused(err) { // after other errors, the index may refer to the file; the next Open finds out
 			s.discard(s.data(o.Blob))
 		}
 		return err

@@ -230,7 +230,7 @@ func (w *world) domain(ctx context.Context, host string, verified bool) (id stri
 		return "", err
 	}
 	if made.Status != "verified" {
-		return "", fmt.Errorf("%s has the status %s after the verification, want verified", host, made.Status)
+		return "", fmt.Errorf("%s has status %s after the verification, want verified", host, made.Status)
 	}
 	return made.ID, w.call(ctx, 201, "POST", w.base+"/api/v1/links", w.bearer, map[string]string{"url": "https://example.com/" + host, "slug": "x", "domainId": made.ID}, nil)
 }

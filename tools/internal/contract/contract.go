@@ -49,12 +49,12 @@ type Operation struct {
 // Paging says how a client finds the next page of a list.
 type Paging string
 
-// The forms of paging. In each, the field data in the response contains the records.
+// The forms of paging. In each, the data field in the response contains the records.
 const (
 	NoList      Paging = ""       // the response is not a list
 	Whole       Paging = "whole"  // there is only one page
 	InBody      Paging = "body"   // the response has hasMore and nextCursor
-	LinkHeader  Paging = "header" // the header Link with rel="next" contains the URL of the next page
+	LinkHeader  Paging = "header" // the Link header with rel="next" contains the URL of the next page
 	cursorParam        = "cursor"
 )
 

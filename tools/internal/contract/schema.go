@@ -118,7 +118,7 @@ func (s *Schema) Name() string {
 // Is reports whether a value can have this JSON type, such as string.
 func (s *Schema) Is(kind string) bool { return slices.Contains(s.Type, kind) }
 
-// Follow resolves references, and converts "or null" in the type to the field Null.
+// Follow resolves references, and converts "or null" in the type to the Null field.
 func (c *Contract) Follow(s *Schema) *Schema {
 	for s.Ref != "" {
 		s = c.Schemas.Get(s.Name())

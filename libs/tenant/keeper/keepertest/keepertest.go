@@ -16,7 +16,7 @@ type Service struct {
 	// Commit creates a record in the account without checking the account's state, like a replica
 	// that was suspended after its check.
 	Commit func()
-	// Left returns the number of the account's records.
+	// Left returns how many records the account has left.
 	Left func() int
 }
 

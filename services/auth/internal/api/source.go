@@ -44,8 +44,8 @@ type Credentials interface {
 	Key(ctx context.Context, accountID, id string) (account.Key, error)
 	// Look returns lookups for members and their records.
 	Look(ctx context.Context) member.Reads
-	// Touch records when a key or a session was last used. It returns account.ErrNoKey if the
-	// key or session was erased in the meantime.
+	// Touch records when a key or a session was last used. It returns account.ErrNoKey if the key
+	// or session has since been erased.
 	Touch(ctx context.Context, hash string, session bool, at time.Time) error
 }
 
@@ -174,7 +174,7 @@ func (s *Source) Flush(ctx context.Context) error {
 			slog.DebugContext(ctx, "cannot record the use of a key; retrying", "error", err)
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			// If a later use has been recorded in the meantime, keep that one.
+			// If a later use has since been recorded, keep that one.
 			if _, newer := s.used[hash]; !newer && len(s.used) < maxUsed {
 				s.used[hash] = use
 			}

@@ -49,11 +49,11 @@ func TestMayGive(t *testing.T) {
 	}
 	for _, given := range identity.Roles() {
 		if err := member.MayGive(nil, 0, given); err != nil {
-			t.Errorf("MayGive with the operator as caller and role %s = %v, want nil", given, err)
+			t.Errorf("MayGive with the operator as the caller and role %s = %v, want nil", given, err)
 		}
 		key := &identity.Principal{MemberID: "m", Role: identity.Owner}
 		if err := member.MayGive(key, identity.AllScopes, given); (err == nil) != (given != identity.Owner) {
-			t.Errorf("MayGive with an owner's key as caller and role %s = %v, want an error only for the owner role", given, err)
+			t.Errorf("MayGive with an owner's key as the caller and role %s = %v, want an error only for the owner role", given, err)
 		}
 	}
 }

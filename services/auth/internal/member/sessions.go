@@ -408,7 +408,7 @@ func (s *Service) makeRoom(tx Tx, m Member, replaces string, now time.Time) erro
 	return nil
 }
 
-// clip truncates a text to n bytes, or fewer so as not to split a character.
+// clip truncates s to n bytes, or fewer so as not to split a character.
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -649,8 +649,8 @@ func (s *Service) Passkeys(ctx context.Context, personID string) ([]Passkey, err
 	return s.store.Look(ctx).Passkeys(personID)
 }
 
-// SignInByPasskey signs in the owner of a passkey that has just signed challenge, and uses up
-// the challenge. It returns ErrNoPasskey if the passkey was removed in the meantime.
+// SignInByPasskey signs in the owner of a passkey that has just signed challenge, and uses up the
+// challenge. It returns ErrNoPasskey if the passkey has since been removed.
 func (s *Service) SignInByPasskey(ctx context.Context, p Passkey, challenge string, b Browser) (Session, error) {
 	p.LastUsedAt = s.now()
 	also := func(tx Tx, _ *Member, x *Session) error {

@@ -15,7 +15,7 @@ func TestTheFormatOfFlowsStays(t *testing.T) {
 	}
 	var got map[string]string
 	if err := s.open("oidc", flow, &got); err != nil || got["state"] != "abc" {
-		t.Errorf("open returned error %[2]v and %[1]v, want the state abc", got, err)
+		t.Errorf("open returned error %[2]v and %[1]v, want state abc", got, err)
 	}
 	if err := s.open("passkey", flow, &got); err == nil {
 		t.Error("open accepted a flow of another kind, want an error")

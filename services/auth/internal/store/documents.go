@@ -197,7 +197,7 @@ func toKey(snap firestoredb.Snap, d *keyDoc) account.Key {
 	}
 }
 
-// known drops scopes that a newer release wrote and this release does not know. If it kept
+// known drops scopes that a newer release wrote and this release does not recognize. If it kept
 // them, a key could grant them unchecked, and they would exceed every role.
 func known(set identity.ScopeSet) identity.ScopeSet { return set & identity.AllScopes }
 

@@ -307,7 +307,7 @@ func (s *Service) order(ctx context.Context, h Holder, t Takedown) (made tenant.
 		case err == nil && found.Phase == Asked: // the call that ordered it has not committed that it is in force
 			found, err = s.enforce(ctx, found)
 		}
-		if errors.Is(err, ErrNoTakedown) { // it was lifted in the meantime
+		if errors.Is(err, ErrNoTakedown) { // it has since been lifted
 			continue
 		}
 		return made, &found, err
@@ -472,15 +472,15 @@ func each[T any](
 // settleTakedown finishes applying or lifting a takedown. It returns nil if the record or its
 // takedown no longer exists.
 func (s *Service) settleTakedown(ctx context.Context, id string) error {
-	// Read the takedown again, because the list may be stale: a takedown that has been lifted
-	// in the meantime must not take effect again.
+	// Read the takedown again, because the list may be stale: a takedown that has since been lifted
+	// must not take effect again.
 	t, err := s.store.Takedown(ctx, id)
 	age := s.now().Sub(t.At)
 	switch {
 	case err != nil:
 	case t.Phase == Lifting:
 		err = s.lift(ctx, t)
-	case t.Phase == InForce: // settled in the meantime
+	case t.Phase == InForce: // already settled
 	// The request that created it is still working on it. A time in the future says nothing
 	// about its age, because clocks differ.
 	case 0 <= age && age < Every:

@@ -1,5 +1,5 @@
-// Package text contains all texts in the console. Pages refer to a text by its key, so adding a
-// language means adding a file next to en.go.
+// Package text contains all the text in the console. Pages refer to each message by its key, so
+// adding a language means adding a file next to en.go.
 package text
 
 import (
@@ -16,7 +16,7 @@ func Get(key string) string {
 	return "[" + key + "]"
 }
 
-// Has reports whether key has a text.
+// Has reports whether there is text for key.
 func Has(key string) bool { _, ok := english[key]; return ok }
 
 // Number formats n with thousands separators.

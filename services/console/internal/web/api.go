@@ -72,7 +72,7 @@ func refusal(call string, err error) error {
 	return out
 }
 
-// str returns a text from the API, or "" if it is null.
+// str returns a string from the API, or "" if it is null.
 func str(s *string) string {
 	if s == nil {
 		return ""

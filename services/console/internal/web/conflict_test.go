@@ -24,7 +24,7 @@ func (d *desk) opened(path string) url.Values {
 	for _, name := range []string{"rev", "was"} {
 		m := regexp.MustCompile(`name="` + name + `" value="([^"]+)"`).FindStringSubmatch(page)
 		if m == nil {
-			d.t.Fatalf("page %s has no field %s", path, name)
+			d.t.Fatalf("page %s has no %s field", path, name)
 		}
 		form.Set(name, html.UnescapeString(m[1]))
 	}
@@ -81,7 +81,7 @@ func TestAFormOverSomebodyElsesChangeShowsBothTexts(t *testing.T) {
 			d.store(`"2"`, map[string]string{tt.call: tt.after})
 			resp, page := d.post(tt.page, tt.page+tt.action, form)
 			if resp.StatusCode != http.StatusPreconditionFailed || !strings.Contains(page, "My title") || !strings.Contains(page, "<q>Their title</q>") {
-				t.Fatalf("got %d, my text on the page: %v, their text on the page: %v; want 412 and both texts", resp.StatusCode, strings.Contains(page, "My title"), strings.Contains(page, "<q>Their title</q>"))
+				t.Fatalf("got %d, my title on the page: %v, their title on the page: %v; want 412 and both titles", resp.StatusCode, strings.Contains(page, "My title"), strings.Contains(page, "<q>Their title</q>"))
 			}
 			checkPage(t, tt.page, resp, page)
 			// Sending the form again from the page that shows both values replaces the stored value.

@@ -15,9 +15,9 @@ const temporary = "302"
 
 var redirectTypes = []string{temporary, "301", "308"}
 
-// decisionsForm returns the values of the form's fields for the settings that decide the result of a
-// visit. The rules are combined into a single text, which the page shows if somebody else has changed
-// them. Each rule's fields are in [ruleForm].
+// decisionsForm returns the values of the form's fields for the settings that decide the result of
+// a visit. The rules are combined into a single string, which the page shows if somebody else has
+// changed them. Each rule's fields are in [ruleForm].
 func decisionsForm(l *client.Link) map[string]string {
 	form := map[string]string{
 		"startsAt": toMinute(l.StartsAt), "expiresAt": toMinute(l.ExpiresAt), "maxClicks": "", "expiredUrl": str(l.ExpiredURL),

@@ -43,7 +43,7 @@ func (f field) Hint() string {
 	return ""
 }
 
-// Described returns the ids of the texts that describe the field, separated by spaces.
+// Described returns the ids of the elements that describe the field, separated by spaces.
 func (f field) Described() (ids string) {
 	if f.Hint() != "" || f.Kind == "time" {
 		ids = f.ID() + "-hint "

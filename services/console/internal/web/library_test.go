@@ -29,7 +29,7 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/web"
 )
 
-// nasty is a malicious text that a person may enter in any field.
+// nasty is a malicious string that a person may enter in any field.
 const nasty = `"><script>alert(1)</script>`
 
 // desk is the console with a signed-in person and an API that returns the responses in a table.
@@ -556,7 +556,7 @@ func TestUploadAnswersItsScript(t *testing.T) {
 		t.Errorf("the policy does not allow connections to storage: %s", csp)
 	}
 	if !strings.Contains(page, `<label for="video">Video</label>`) || !strings.Contains(page, "<noscript>") {
-		t.Errorf("the page lacks the field Video or a text for browsers without scripts:\n%s", page)
+		t.Errorf("the page lacks the Video field or a message for browsers without scripts:\n%s", page)
 	}
 }
 

@@ -26,7 +26,7 @@ func (l link) Name() string {
 	return strings.TrimPrefix(strings.TrimPrefix(l.DestinationURL, "https://"), "http://")
 }
 
-// StatusText returns a text that says what visitors currently get.
+// StatusText returns a message that says what visitors currently get.
 func (l link) StatusText() string {
 	if key := "link.status." + l.Status; text.Has(key) {
 		return text.Get(key)

@@ -155,7 +155,7 @@ func (r *request) mended() (rows []importRow, sent bool) {
 	return rows, true
 }
 
-// Summary returns a text that says how many of the failed rows the form contains.
+// Summary returns a message that says how many of the failed rows the form contains.
 func (m *mending) Summary() string {
 	if len(m.Rows) == m.Failed {
 		return text.Get("mend.text")

@@ -165,7 +165,7 @@ type view struct {
 	Data   any
 }
 
-// ask calls auth. The caller must have set the field Browser of in.
+// ask calls auth. The caller must have set the Browser field of in.
 func (r *request) ask(op string, in, out any) error { return r.pages.cfg.Auth.Call(r.ctx, op, in, out) }
 
 // browser returns the caller's browser for auth.

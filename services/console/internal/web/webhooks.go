@@ -16,7 +16,7 @@ type (
 	delivery struct{ client.Delivery }
 )
 
-// State returns a text about whether the webhook is active, and if not, why.
+// State returns a message that says whether the webhook is active, and if not, why.
 func (w webhook) State() string {
 	switch {
 	case w.Enabled && w.Paused:
@@ -38,7 +38,7 @@ func (w webhook) All() bool { return slices.Contains(w.Events, "*") }
 
 func (d delivery) StatusText() string { return text.Get("delivery." + d.Status) }
 
-// eventChoices returns all event types and the texts that describe them.
+// eventChoices returns all event types and their descriptions.
 func eventChoices(chosen ...string) []option { return options("event.", events.Types(), chosen...) }
 
 func (r *request) webhooksView() (view, error) {

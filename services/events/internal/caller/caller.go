@@ -51,7 +51,7 @@ type Config struct {
 	Proxy string
 	// Roots are the trusted root certificates. If Roots is nil, the caller uses the system's.
 	Roots *x509.CertPool
-	// Timeout overrides the constant Timeout in tests.
+	// Timeout overrides the Timeout constant in tests.
 	Timeout time.Duration
 }
 
@@ -171,8 +171,8 @@ func (c *Caller) read(ctx context.Context, body io.ReadCloser) string {
 	return printable(kept.Bytes())
 }
 
-// explain returns a sentence that tells the webhook's owner what went wrong, and the cause for
-// the operator. The sentence reveals neither addresses in our network nor error texts from
+// explain returns a sentence that tells the webhook's owner what went wrong, and the cause for the
+// operator. The sentence reveals neither addresses in our network nor error messages from
 // libraries.
 func (p Policy) explain(err error) (sentence string, cause webhook.Cause) {
 	sentence, cause = p.sentence(err)

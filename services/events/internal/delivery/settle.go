@@ -168,8 +168,8 @@ func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool
 // therefore never has the later event without the earlier one.
 func (e *Engine) place(ctx context.Context, accountID string) (n int, more bool, err error) {
 	// Read the feed before the waiting events. If the feed is unchanged at the commit, none of
-	// these events has received a place in the meantime. Read both outside the transaction.
-	// Otherwise, every change to the account would abort it.
+	// these events has received a place since then. Read both outside the transaction. Otherwise,
+	// every change to the account would abort it.
 	before, err := e.store.Feed(ctx, accountID)
 	if err != nil {
 		return 0, false, err

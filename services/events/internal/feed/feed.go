@@ -105,9 +105,9 @@ func (f *Feed) History() (h History) {
 	return h
 }
 
-// Shared returns the highest place that refers to the same event in h and in the current
-// history. known is false if the feed does not know h, for example because it belongs to
-// another restore of the same backup.
+// Shared returns the highest place that refers to the same event in h and in the current history.
+// known is false if the feed does not recognize h, for example because it belongs to another
+// restore of the same backup.
 func (f *Feed) Shared(h History) (place int64, known bool) {
 	place, known = f.Head, h == f.History()
 	for i := len(f.Restores) - 1; i >= 0 && !known; i-- {

@@ -100,7 +100,7 @@ func (s *Service) New(accountID string, d Draft) (*Webhook, error) {
 // Create stores a new webhook.
 func (s *Service) Create(ctx context.Context, w *Webhook) error { return s.store.Create(ctx, w) }
 
-// Failing is a failing webhook with the number of its pending deliveries.
+// Failing is a failing webhook and how many of its deliveries are pending.
 type Failing struct {
 	*Webhook
 	Pending int64

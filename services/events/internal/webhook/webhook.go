@@ -135,7 +135,7 @@ func (w *Webhook) Roll(secret string, overlap time.Duration, now time.Time) {
 			kept = append(kept, s)
 		}
 	}
-	// Keep only a few of the newest secrets, no matter how often the secret is rolled during
+	// Keep only a few of the newest secrets, no matter how many times the secret is rolled during
 	// the overlap, because a receiver checks every signature in a message.
 	w.Secrets = kept[:min(len(kept), 3)]
 	w.touch(now)

@@ -153,8 +153,8 @@ func (h public) domainStats(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, out)
 }
 
-// unserved converts the statistics for a domain's day. A link's day has counts by rule, while a
-// domain's day has counts by kind of visit.
+// unserved converts the statistics for a domain's day. A link's day has counts by rule; a domain's
+// day has counts by kind of visit.
 func unserved(day link.DayStats) wire.DomainDay {
 	out := wire.DomainDay{Date: day.Day.String()}
 	for _, s := range day.Rules {

@@ -86,8 +86,8 @@ func ruleShares(in []link.Share) []wire.RuleClicks {
 // isoTime is the format of JavaScript's Date.toISOString.
 const isoTime = "2006-01-02T15:04:05.000Z"
 
-// certificateOf returns the status "none" if this installation does not order certificates, even if
-// it used to.
+// certificateOf returns status "none" if this installation does not order certificates, even if it
+// used to.
 func (h public) certificateOf(d *customdomain.Domain) wire.Certificate {
 	c := d.Certificate.Shown(h.opt.Now())
 	if !h.opt.Certificates || c.Status == customdomain.NoCertificate {

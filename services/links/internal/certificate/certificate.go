@@ -128,8 +128,8 @@ func (r *Record) leased(now time.Time) bool { return r.Holder != "" && now.Befor
 // HandOver assigns the record to account, or to no domain if account is "". It removes the
 // certificate and its private key. It keeps the pause after failed orders, because otherwise an
 // owner could skip the pause by deleting the domain and verifying it again. It also keeps an
-// in-flight order, so that the order's failure would count. If there is neither a pause nor an
-// order, left is false, and the record can be removed.
+// in-flight order, so the order's failure would count. If there is neither a pause nor an order,
+// left is false, and the record can be removed.
 //
 // If the account changes, the pause is shortened to the pause after a first failure, because the
 // new account may have fixed the cause. The pause does not end at once, because the authority

@@ -202,7 +202,7 @@ func problemDetail(p acme.Problem) string {
 	return p.Detail
 }
 
-// bounded limits the length of a text from the authority.
+// bounded limits the length of a message from the authority.
 func bounded(text string) string {
 	const most = 300
 	if r := []rune(text); len(r) > most {

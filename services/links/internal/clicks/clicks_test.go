@@ -451,7 +451,7 @@ func TestALeaseKeepsASecondFlusherAway(t *testing.T) {
 	}
 }
 
-// A flusher that has lost its lease counts nothing, so it must not log that counting works again.
+// A flusher that has lost its lease counts nothing, so it must not log that counting has resumed.
 // The test is not parallel, because the whole process shares the logger.
 func TestOnlyAFlusherThatCountsSaysThatItCanAgain(t *testing.T) {
 	var log bytes.Buffer
@@ -468,7 +468,7 @@ func TestOnlyAFlusherThatCountsSaysThatItCanAgain(t *testing.T) {
 	}
 	f.tell(t.Context(), nil, true)
 	f.tell(t.Context(), nil, true)
-	if strings.Count(log.String(), "can count clicks again") != 1 {
+	if strings.Count(log.String(), "resumed counting clicks") != 1 {
 		t.Errorf("log after a cycle, want one line about the recovery:\n%s", &log)
 	}
 }

@@ -24,7 +24,7 @@ import (
 )
 
 // ErrOvertaken means that the stored progress is not the progress that a writer started from.
-// Another flusher, or an earlier attempt by the same writer, was faster.
+// Another flusher, or an earlier attempt by the same writer, got there first.
 var ErrOvertaken = errors.New("another flusher has written these click counts")
 
 // Counts stores the click counts of one partition.
@@ -34,7 +34,7 @@ type Counts interface {
 	Progress(ctx context.Context) (link.Progress, error)
 	// Count adds tallies and advances the progress in one step. It returns ErrOvertaken if from is
 	// not the stored progress. It skips deleted links, and sets aside tallies that the store
-	// permanently rejects; refused is the number of their clicks. next is the progress for the next
+	// permanently rejects; refused is how many clicks they hold. next is the progress for the next
 	// call.
 	Count(
 		ctx context.Context, from link.Progress, marks map[string]link.Mark, tallies []*link.Tally,
@@ -60,7 +60,7 @@ func rest(links int) time.Duration {
 }
 
 // Limits on what one cycle reads: in batches and bytes to bound memory, and in time. After an
-// outage, more batches may be pending than one cycle can read. Small steps make progress, while one
+// outage, more batches may be pending than one cycle can read. Small steps make progress, but one
 // large step might time out every time.
 const (
 	readMax   = 20_000
@@ -71,7 +71,7 @@ const (
 
 // Limits on what one cycle writes, in bytes. Firestore accepts at most 10 MiB per commit, and the
 // first commit in a cycle contains all of these bytes. After a failure, the next cycle writes half
-// as much, so that it eventually meets any limit that this code does not know.
+// as much, so it eventually gets under any limit that this code does not know about.
 const (
 	writeMax = 6 << 20
 	writeMin = 64 << 10
@@ -116,14 +116,14 @@ type Flushers struct {
 	now    func() time.Time
 }
 
-// NewFlushers returns flushers for the partitions 0 to parts-1. They also empty higher partitions,
-// which may contain clicks if there were more partitions before. The client is shared. counts
+// NewFlushers returns flushers for partitions 0 to parts-1. They also empty higher partitions,
+// which may contain clicks if there used to be more partitions. The client is shared. counts
 // returns the store for a partition.
 func NewFlushers(client redis.UniversalClient, parts int, counts func(part int) Counts, now func() time.Time) *Flushers {
 	return &Flushers{client, parts, counts, now}
 }
 
-// formerEvery is the interval between checks of partitions that only an earlier setting used.
+// formerEvery is the interval between checks of partitions left over from an earlier setting.
 const formerEvery = 10 * time.Second
 
 // Run counts until ctx is done.
@@ -192,9 +192,9 @@ func (f *Flusher) run(ctx context.Context) {
 	}
 }
 
-// tell logs that clicks cannot be counted, at most once per minute, and logs when counting works
-// again. counts is set if this flusher had the lease and ran a cycle. Other steps count nothing, so
-// their success does not show that counting works again.
+// tell logs that clicks cannot be counted, at most once per minute, and logs when counting resumes.
+// counts is set if this flusher had the lease and ran a cycle. Other steps count nothing, so their
+// success does not show that counting has resumed.
 func (f *Flusher) tell(ctx context.Context, err error, counts bool) {
 	now := time.Now()
 	switch {
@@ -204,7 +204,7 @@ func (f *Flusher) tell(ctx context.Context, err error, counts bool) {
 		}
 	case counts:
 		if failed, told := f.lines.Worked(now); told {
-			slog.WarnContext(ctx, "can count clicks again", "partition", f.part, "after", failed.Round(time.Millisecond).String())
+			slog.WarnContext(ctx, "resumed counting clicks", "partition", f.part, "after", failed.Round(time.Millisecond).String())
 		}
 	}
 }
@@ -353,7 +353,7 @@ func (f *Flusher) count(ctx context.Context, entries []redis.XMessage) (n int, e
 		n++
 	}
 	if len(sum.marks) == 0 {
-		return n, nil // all entries have been counted before
+		return n, nil // all entries have already been counted
 	}
 	next, refused, err := f.counts.Count(ctx, *f.progress, sum.marks, sum.list())
 	if err != nil {
@@ -363,7 +363,7 @@ func (f *Flusher) count(ctx context.Context, entries []redis.XMessage) (n int, e
 	counted.Add(float64(max(0, sum.clicks-refused)))
 	if refused > 0 {
 		setAside.Add(float64(max(0, refused)))
-		slog.ErrorContext(ctx, "Firestore rejects some clicks; moved them to the collection clickRefused", "clicks", refused)
+		slog.ErrorContext(ctx, "Firestore rejected some clicks; moved them to the clickRefused collection", "clicks", refused)
 	}
 	if sum.lost > 0 {
 		lost.Add(float64(sum.lost))

@@ -60,7 +60,7 @@ func (p *producer) missing(dst []numbered, limit int) (_ []numbered, all bool) {
 }
 
 // learn records the last batch that a call found in Redis. before is acked's value at the start of
-// the call. If another call has changed acked in the meantime, that newer result is kept.
+// the call. If another call has changed acked since then, that newer result is kept.
 func (p *producer) learn(before, last int64) {
 	if p.acked == before {
 		p.acked = last

@@ -110,7 +110,7 @@ func TestProves(t *testing.T) {
 		"token among other records":    {answer: []dns.RR{txt("v=spf1 -all"), txt("linkreel-verify=old"), txt("linkreel-verify=abc")}, want: true},
 		"token after a CNAME":          {answer: []dns.RR{&dns.CNAME{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeCNAME, Class: dns.ClassINET}, Target: "x.example."}, txt("linkreel-verify=abc")}, want: true},
 		"another account's token":      {answer: []dns.RR{txt("linkreel-verify=abcd")}},
-		"token inside a longer text":   {answer: []dns.RR{txt("x linkreel-verify=abc")}},
+		"token inside a longer string": {answer: []dns.RR{txt("x linkreel-verify=abc")}},
 		"empty answer":                 {},
 		"name does not exist":          {rcode: dns.RcodeNameError},
 		"failing resolver":             {rcode: dns.RcodeServerFailure, undecided: true},

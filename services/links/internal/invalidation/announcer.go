@@ -220,7 +220,7 @@ func (a *Announcer) run(ctx context.Context, p *announcements) {
 			failing = false
 			pendingKeys.Set(0)
 			if failed, told := lines.Worked(time.Now()); told {
-				slog.WarnContext(ctx, "can announce changes again", "after", failed.Round(time.Millisecond).String())
+				slog.WarnContext(ctx, "resumed announcing changes", "after", failed.Round(time.Millisecond).String())
 			}
 		}
 		for _, done := range b.done {

@@ -157,7 +157,7 @@ func (m *Memory) markUncertain(part int) {
 }
 
 // Answer is the result of resolving a short URL, together with everything that the result depends
-// on. The zero Answer depends on nothing.
+// on. The zero Answer does not depend on anything.
 type Answer struct {
 	memory  *Memory
 	at      time.Time

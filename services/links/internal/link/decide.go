@@ -21,9 +21,9 @@ type Visit struct {
 	Device   Device
 	System   System
 	Language string // Accept-Language header
-	// Place returns the visitor's place, a number from 0 to 99 by which rules with percentages
+	// Place returns the visitor's bucket, a number from 0 to 99 by which rules with percentages
 	// divide visitors, or a negative number if it is unknown. It is called only for a link with
-	// percentages. The place depends only on the link's SplitKey and on the visitor, so that a
+	// percentages. The bucket depends only on the link's SplitKey and on the visitor, so that a
 	// visitor is always redirected to the same destination.
 	Place func(splitKey string) int
 }
@@ -227,10 +227,10 @@ func (s *Surroundings) lead(d *Decision, v *Visit, address string) {
 	}
 }
 
-// choose returns the first matching rule, or nil. split reports whether a rule
-// was skipped because the visitor's place is unknown.
+// choose returns the first matching rule, or nil. split reports whether a rule was skipped because
+// the visitor's bucket is unknown.
 //
-// Rules with percentages divide the places from 0 to 99 among themselves, in order. Only rules
+// Rules with percentages divide the buckets from 0 to 99 among themselves, in order. Only rules
 // whose other conditions are met get a share. Two rules with 50 percent each therefore cover all
 // visitors.
 func (r *Routing) choose(v *Visit) (_ *Rule, split bool) {

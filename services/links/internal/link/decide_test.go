@@ -421,8 +421,8 @@ func TestTraversalsAreNotForwarded(t *testing.T) {
 	}
 }
 
-// An older release may load rules with a device or system that it does not know. Such a rule must
-// not match visitors with an unknown device or system.
+// An older release may load rules with a device or system that it does not recognize. Such a rule
+// must not match visitors with an unknown device or system.
 func TestARuleWithAnUnknownWordFitsNobody(t *testing.T) {
 	t.Parallel()
 	device, _ := ParseDevice("watch")

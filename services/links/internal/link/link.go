@@ -1,5 +1,5 @@
-// Package link contains the rules for short links: valid slugs, destinations and texts, the state
-// of a link at a given time, and the response to a visit.
+// Package link contains the rules for short links: valid slugs, destinations and text fields, the
+// state of a link at a given time, and the response to a visit.
 //
 // Other packages use links through [Service], which makes the decisions. Its [Store] keeps the
 // links and announces every change. All other types are pure: no clock, no randomness, no I/O.
@@ -50,7 +50,7 @@ type Link struct {
 	Expiry      Moment
 	// Routing contains the link's other settings for visits. It is nil for a plain link.
 	Routing *Routing
-	// UsedUp is set if all MaxClicks places are taken; see [Places]. Clicks may still be lower,
+	// UsedUp is set if all MaxClicks slots are taken; see [Places]. Clicks may still be lower,
 	// because some clicks may not be counted yet and some visits may have been lost with their
 	// replica.
 	UsedUp bool
@@ -109,8 +109,8 @@ func (l *Link) ShortURL(shortBaseURL string) string {
 	return scheme + "://" + l.Host + "/" + string(l.Slug)
 }
 
-// OpenGraph contains the texts and the image that social networks display for a link. A nil field
-// is unset.
+// OpenGraph contains the text and the image that social networks display for a link. A nil field is
+// unset.
 type OpenGraph struct {
 	Title, Description *string
 	Image              *URL
@@ -236,7 +236,7 @@ type Target struct {
 	Location  string // ASCII, safe in a header
 	Expiry    Moment
 	Routing   *Routing
-	UsedUp    bool      // all MaxClicks places are taken
+	UsedUp    bool      // all MaxClicks slots are taken
 	OpenGraph *MetaTags // nil if there are none
 }
 

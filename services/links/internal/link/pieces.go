@@ -48,7 +48,7 @@ const (
 
 // weight estimates how many bytes a commit changes if it creates or deletes the link, including its
 // slug, its terms and its event. It estimates the number of terms from the length of their source
-// texts. An ordinary link weighs 15 kB.
+// text. An ordinary link weighs 15 kB.
 func (l *Link) weight() int {
 	if l == nil {
 		return 0

@@ -10,37 +10,37 @@ import (
 var ErrNoLimit = errors.New("the link does not limit its clicks")
 
 // Places records how many clicks of a link's MaxClicks are used. The record exists as long as the
-// link has a limit. Every visit takes a place here before it is redirected. This makes the limit
+// link has a limit. Every visit takes a slot here before it is redirected. This makes the limit
 // hold across all replicas, even if Redis or the click log fails.
 type Places struct {
 	Key  string // key of the link's slug; see [SlugKey]
 	Max  int64  // the link's MaxClicks
-	Used int64  // places taken, plus the clicks made before the limit was set
+	Used int64  // slots taken, plus the clicks made before the limit was set
 	// Settled is false as long as clicks made before the limit was set may still be uncounted.
-	// While it is false, the number of remaining places is unknown, and visits get none.
+	// While it is false, the number of remaining slots is unknown, and visits get none.
 	Settled bool
 	Recent  []Grant // last grants, oldest first
 }
 
-// Grant is the result of an ask that took or returned places.
+// Grant is the result of an ask that took or returned slots.
 type Grant struct {
 	ID string // ID of the ask
-	N  int64  // number of places that the ask got
+	N  int64  // number of slots that the ask got
 }
 
-// Ask requests places for the visits that are waiting at one replica.
+// Ask requests slots for the visits that are waiting at one replica.
 type Ask struct {
 	ID   string // unique for each ask
-	Want int64  // number of places to take
-	Back int64  // number of places to return, because their visits did not use them
+	Want int64  // number of slots to take
+	Back int64  // number of slots to return, because their visits did not use them
 	// Unsure contains the IDs of earlier asks with unknown outcomes. The replica has redirected no
-	// visits for these asks, so the places that they got become free again. The places that they
+	// visits for these asks, so the slots that they got become free again. The slots that they
 	// returned are not returned again, because the first return may have succeeded.
 	Unsure []string
 }
 
 // maxRecent limits the number of grants in a record. If a replica does not know the outcome of an
-// ask whose grant is no longer in the record, the places from that grant stay used.
+// ask whose grant is no longer in the record, the slots from that grant stay used.
 const maxRecent = 64
 
 // NewPlaces returns the record for a link that gets a limit. before is the link without the limit,
@@ -53,12 +53,12 @@ func NewPlaces(before, l *Link) *Places {
 	return p
 }
 
-// Full reports whether all places are used.
+// Full reports whether all slots are used.
 func (p *Places) Full() bool { return p.Used >= p.Max }
 
-// Take gives the ask the places that it requests, or all remaining places. If the first
-// response was lost, the ask is repeated and gets the same places again. changed is false if there
-// is nothing to write.
+// Take gives the ask the slots that it requests, or all remaining slots. If the first response was
+// lost, the ask is repeated and gets the same slots again. changed is false if there is nothing to
+// write.
 func (p *Places) Take(a Ask) (granted int64, changed bool) {
 	if i := slices.IndexFunc(p.Recent, func(g Grant) bool { return g.ID == a.ID }); i >= 0 {
 		return p.Recent[i].N, false
@@ -82,7 +82,7 @@ func (p *Places) Take(a Ask) (granted int64, changed bool) {
 	return granted, true
 }
 
-// Settle counts the clicks made before the limit was set as used places. clicks is the total number
+// Settle counts the clicks made before the limit was set as used slots. clicks is the total number
 // of the link's clicks. Call it only when every click has been counted.
 func (p *Places) Settle(clicks int64) {
 	p.Used, p.Settled = max(p.Used, clicks), true
@@ -97,13 +97,13 @@ func (l *Link) Limit() int64 {
 }
 
 // exhausted reports whether all clicks of the link are used up. The number of clicks alone does not
-// show this. If a process was killed before it responded to a visit, the visit's place is used, but
+// show this. If a process was killed before it responded to a visit, the visit's slot is used, but
 // there is no click.
 func (l *Link) exhausted() bool {
 	return l.Limit() > 0 && (l.UsedUp || l.Clicks >= l.Limit())
 }
 
-// limited sets UsedUp on the edited link if its limit has changed. It reads the places if the link
+// limited sets UsedUp on the edited link if its limit has changed. It reads the slots if the link
 // already had a limit, so call it before the transaction's writes.
 func limited(tx Tx, before, after *Link) error {
 	if after.Limit() == before.Limit() {

@@ -57,7 +57,7 @@ func TestThePlacesOfAnUnknownOutcomeAreGivenToTheNext(t *testing.T) {
 
 // Replicas ask in random order, and some outcomes are unknown for a while. The number of redirects
 // must never exceed the limit. Once all outcomes are known, the number of redirects equals the
-// limit, unless an ask that returned places was lost on the way.
+// limit, unless an ask that returned slots was lost on the way.
 func TestNoOrderOfAsksPassesTheLimit(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(300) {

@@ -120,7 +120,7 @@ func (r Rule) equal(other Rule) bool {
 		a.From == b.From && a.Until == b.Until && a.Percent == b.Percent
 }
 
-// splits reports whether a rule needs the visitor's place; see [Visit.Place].
+// splits reports whether a rule needs the visitor's bucket; see [Visit.Place].
 func (r *Routing) splits() bool {
 	return slices.ContainsFunc(r.Rules, func(rule Rule) bool { return rule.When.Percent > 0 })
 }
@@ -286,8 +286,8 @@ func (r *Routing) Size() (n int) {
 	return n
 }
 
-// inMemory estimates the size of the texts in memory, without their string headers. It accounts for
-// the runtime's rounding of allocation sizes.
+// inMemory estimates the size of strings in memory, without their headers. It accounts for the
+// runtime's rounding of allocation sizes.
 func inMemory(texts ...string) (n int) {
 	for _, t := range texts {
 		n += len(t) + min(len(t), 8+len(t)/8)

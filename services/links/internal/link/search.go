@@ -11,8 +11,8 @@ import (
 	"github.com/linkreel/linkreel/libs/search"
 )
 
-// A search finds a link by its terms. A term is a short text that states one fact about the link. A
-// query requests links that have all its terms, and the store answers it from indexes alone. Some
+// A search finds a link by its terms. A term is a short string that states one fact about the link.
+// A query requests links that have all its terms, and the store answers it from indexes alone. Some
 // prefixes of each word are terms too ([search.Tokens]), so that a word in a query finds longer
 // words that begin with it. The search looks up a word by its longest such prefix. It reads the
 // links and drops those that match only the prefix.

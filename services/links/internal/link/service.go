@@ -66,7 +66,7 @@ type Tx interface {
 	// Tags records the tags that links in the account gain and lose. It reads records, so call it
 	// before the transaction's writes.
 	Tags(accountID string, got, lost []string) error
-	// Places returns a link's places, or nil for a link without a limit.
+	// Places returns a link's slots, or nil for a link without a limit.
 	Places(linkID string) (*Places, error)
 	// Room returns how many links the account may add, at most want; see libs/quota.
 	Room(accountID string, limit, want int) (int, error)
@@ -80,7 +80,7 @@ type Tx interface {
 	// announced.
 	Add(l *Link, over bool, what events.Type)
 	// Put changes a link. before is the link before the change. If MaxClicks changes, Put also
-	// changes the link's places.
+	// changes the link's slots.
 	Put(before, after *Link, what events.Type)
 	// Remove deletes a link and replaces its slug's record. If slug is nil, that record does
 	// not change.

@@ -35,7 +35,7 @@ type SlugRecord struct {
 	// Formerly is the ID of the deleted link. A repeated delete finds the slug by this ID.
 	Formerly string
 	// Takedown is stored with the slug as well as with its link. It therefore stays in effect if
-	// the link is deleted and another link with the slug is created.
+	// the link is deleted and another link with the same slug is created.
 	Takedown *Takedown
 }
 

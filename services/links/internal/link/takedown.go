@@ -56,7 +56,7 @@ func (s *Service) TakeDown(ctx context.Context, slugKey string, t Takedown) (*Li
 }
 
 // Lift ends a takedown on a slug, even if the link was deleted or replaced by another link with the
-// slug. It also succeeds if the takedown is no longer in effect.
+// same slug. It also succeeds if the takedown is no longer in effect.
 func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
 	return s.opt.Store.Atomically(ctx, "lift takedown", func(tx Tx) error {
 		r, l, err := behind(tx, slugKey)
@@ -107,7 +107,7 @@ func behind(tx Tx, slugKey string) (*SlugRecord, *Link, error) {
 // with a list position below before. last is the position of the oldest processed link, or [Top] if
 // there was none. Slugs stay unavailable for [Quarantine]. For a slug that was taken down, this
 // period starts when auth lifts the takedown, at the end of the erasure. ErrRefused means that some
-// links could not be removed, while all others were.
+// links could not be removed; all the others were.
 func (s *Service) Purge(ctx context.Context, accountID string, before int64, limit int) (last int64, err error) {
 	page, _, err := s.opt.Store.List(ctx, Query{AccountID: accountID, Before: before, Limit: limit, Broken: true})
 	if err != nil || len(page) == 0 {

@@ -100,7 +100,8 @@ type Mark struct {
 }
 
 // Progress records which batches of each producer have been counted. Cycle is the number of times
-// that counts have been written. An unexpected Cycle tells a writer that another writer was faster.
+// that counts have been written. An unexpected Cycle tells a writer that another writer got there
+// first.
 type Progress struct {
 	Cycle     int64
 	Producers map[string]Mark

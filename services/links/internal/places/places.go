@@ -1,19 +1,18 @@
 // Package places ensures that a link does not redirect more visits than its maxClicks, across any
 // number of replicas.
 //
-// A visit takes a place in Firestore before it is redirected. Its click is recorded in the click
-// log like any other, so neither a lost click nor the loss of Redis allows a visit over the limit.
-// On each replica, a link has at most one commit in flight. The next commit takes places for all
-// visits that arrived in the meantime. If a process is killed before it responds to a visit, the
-// visit's place stays used. If the outcome of a commit is unknown, its visits get an error. The
-// replica then retries until it knows the outcome, and gives the places to other visits.
+// A visit takes a slot in Firestore before it is redirected. Its click is recorded in the click log
+// like any other, so neither a lost click nor the loss of Redis allows a visit over the limit. On
+// each replica, a link has at most one commit in flight. The next commit takes slots for all visits
+// that arrived in the meantime. If a process is killed before it responds to a visit, the visit's
+// slot stays used. If the outcome of a commit is unknown, its visits get an error. The replica then
+// retries until it knows the outcome, and gives the slots to other visits.
 //
 // When a link is exhausted, this is written to the record of its slug, which every replica caches.
-// From then on, only a replica's first visit to the link requests a place.
+// From then on, only a replica's first visit to the link requests a slot.
 //
 // If an existing link gets a limit, some of its clicks may not be counted yet. Until all of them
-// are counted, the number of remaining places is unknown, and visits get an error for a few
-// seconds.
+// are counted, the number of remaining slots is unknown, and visits get an error for a few seconds.
 package places
 
 import (
@@ -32,16 +31,16 @@ import (
 )
 
 // ErrChanged means that the link has changed since the visit looked it up: it no longer has a
-// limit, or all its places are taken. The visit must look the link up again.
+// limit, or all its slots are taken. The visit must look the link up again.
 var ErrChanged = errors.New("the link has changed")
 
-// Store keeps the places of links.
+// Store keeps the slots of links.
 type Store interface {
-	// Take processes the ask and returns the resulting places. If the link is not settled, the ask
-	// gets no places. The error is [link.ErrNoLimit] if the link has no places. After any other
-	// error the ask may have been processed.
+	// Take processes the ask and returns the resulting slots. If the link is not settled, the ask
+	// gets no slots. The error is [link.ErrNoLimit] if the link has no slots. After any other error
+	// the ask may have been processed.
 	Take(ctx context.Context, linkID string, ask link.Ask) (granted int64, left link.Places, err error)
-	// Settle counts the link's clicks as used places and marks the link as settled. Call it only
+	// Settle counts the link's clicks as used slots and marks the link as settled. Call it only
 	// after all clicks have been counted; see [Options].Counted.
 	Settle(ctx context.Context, linkID string) error
 }
@@ -67,8 +66,8 @@ const (
 	waitingEach = 1024 // waiting visits to one link
 	waitingOf   = 2048 // waiting visits to all links in one account
 	callTime    = 4 * time.Second
-	// maxUnsure limits the number of asks with an unknown outcome that a line remembers. Places
-	// from older asks stay used.
+	// maxUnsure limits the number of asks with an unknown outcome that a line remembers. Slots from
+	// older asks stay used.
 	maxUnsure = 32
 	// settleFor is how long a line keeps trying to settle its link after the last visit.
 	settleFor = time.Minute
@@ -84,7 +83,7 @@ const (
 	restErrorMax   = 2 * time.Second
 )
 
-// Gate assigns places to visits. It is safe for concurrent use.
+// Gate assigns slots to visits. It is safe for concurrent use.
 type Gate struct {
 	opt    Options
 	stop   chan struct{} // closed when the process stops
@@ -131,7 +130,7 @@ func (g *Gate) Run(ctx context.Context) error {
 	return nil
 }
 
-// Take takes a place for a visit to the link with this slug. It waits until the place is durable.
+// Take takes a slot for a visit to the link with this slug. It waits until the slot is durable.
 // After any error except ErrChanged, the visit may be retried later.
 func (g *Gate) Take(accountID, linkID, slugKey string) error {
 	g.mu.Lock()
@@ -149,11 +148,11 @@ func (g *Gate) Take(accountID, linkID, slugKey string) error {
 	return <-done
 }
 
-// Back returns a place after its visit was not redirected.
+// Back returns a slot after its visit was not redirected.
 func (g *Gate) Back(accountID, linkID, slugKey string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if l := g.line(accountID, linkID, slugKey); l != nil { // otherwise, the place stays used
+	if l := g.line(accountID, linkID, slugKey); l != nil { // otherwise, the slot stays used
 		l.back++
 	}
 }
@@ -178,7 +177,7 @@ func (g *Gate) line(accountID, linkID, slugKey string) *line {
 	return l
 }
 
-// serve takes places for the waiting visits, one commit after another, and returns when no work is
+// serve takes slots for the waiting visits, one commit after another, and returns when no work is
 // left.
 func (g *Gate) serve(l *line) {
 	pause := time.Duration(0)
@@ -210,7 +209,7 @@ func (g *Gate) serve(l *line) {
 	}
 }
 
-// next returns the visits for the next commit and the number of places to return. If no work is
+// next returns the visits for the next commit and the number of slots to return. If no work is
 // left, it removes the line.
 func (g *Gate) next(l *line) (visits []chan error, back int64, ok bool) {
 	g.mu.Lock()
@@ -241,7 +240,7 @@ func (g *Gate) call(l *line, fn func(ctx context.Context) error) error {
 	return fn(ctx)
 }
 
-// take requests places and responds to the visits.
+// take requests slots and responds to the visits.
 func (g *Gate) take(l *line, visits []chan error, back int64) error {
 	ask := link.Ask{ID: identity.NewNonce(), Want: int64(len(visits)), Back: back, Unsure: l.unsure}
 	var granted int64
@@ -254,7 +253,7 @@ func (g *Gate) take(l *line, visits []chan error, back int64) error {
 	if err != nil {
 		granted = 0
 	}
-	var rest error // for visits without a place
+	var rest error // for visits without a slot
 	switch {
 	case err != nil && !gone:
 		if times := g.failed.Due(time.Now(), 1); times > 0 {
@@ -297,7 +296,7 @@ var (
 )
 
 // begin starts settling a link. It first announces the link, because replicas that do not know
-// about its limit yet would redirect visits without a place.
+// about its limit yet would redirect visits without a slot.
 func (g *Gate) begin(l *line) {
 	_ = g.call(l, func(ctx context.Context) error { g.opt.Announce(ctx, l.key); return nil })
 	l.counted = g.opt.Counted()

@@ -93,7 +93,7 @@ func start(t *testing.T, s *shelf) (*Gate, *atomic.Int64) {
 	return g, forgotten
 }
 
-// crowd runs n concurrent visits, each of which takes a place, and counts the outcomes.
+// crowd runs n concurrent visits, each of which takes a slot, and counts the outcomes.
 func crowd(g *Gate, account, id string, n int) (placed, changed, failed int) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup

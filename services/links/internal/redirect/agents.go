@@ -15,14 +15,14 @@ const (
 	agentsKept = 1 << 13
 	// newAgents is the number of new user agents that a process parses per second, and agentsAtOnce
 	// is the number in a burst, such as after a start. The limit is necessary because clients can
-	// send any text, and parsing an agent costs more than the rest of a redirect.
+	// send any string, and parsing an agent costs more than the rest of a redirect.
 	newAgents    = 500
 	agentsAtOnce = 4096
 )
 
 // agents caches parsed user agents, because a few agents account for nearly all requests. Its keys
-// are hashes of the texts, so its size does not depend on the texts that clients send. The hash has
-// a secret seed, so that no client can find two texts with the same hash.
+// are hashes of the user agents, so its size does not depend on what clients send. The hash has a
+// secret seed, so that no client can find two strings with the same hash.
 //
 // The cache has two generations. When the young generation is full, it becomes the old generation.
 // An agent in the old generation that is used again moves to the young one. Texts that are sent

@@ -1,10 +1,10 @@
 // Package redirect responds to visits to short URLs.
 //
-// In the common case, host and slug are cached (package invalidation). The only call to another
-// process is then one round trip that many visits share. In this call, the click log confirms that
-// the response is not stale and that the click is durable (package clicks). Hosts and slugs that
-// are not cached are read from Firestore. If that read fails, the response is a 503, never a 404,
-// and cached links are still served.
+// In the common case, host and slug are cached (package invalidation). Then the only call to
+// another process is one round trip, shared by many visits. In it, the click log confirms that the
+// response is not stale and that the click is durable (package clicks). Hosts and slugs that are
+// not cached are read from Firestore. If that read fails, the response is a 503, never a 404, and
+// cached links are still served.
 //
 // This package never fetches a URL from a user.
 package redirect
@@ -42,7 +42,7 @@ type Confirmer interface {
 	Undo(answer clicks.Answer, click link.Click)
 }
 
-// Places assigns places to visits to links with maxClicks; see [places.Gate].
+// Places assigns slots to visits to links with maxClicks; see [places.Gate].
 type Places interface {
 	Take(accountID, linkID, slugKey string) error
 	Back(accountID, linkID, slugKey string)
@@ -66,11 +66,11 @@ type Options struct {
 	// ends the trace. If Trace is nil, nothing is traced. Visits to cached links are not traced,
 	// because there are too many of them and their traces would all be alike.
 	Trace func() (ctx context.Context, end func(status int))
-	// Places provides a place for each visit to a link with maxClicks. If it is nil, such links do
+	// Places provides a slot for each visit to a link with maxClicks. If it is nil, such links do
 	// not redirect.
 	Places Places
-	// SplitKey is an input to the hash that assigns visitors to shares. If the operator changes it,
-	// visitors to any link may move to another share.
+	// SplitKey is an input to the hash that assigns visitors to buckets. If the operator changes
+	// it, visitors to any link may move to another bucket.
 	SplitKey string
 	// Pages contains the pages for the default short host, or is nil if there are none.
 	Pages *link.Pages
@@ -153,7 +153,7 @@ type visit struct {
 	answer  invalidation.Answer
 	click   link.Click
 	counted link.Click // click counted before a change made the response stale, or zero
-	placed  place      // the visit's place, or zero
+	placed  place      // the visit's slot, or zero
 	request *fasthttp.RequestCtx
 	client  netip.Addr      // set once the visit has to read the store
 	asked   bool            // the visit had to read a record that was not cached
@@ -187,10 +187,10 @@ func (v *visit) waits(known bool) (context.Context, error) {
 	return v.ctx, nil
 }
 
-// place is a place on a link with maxClicks.
+// place is one of the slots of a link with maxClicks.
 type place struct{ account, link, key string }
 
-// tries limits how often a visit starts again because a change made its response stale.
+// tries limits how many times a visit is restarted because a change made its response stale.
 const tries = 10
 
 // Serve is the fasthttp handler.
@@ -213,7 +213,7 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 	segment, rest, home := segmentOf(ctx)
 	host, isDefault, ok := h.hostOf(ctx)
 	if !ok && httpserver.AsksForHealth(ctx) {
-		visit = false // a health check, with an IP address or a load balancer's name as host
+		visit = false // a health check, with an IP address or a load balancer's name as the host
 		httpserver.Healthy(ctx)
 		return
 	}
@@ -285,7 +285,7 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 	counts := !ctx.IsHead() && !inspect && !agent.Robot && !prefetch
 	for range tries {
 		if host == "" && folded == "" {
-			v.answer = invalidation.Answer{} // the home page of the default host depends on nothing
+			v.answer = invalidation.Answer{} // the home page of the default host does not depend on any record
 		} else if err := h.memory.Resolve(&v.answer, v.wait, host, folded); err != nil {
 			h.fallBack(v, refusal(err))
 			return
@@ -296,7 +296,7 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, agent link.Agent, ho
 		d := h.decide(v, target, host, folded, agent)
 		if ctx.IsPost() {
 			// Check a guess against the current link. The cached link may be older than an edit and
-			// contain the previous password, so that a correct guess would count as wrong.
+			// contain the previous password, in which case a correct guess would count as wrong.
 			if h.log.Confirm(&v.answer, nil).Again {
 				continue
 			}
@@ -401,16 +401,16 @@ func (h *Handler) unserved(v *visit, o link.Outcome, folded string) string {
 	return link.VisitNotFound
 }
 
-// fallBack responds to a visit with an error, undoes its click and returns its place.
+// fallBack responds to a visit with an error, undoes its click and returns its slot.
 func (h *Handler) fallBack(v *visit, e *apierr.Error) {
 	h.uncount(v)
 	h.unplace(v)
 	h.fail(v.request, e)
 }
 
-// takePlace takes a place for a visit that is to be redirected, unless the visit already has one.
-// It returns any other place that the visit holds. The place must be taken before the click is
-// counted. Otherwise a visit without a place would count as a click over the limit.
+// takePlace takes a slot for a visit that is to be redirected, unless the visit already has one. It
+// returns any other slot that the visit holds. The slot must be taken before the click is counted.
+// Otherwise a visit without a slot would count as a click over the limit.
 func (h *Handler) takePlace(v *visit, target *link.Target, led bool) error {
 	if led && v.placed.link == target.LinkID {
 		return nil
@@ -430,7 +430,7 @@ func (h *Handler) takePlace(v *visit, target *link.Target, led bool) error {
 	return err
 }
 
-// unplace returns the place that was taken for a response that is not sent.
+// unplace returns the slot that was taken for a response that was never sent.
 func (h *Handler) unplace(v *visit) {
 	if v.placed != (place{}) {
 		h.opt.Places.Back(v.placed.account, v.placed.link, v.placed.key)
@@ -449,7 +449,7 @@ func (h *Handler) decide(v *visit, target *link.Target, host, folded string, age
 	}
 	around := link.Surroundings{
 		Suspended: v.answer.Suspended(), Own: h.own, Blocked: h.opt.Blocked, Pages: h.opt.Pages,
-		Exhausted: target != nil && target.UsedUp && v.placed.link != target.LinkID, // the visit's own place may be the last
+		Exhausted: target != nil && target.UsedUp && v.placed.link != target.LinkID, // the visit's own slot may be the last
 	}
 	if host != "" {
 		around.Pages = v.answer.Pages()
@@ -463,7 +463,7 @@ func (h *Handler) decide(v *visit, target *link.Target, host, folded string, age
 	return link.Decide(target, s, &around)
 }
 
-// placeOf returns the visitor's place from 0 to 99, computed from a hash of the link's key, the
+// placeOf returns the visitor's bucket, from 0 to 99, computed from a hash of the link's key, the
 // operator's key, and the visitor's address and user agent. The hash is never stored. An IPv6
 // network counts as one address, because devices often change their IPv6 address.
 func (v *visit) placeOf(splitKey string) int {
@@ -480,7 +480,7 @@ func (v *visit) placeOf(splitKey string) int {
 	return int(binary.BigEndian.Uint64(hash.Sum(nil)) % 100)
 }
 
-// uncount undoes the click for a response that is not sent.
+// uncount undoes the click for a response that was never sent.
 func (h *Handler) uncount(v *visit) {
 	if v.counted.LinkID != "" {
 		h.log.Undo(&v.answer, v.counted)

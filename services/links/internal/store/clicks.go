@@ -306,8 +306,8 @@ func (c *Counts) finishOne(ctx context.Context, p part) (refused int64, err erro
 			!errors.Is(err, firestoredb.ErrNotFound) && !errors.Is(err, firestoredb.ErrStale) && !errors.Is(err, firestoredb.ErrInvalid) {
 			return 0, err
 		}
-		// Either a link was deleted, Firestore rejects a tally, or another flusher was faster. Read
-		// the pending document to find the remaining tallies.
+		// Either a link was deleted, Firestore rejects a tally, or another flusher got there first.
+		// Read the pending document to find the remaining tallies.
 	}
 	id := p.id
 	for size := 1 << 30; ; {

@@ -11,7 +11,7 @@ import (
 )
 
 // placesCollection contains the [link.Places] of each link, by link ID. They are separate
-// documents, because visits to a busy link take places constantly, while the flusher writes the
+// documents, because visits to a busy link take slots constantly, while the flusher writes the
 // link's document and every replica reads the slug's.
 const placesCollection = "clickPlaces"
 
@@ -54,7 +54,7 @@ func placesDocOf(accountID string, p *link.Places) *placesDoc {
 // Places implements [link.Tx].
 func (t *tx) Places(linkID string) (*link.Places, error) { return t.s.placesIn(t.Tx, linkID) }
 
-// placesIn returns a link's places, or nil if the link has no limit.
+// placesIn returns a link's slots, or nil if the link has no limit.
 func (s *Store) placesIn(t *record.Tx, linkID string) (*link.Places, error) {
 	snaps, err := t.GetAll(s.placesRef(linkID))
 	if err != nil || snaps[0] == nil {
@@ -63,8 +63,8 @@ func (s *Store) placesIn(t *record.Tx, linkID string) (*link.Places, error) {
 	return readPlaces(snaps[0])
 }
 
-// putPlaces creates, changes or removes a link's places if its limit has changed. before is
-// nil for a new link. An edit never writes the number of used places.
+// putPlaces creates, changes or removes a link's slots if its limit has changed. before is nil for
+// a new link. An edit never writes the number of used slots.
 func (t *tx) putPlaces(before, l *link.Link) {
 	var was int64
 	if before != nil {
@@ -108,8 +108,8 @@ func (s *Store) Settle(ctx context.Context, linkID string) error {
 	})
 }
 
-// changePlaces changes a link's places. When all of them are used, the same commit records
-// this in the link and in its slug. Replicas read the slug, so later visits need no write.
+// changePlaces changes a link's slots. When all of them are used, the same commit records this in
+// the link and in its slug. Replicas read the slug, so later visits need no write.
 func (s *Store) changePlaces(
 	ctx context.Context, what, linkID string, change func(*record.Tx, *link.Places) (changed bool, err error),
 ) error {
@@ -134,7 +134,7 @@ func (s *Store) changePlaces(
 		used := firestore.Update{Path: "usedUp", Value: p.Full()}
 		t.Update(s.linkRef(linkID), used)
 		t.Update(s.slugRef(p.Key), used)
-		if full { // places were returned, but replicas have cached that there are none left
+		if full { // slots were returned, but replicas have cached that there are none left
 			t.Announce(p.Key)
 		}
 		return nil

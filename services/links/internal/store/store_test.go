@@ -159,7 +159,7 @@ func TestCreateFindsItsOwnRecordWhenTriedAgain(t *testing.T) {
 		}
 	}
 	if apierr.CodeOf(first[2].Err) != apierr.SlugTaken || apierr.CodeOf(again[2].Err) != apierr.SlugTaken {
-		t.Errorf("second of two equal slugs: first %v, retry %v; want SLUG_TAKEN", first[2].Err, again[2].Err)
+		t.Errorf("second of two identical slugs: first %v, retry %v; want SLUG_TAKEN", first[2].Err, again[2].Err)
 	}
 	if page, _, _ := b.List(t.Context(), link.Query{AccountID: "acc", Before: link.Top, Limit: 100}); len(page) != 3 {
 		t.Errorf("got %d links, want 3", len(page))

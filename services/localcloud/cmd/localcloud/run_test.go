@@ -465,7 +465,7 @@ func TestMetrics(t *testing.T) {
 		`localcloud_commit_seconds_count`: 1,
 	} {
 		if n := metric(t, d, series); n < least {
-			t.Errorf("the metric %s is %v, want at least %v", series, n, least)
+			t.Errorf("the %s metric is %v, want at least %v", series, n, least)
 		}
 	}
 }

@@ -287,7 +287,7 @@ func (m *Move) step(what string) {
 	}
 }
 
-// attempts is how often a pass starts over because storage was unavailable.
+// attempts is how many times a pass starts over because storage was unavailable.
 const attempts = 10
 
 // Pass copies the differences between the source's current state and the target. If storage is

@@ -139,7 +139,7 @@ func (t *Track) readFragment(moof *mp4.MoofBox, trex *mp4.TrexBox) (Fragment, er
 			f.Shown = min(f.Shown, shown)
 			f.End = max(f.End, shown+int64(s.Dur))
 			at += uint64(s.Dur)
-			// A fragment has several runs if offsets change. Only its first sample decides
+			// A fragment has several runs if offsets change. Only its first sample determines
 			// whether the fragment starts with a keyframe.
 			if f.Samples == 0 && i == 0 {
 				f.Key = mp4.IsSyncSampleFlags(s.Flags)

@@ -177,11 +177,11 @@ const (
 	othersTurn  = time.Minute
 )
 
-// await is like reserve, but for a job that is already old. It waits until this
-// worker's running jobs leave enough space, and does not give that space to jobs that start
-// in the meantime. Only one job waits at a time, because two jobs could wait for each other's
-// sources. A second job gets errReserved, as does a job that has waited for [longestWait].
-// For [othersTurn] after each wait, no job may wait. drop removes a retained source.
+// await is like reserve, but for a job that is already old. It waits until this worker's running
+// jobs leave enough space, and does not give that space to jobs that start while it waits. Only one
+// job waits at a time, because two jobs could wait for each other's sources. A second job gets
+// errReserved, as does a job that has waited for [longestWait]. For [othersTurn] after each wait,
+// no job may wait. drop removes a retained source.
 func (s *Scratch) await(ctx context.Context, dir string, bytes int64, drop func()) error {
 	s.mu.Lock()
 	if s.waiting != "" || time.Now().Before(s.rests) {
@@ -268,7 +268,7 @@ func written(dir string) (sum int64) {
 	seen := map[uint64]bool{}
 	_ = filepath.WalkDir(dir, func(_ string, entry os.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
-			return nil // removed in the meantime
+			return nil // already removed
 		}
 		info, err := entry.Info()
 		if err != nil {

@@ -100,7 +100,7 @@ func (h public) nextLink(c *fiber.Ctx, cursor string) string {
 	return fmt.Sprintf(`<%s/api/v1/videos?%s>; rel="next"`, h.shown.addresses.Base, next.QueryString())
 }
 
-// maxQuery is the maximum length of a search text in bytes. A search uses only the first few
+// maxQuery is the maximum length of a search string in bytes. A search uses only the first few
 // words of the text.
 const maxQuery = 500
 

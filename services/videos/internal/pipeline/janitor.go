@@ -250,9 +250,9 @@ func (p *Pipeline) tidyBatch(ctx context.Context, batch map[video.ID][]objectsto
 	return errors.Join(errs...)
 }
 
-// removeOrphan removes an object, unless the janitor has been turned off in the meantime. A
-// search can take hours, and a restore during that time may have replaced the records by which
-// later objects are judged.
+// removeOrphan removes an object, unless the janitor has since been turned off. A search can take
+// hours, and a restore during that time may have replaced the records by which later objects are
+// judged.
 func (p *Pipeline) removeOrphan(ctx context.Context, o objectstore.Object) error {
 	if p.janitorOff() {
 		return nil // the first search after the janitor is turned on again finds the object

@@ -278,8 +278,8 @@ func (p *Pipeline) arrive(ctx context.Context, v *video.Video) (*video.Video, er
 		former = v.Source.JobID
 		return v.FileArrived(source, p.o.Plan.Upload, p.o.Now())
 	})
-	// If the record has another generation, a newer file was recorded in the meantime, or the
-	// video expects no file. In both cases, this file needs no further work.
+	// If the record has another generation, a newer file has since been recorded, or the video
+	// expects no file. In both cases, this file needs no further work.
 	if err != nil || arrived.Source.Generation != source.Generation {
 		return orOld(arrived, v), err
 	}

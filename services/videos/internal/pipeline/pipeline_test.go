@@ -892,7 +892,7 @@ func TestThousandsOfPurgesDelayNoSweep(t *testing.T) {
 	})
 }
 
-// searched is a bucket that counts how often it is listed.
+// searched is a bucket that counts how many times it is listed.
 type searched struct {
 	Bucket
 	times int

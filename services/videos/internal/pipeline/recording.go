@@ -19,7 +19,7 @@ func (p *Pipeline) follow(ctx context.Context, v *video.Video) (*video.Video, er
 	if errors.Is(err, objectstore.ErrNotFound) {
 		// Storage no longer has the session, but a file may still be sent in one piece.
 		return p.note(ctx, v, func(v *video.Video) error {
-			// If the URLs differ, the session was renewed in the meantime.
+			// If the URLs differ, the session has since been renewed.
 			if v.Upload.ResumableURL != session {
 				return video.ErrUnchanged
 			}

@@ -84,7 +84,7 @@ func (p *Pipeline) applyStill(ctx context.Context, v *video.Video) (*video.Video
 		if job.Outcome == nil || job.Outcome.Poster == "" {
 			return v.FailStill(job.ID, p.o.Now())
 		}
-		if v.Still != nil { // the owner may have restored the automatic poster in the meantime
+		if v.Still != nil { // the owner may have restored the automatic poster since then
 			former = v.Still.Object
 		}
 		return v.TakeStill(job.ID, job.Outcome.Poster, p.o.Now())

@@ -135,7 +135,7 @@ func (p *Pipeline) visit(ctx context.Context, v *video.Video) error {
 		return err
 	})
 	if apierr.CodeOf(err) == apierr.VideoNotFound {
-		return nil // deleted in the meantime
+		return nil // already deleted
 	}
 	if after == nil || !after.DueAt.Equal(due) {
 		return err // another change has set when it is due

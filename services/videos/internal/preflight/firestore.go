@@ -38,8 +38,8 @@ type page struct {
 	NextPageToken string
 }
 
-// pages reads all pages of a list. The parameter what is the path of the list below the
-// database's collection groups.
+// pages reads all pages of a list. The what parameter is the path of the list below the database's
+// collection groups.
 func (p *preflight) pages(ctx context.Context, what string, take func(page)) error {
 	for token := ""; ; {
 		var next page

@@ -2,10 +2,10 @@
 // the password form, playlists, captions and link previews.
 //
 // It guarantees the following. No part of a password-protected video is shown before a visitor
-// enters the password. Nothing plays after a video has expired or has been deleted. Media bytes
-// are never sent through this service: playlists contain short-lived signed URLs. The pages run
-// only their own scripts and load only their own styles: the Content-Security-Policy has no
-// unsafe directive, and html/template escapes every text.
+// enters the password. Nothing plays after a video has expired or has been deleted. Media bytes are
+// never sent through this service: playlists contain short-lived signed URLs. The pages run only
+// their own scripts and load only their own styles: the Content-Security-Policy has no unsafe
+// directive, and html/template escapes all text.
 package share
 
 import (

@@ -40,9 +40,9 @@ func (s *Store) DuePurges(ctx context.Context) ([]*video.Purge, error) {
 	return s.purges.Due(ctx, dueAtOnce)
 }
 
-// PutOffPurge sets when a task is due again, unless the task was changed or has ended since it
-// was read. Otherwise, a replica that was suspended could restore a task that refers to an
-// account erased in the meantime.
+// PutOffPurge sets when a task is due again, unless the task was changed or has ended since it was
+// read. Otherwise, a replica that was suspended could restore a task that refers to an account that
+// has since been erased.
 func (s *Store) PutOffPurge(ctx context.Context, p *video.Purge) error {
 	optional := func(path string, v any, there bool) firestore.Update {
 		if !there {

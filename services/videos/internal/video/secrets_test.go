@@ -107,7 +107,7 @@ func TestPseudonymsChangeDailyAndPerViewer(t *testing.T) {
 		t.Error("the pseudonym changed within a day, want it unchanged")
 	}
 	if a == keys.Pseudonym(start.Add(24*time.Hour), "10.0.0.1", "agent") || a == keys.Pseudonym(start, "10.0.0.1a", "gent") {
-		t.Error("pseudonyms for different days or viewers are equal, want different ones")
+		t.Error("pseudonyms for different days or viewers are the same, want different ones")
 	}
 }
 

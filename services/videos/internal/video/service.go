@@ -506,7 +506,7 @@ func (s *Service) renewUpload(ctx context.Context, v *Video) (*Video, error) {
 	}
 	before := v.Upload
 	stored, err := s.o.Store.Update(ctx, v.ID, func(v *Video) error {
-		// If the URLs differ, another request was faster and returned the URLs in the record.
+		// If the URLs differ, another request got there first and returned the URLs in the record.
 		if !v.AwaitsUpload() || v.Upload.URL != before.URL || v.Upload.ResumableURL != before.ResumableURL {
 			return ErrUnchanged
 		}

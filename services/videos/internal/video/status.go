@@ -245,10 +245,10 @@ const (
 	progressPause = 5 * time.Minute
 )
 
-// Schedule sets when the video is due next. A video that waits for an upload is checked after
-// 10s, 20s, 40s and so on, until the pause reaches an hour. A hundred thousand abandoned videos
-// therefore cost little, while an upload to a new video is detected soon. An unfinished recording
-// is checked ten times during the idle period after which it counts as finished. Every change to a
+// Schedule sets when the video is due next. A video that waits for an upload is checked after 10s,
+// 20s, 40s and so on, until the pause reaches an hour. A hundred thousand abandoned videos
+// therefore cost little, yet an upload to a new video is detected soon. An unfinished recording is
+// checked ten times during the idle period after which it counts as finished. Every change to a
 // video must call Schedule before the video is stored.
 func (v *Video) Schedule(p Plan, now time.Time) {
 	pause := func(waited, most time.Duration) time.Time { return now.Add(min(max(waited, firstPause), most)) }

@@ -105,7 +105,7 @@ func (d door) tag(w http.ResponseWriter, r *http.Request, name string) {
 
 type image struct{ name, digest string }
 
-// find looks up an image by its name or its ID.
+// find looks up an image by name or ID.
 func (d door) find(ctx context.Context, want string) (image, error) {
 	out, err := d.ctr(ctx, "list")
 	if err != nil {
