@@ -425,7 +425,10 @@ func (r *restoring) mustBeEmpty() error {
 func (r *restoring) into(ctx context.Context, to func() (*place, error)) (p *place, err error) {
 	if r.audit != "" {
 		if r.trail, err = trail.Read(ctx, trail.Folder(r.audit), time.Time{}); err != nil {
-			return nil, fmt.Errorf("%w. To restore without the trail, leave out --audit and LINKREEL_AUDIT_DIR", err)
+			if errors.Is(err, fs.ErrNotExist) {
+				err = fmt.Errorf("%w. To restore without the trail, leave out --audit and LINKREEL_AUDIT_DIR", err)
+			}
+			return nil, err
 		}
 	}
 	if p, err = to(); err != nil {

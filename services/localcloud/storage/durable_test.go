@@ -278,6 +278,30 @@ func TestFilesThatACrashLeftAreRemovedAndObjectsAreNot(t *testing.T) {
 	}
 }
 
+// Without its index, the server would take every file for a leftover and delete it.
+func TestALostIndexDeletesNoFile(t *testing.T) {
+	t.Parallel()
+	e := start(t, storage.Options{})
+	e.put(t, "keep", "bytes")
+	e.stop()
+	if err := os.Remove(filepath.Join(e.dir, "index.db")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the first attempt must not leave an index for the second one
+		s, err := storage.Open(storage.Options{Dir: e.dir})
+		if err == nil {
+			_ = s.Close()
+			t.Fatal("the server started without its index beside a stored file")
+		}
+		if !strings.Contains(err.Error(), "index.db is missing") {
+			t.Errorf("the error is %q, want it to name the missing index", err)
+		}
+	}
+	if n := files(t, e.dir, "data"); n != 1 {
+		t.Errorf("data contains %d files after the index was lost, want 1", n)
+	}
+}
+
 func TestOverwritesAndDeletesFreeTheirSpace(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{})

@@ -175,11 +175,22 @@ func reservedMap() int {
 	return int(min(16<<30, int64(math.MaxInt/2)))
 }
 
-// openIndex creates missing directories and opens the index.
+// openIndex creates missing directories and opens the index. It refuses to create an index beside
+// files, because sweep would then delete all of them.
 func (s *store) openIndex() error {
 	for _, d := range []string{s.dir, filepath.Join(s.bytes, "data"), filepath.Join(s.bytes, "tmp")} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return fmt.Errorf("cannot create the storage directory: %w", err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(s.dir, indexFile)); errors.Is(err, fs.ErrNotExist) {
+		for _, d := range []string{s.dir, s.bytes} {
+			if files, err := os.ReadDir(filepath.Join(d, "data")); err == nil && len(files) > 0 {
+				return fmt.Errorf("the storage index %s is missing, but %s contains %d files: restore a backup into an empty folder",
+					filepath.Join(s.dir, indexFile), filepath.Join(d, "data"), len(files))
+			} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("cannot list the stored files: %w", err)
+			}
 		}
 	}
 	db, err := bolt.Open(filepath.Join(s.dir, indexFile), 0o600, &bolt.Options{
