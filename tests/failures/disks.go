@@ -70,6 +70,6 @@ func (s *stack) volumes(w http.ResponseWriter, _ *http.Request) {
 			return
 		}
 		volume := fmt.Sprintf("{persistentvolumeclaim=\"data-%s-linkreel-%s-0\"}", release, name)
-		fmt.Fprintf(w, "kubelet_volume_stats_available_bytes%s %d\nkubelet_volume_stats_capacity_bytes%[1]s %d\n", volume, at.Bavail*uint64(at.Bsize), at.Blocks*uint64(at.Bsize))
+		fmt.Fprintf(w, "kubelet_volume_stats_available_bytes%s %d\nkubelet_volume_stats_capacity_bytes%[1]s %[3]d\n", volume, at.Bavail*uint64(at.Bsize), at.Blocks*uint64(at.Bsize))
 	}
 }

@@ -102,6 +102,7 @@ var videoFailures = []failure{
 		expects: map[string]time.Duration{
 			"LinkreelServiceGone": 210 * time.Second, "LinkreelPodDown": 330 * time.Second, "LinkreelVideosWaiting": 21 * time.Minute,
 		},
+		afterwards: []string{"LinkreelVideosSlow"},
 	},
 	{
 		name: "worker-hangs", what: "the worker hangs",
