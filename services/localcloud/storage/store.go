@@ -150,6 +150,9 @@ func openStore(o Options, faults *Faults) (*store, error) {
 	if s.bytes == "" {
 		s.bytes = s.dir
 	}
+	if err := s.indexed(); err != nil {
+		return nil, err
+	}
 	if err := s.openIndex(); err != nil {
 		return nil, err
 	}
@@ -161,6 +164,25 @@ func openStore(o Options, faults *Faults) (*store, error) {
 	}
 	go s.write()
 	return s, nil
+}
+
+// indexed returns an error if there are files without an index. With a new index, sweep would delete
+// all of them.
+func (s *store) indexed() error {
+	if _, err := os.Stat(filepath.Join(s.dir, indexFile)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, d := range []string{s.dir, s.bytes} {
+		files, err := os.ReadDir(filepath.Join(d, "data"))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("cannot list the stored files: %w", err)
+		}
+		if len(files) > 0 {
+			return fmt.Errorf("the storage index %s is missing, but %s contains %d files: restore a backup",
+				filepath.Join(s.dir, indexFile), filepath.Join(d, "data"), len(files))
+		}
+	}
+	return nil
 }
 
 // reservedMap returns the size of the address space that the index's mapping reserves. It does
@@ -175,22 +197,11 @@ func reservedMap() int {
 	return int(min(16<<30, int64(math.MaxInt/2)))
 }
 
-// openIndex creates missing directories and opens the index. It refuses to create an index beside
-// files, because sweep would then delete all of them.
+// openIndex creates missing directories and opens the index.
 func (s *store) openIndex() error {
 	for _, d := range []string{s.dir, filepath.Join(s.bytes, "data"), filepath.Join(s.bytes, "tmp")} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return fmt.Errorf("cannot create the storage directory: %w", err)
-		}
-	}
-	if _, err := os.Stat(filepath.Join(s.dir, indexFile)); errors.Is(err, fs.ErrNotExist) {
-		for _, d := range []string{s.dir, s.bytes} {
-			if files, err := os.ReadDir(filepath.Join(d, "data")); err == nil && len(files) > 0 {
-				return fmt.Errorf("the storage index %s is missing, but %s contains %d files: restore a backup into an empty folder",
-					filepath.Join(s.dir, indexFile), filepath.Join(d, "data"), len(files))
-			} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("cannot list the stored files: %w", err)
-			}
 		}
 	}
 	db, err := bolt.Open(filepath.Join(s.dir, indexFile), 0o600, &bolt.Options{
