@@ -36,7 +36,7 @@ type Record struct {
 	// may choose a year that JSON's time format cannot hold.
 	ExpiresAt int64
 
-	// Version grows with each change to what the account or any of its keys may do.
+	// Version increases with each change to what the account or any of its keys may do.
 	Version int64
 }
 
@@ -266,7 +266,7 @@ func (c *Client) fly(ctx context.Context, hash string, f *flight) {
 		f.err = fmt.Errorf("call auth: %w", err)
 	}
 	c.flightsMu.Lock()
-	// A caller with another demand may have replaced this flight.
+	// A caller with a different demand may have replaced this flight.
 	if c.flights[hash] == f {
 		delete(c.flights, hash)
 	}

@@ -82,7 +82,7 @@ func (s *Seen) Mine(ctx context.Context, what string, hold time.Duration) bool {
 type Pace struct {
 	// What names the sweep.
 	What string
-	// Every is the pause between two rounds.
+	// Every is the pause between rounds.
 	Every time.Duration
 	// Idle is the longest pause after a round that found no work. 0 means Every. It bounds how late
 	// the sweep finds work after a lost wake-up.
@@ -150,7 +150,7 @@ return redis.call('PFCOUNT', KEYS[1]) - before
 // Count adds member to a set that expires after life, and returns by how much the set's count grew.
 // repeat is true if this process has already counted the member.
 //
-// The results of all replicas add up to the number of different members. The sum is exact for a few
+// The results of all replicas add up to the number of distinct members. The sum is exact for a few
 // members, and within about one percent for many. In a large set, one member may add more than one
 // or nothing to the count, so use only the sum of the results. If Redis loses the set, its members
 // count again. No result is negative.

@@ -46,7 +46,7 @@ func TestFilesAreThePageItsPartsAndTheContract(t *testing.T) {
 			t.Errorf("%s: found = %v, type %q, %d bytes, ETag %q; want type %q, a body and an ETag", path, ok, f.ContentType, len(f.Bytes), f.ETag, contentType)
 		}
 		if len(f.Bytes) >= 2<<20 {
-			t.Errorf("%s has %d bytes, want less than 2 MiB", path, len(f.Bytes))
+			t.Errorf("%s is %d bytes long, want less than 2 MiB", path, len(f.Bytes))
 		}
 	}
 	if len(docs.Files()) != len(want) {
@@ -74,7 +74,7 @@ func TestEveryErrorIsExplained(t *testing.T) {
 				t.Errorf("%s has two headings", code)
 			}
 			if len(strings.TrimSpace(words)) < 40 {
-				t.Errorf("the text about %s has fewer than 40 bytes: %q", code, words)
+				t.Errorf("the text about %s is shorter than 40 bytes: %q", code, words)
 			}
 			status[code] = title
 		}
@@ -201,7 +201,7 @@ func TestReferenceAndGuidesAreWholePages(t *testing.T) {
 			t.Errorf("%s must have exactly one h1, no style attribute, and a script only on /docs/try", path)
 		}
 		if strings.Contains(page, "raw HTML") { // goldmark omits it
-			t.Errorf("%s has lost text that looks like HTML: put the text between backticks", path)
+			t.Errorf("%s has lost text that looks like HTML: put the text in backticks", path)
 		}
 		var open []string
 		for _, m := range tag.FindAllStringSubmatch(page, -1) {

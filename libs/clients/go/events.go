@@ -10,7 +10,7 @@ import (
 // service accepts.
 const followWait = 25
 
-// followPause is the longest pause between two attempts to reach an unreachable service.
+// followPause is the longest pause between attempts to reach an unreachable service.
 const followPause = 10 * time.Second
 
 // FollowEvents calls do with each event, oldest first, until ctx is done or do returns an error. It
@@ -52,7 +52,7 @@ func (c *Client) FollowEvents(ctx context.Context, q ListEventsQuery, do func(Ev
 			q.After = &e.ID
 		}
 		// When reading forwards, every page has a cursor, even an empty page. The first page
-		// therefore determines the position, and this loop misses no events between two requests.
+		// therefore determines the position, and this loop misses no events between requests.
 		if page.NextCursor != nil {
 			q.After = page.NextCursor
 		}
