@@ -84,7 +84,7 @@ type Rights interface {
 }
 
 // flight is one in-flight verification. It is not cancelled with the request that started it, so
-// that even a late response serves the next request.
+// that the next request can use even a late response.
 type flight struct {
 	incarnation int64
 	began       time.Time

@@ -1,10 +1,10 @@
 // Package boot runs a service: its listeners, background loops, health and telemetry. Its main task
 // is to stop them in the right order.
 //
-// Stopping loses no accepted work. First the service reports that it is not ready and waits until
-// load balancers have noticed (Drain). Then it accepts no more requests and finishes in-flight
-// requests. Then each loop stops and releases or flushes its work. Then the stores are closed.
-// Telemetry is flushed last.
+// No accepted work is lost when a service stops. First the service reports that it is not ready and
+// waits until load balancers have noticed (Drain). Then it stops accepting requests and finishes
+// in-flight ones. Then each loop stops and releases or flushes its work. Then the stores are
+// closed. Telemetry is flushed last.
 package boot
 
 import (

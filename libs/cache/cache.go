@@ -426,7 +426,7 @@ func (c *Cache[V]) Expired(l Lookup[V]) bool {
 }
 
 // Invalidate removes keys. Values that were loaded earlier are not served again, even by callers
-// that hold them ([Cache.Current]), and an in-flight load stores no entry.
+// that hold them ([Cache.Current]), and an in-flight load does not store its result.
 func (c *Cache[V]) Invalidate(keys ...string) {
 	if len(keys) == 0 {
 		return

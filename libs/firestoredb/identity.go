@@ -16,7 +16,7 @@ import (
 
 // Format is the version of this build's record format. It increases with every change that makes
 // records from older and newer builds incompatible. docs/versioning.md has the rules that apply
-// from release 1.0 on.
+// from release 1.0 onwards.
 const Format = 1
 
 // ErrFormat means that the database contains records in a different format. [DB.Do] then rejects

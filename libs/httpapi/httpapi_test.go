@@ -604,6 +604,6 @@ func TestTheAccessLineOfALimitedRequestNamesTheAccount(t *testing.T) {
 	})
 	ask(t, dial, request("GET", "/", "busy", "", ""))
 	if line := regexp.MustCompile(`.*"msg":"access".*`).FindString(log.String()); !strings.Contains(line, `"status":429`) || !strings.Contains(line, `"account":"d"`) {
-		t.Errorf("access line %s, want status 429 and the account d", line)
+		t.Errorf("access line %s, want status 429 and account d", line)
 	}
 }

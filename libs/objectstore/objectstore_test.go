@@ -358,7 +358,7 @@ func TestAnObjectWithAContentEncodingIsNotRead(t *testing.T) {
 		t.Errorf("the object was read %d times, want 0", n)
 	}
 	if o, err := st.Stat(t.Context(), "a"); err != nil || o.ContentEncoding != "gzip" || !o.Encoded() {
-		t.Errorf("Stat = %+v, %v, want an object with the encoding gzip", o, err)
+		t.Errorf("Stat = %+v, %v, want an object with gzip encoding", o, err)
 	}
 }
 

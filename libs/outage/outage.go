@@ -27,8 +27,8 @@ import (
 // Config defines when a dependency counts as unreachable, and how often to retry while it is
 // unreachable.
 type Config struct {
-	// Name is the dependency's name for the log and the metric. If it is empty, the breaker writes
-	// no log and no metric.
+	// Name is the dependency's name for the log and the metric. If it is empty, the breaker neither
+	// logs nor reports a metric.
 	Name string
 	// Says follows the name in the log line about the breaker opening. The default says that
 	// calls are refused.

@@ -334,7 +334,7 @@ var wrongRequests = []struct {
 		{"POST /api/v1/links", `{"url":"https://example.com","tags":["a,b"]}`, "", 400, "VALIDATION_ERROR", "tags.0: A tag cannot contain a comma or a control character."},
 		{"POST /api/v1/links", `{"url":"https://example.com","tags":[""]}`, "", 400, "VALIDATION_ERROR", "tags.0: A tag needs at least one character."},
 		{"POST /api/v1/links", `{"url":"https://example.com","tags":[1]}`, "", 400, "VALIDATION_ERROR", "tags.0: Use a string."},
-		{"POST /api/v1/links", `{"url":"https://example.com","tags":["{t51}"]}`, "", 400, "VALIDATION_ERROR", "tags.0: A tag has at most 50 characters."},
+		{"POST /api/v1/links", `{"url":"https://example.com","tags":["{t51}"]}`, "", 400, "VALIDATION_ERROR", "tags.0: A tag can have at most 50 characters."},
 		{"POST /api/v1/links", `{"url":"https://example.com","externalId":""}`, "", 400, "VALIDATION_ERROR", "externalId: Use at least one character, or null for no id."},
 		{"POST /api/v1/links", `{"url":"https://example.com","externalId":"ä"}`, "", 400, "VALIDATION_ERROR", "externalId: Use printable ASCII characters."},
 		{"POST /api/v1/links", `{"url":"https://example.com","archived":"yes"}`, "", 400, "VALIDATION_ERROR", "archived: Use true or false, or null."},

@@ -57,8 +57,8 @@ func TestFilesAreThePageItsPartsAndTheContract(t *testing.T) {
 	}
 }
 
-// Every error code has its own heading on the page about errors, in the section for its status. No
-// other heading on the page looks like a code.
+// Every error code has its own heading on the errors page, in the section for its status. No other
+// heading on the page looks like a code.
 func TestEveryErrorIsExplained(t *testing.T) {
 	t.Parallel()
 	text, page := string(docs.Files()["/docs/guides/errors.md"].Bytes), string(docs.Files()["/docs/guides/errors"].Bytes)
@@ -91,7 +91,7 @@ func TestEveryErrorIsExplained(t *testing.T) {
 	}
 	for _, code := range transcode.Codes {
 		if code != transcode.Internal && status[string(code)] != "Failed videos" {
-			t.Errorf("the failure code %s is not in the section Failed videos", code)
+			t.Errorf("the failure code %s is not in the Failed videos section", code)
 		}
 		if _, anchor, _ := strings.Cut(apierr.Code(code).DocURL(), "#"); !strings.Contains(page, ` id="`+anchor+`"`) {
 			t.Errorf("the page has no anchor for the failure code %s", code)
@@ -230,7 +230,7 @@ func TestReferenceAndGuidesAreWholePages(t *testing.T) {
 	}
 }
 
-// The page /docs/try has a form for each operation. The form has a field for each path parameter.
+// The /docs/try page has a form for each operation. The form has a field for each path parameter.
 // If the operation takes a JSON body, the form contains a valid example.
 func TestTryHasAFormForEachOperation(t *testing.T) {
 	t.Parallel()

@@ -32,8 +32,8 @@ var guideNames = []string{
 }
 
 // kept removes the markers around generated parts from a document. It also rewrites links to the
-// clients' README, which is in another folder of the repository, so that they point to the served
-// page.
+// clients' README, which is in a different folder of the repository, so that they point to the
+// served page.
 func kept(text string) string {
 	text = regexp.MustCompile(`<!-- [^>]* -->\n+`).ReplaceAllString(text, "")
 	return strings.NewReplacer("(../../libs/clients/README.md", "(../clients.md", "(../libs/clients/README.md", "(clients.md").Replace(text)

@@ -59,7 +59,7 @@ func (c *Client) WaitVideo(ctx context.Context, id string, seen func(*Video)) (v
 	}
 }
 
-// newestEvent returns the cursor after which new events of an object follow. ok is false if the
+// newestEvent returns the cursor after which an object's new events appear. ok is false if the
 // object has no events, or if the feed cannot be read because the deployment is too old or the key
 // does not have the scope events:read.
 func (c *Client) newestEvent(ctx context.Context, object string) (after string, ok bool) {

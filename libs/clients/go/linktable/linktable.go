@@ -166,7 +166,7 @@ var named = func() map[string]string {
 }()
 
 // Write writes the [Row.Cells] of rows as a CSV table from which [Read] returns the same rows.
-// Spreadsheets show every cell as text. All rows must come from one table.
+// Spreadsheets show every cell as text. All rows must come from the same table.
 func Write(w io.Writer, rows []map[string]string) error {
 	var head []string
 	for i, name := range Columns {
