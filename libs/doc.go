@@ -19,20 +19,20 @@
 //	            account's feed.
 //	announce    tell every replica which cached values are stale, after the
 //	            commit and before the response.
-//	authority   what an account may do. Its version grows with each change, and
-//	            no replica acts on an older version (apikey).
+//	authority   what an account may do. Its version increases with each change,
+//	            and no replica acts on an older version (apikey).
 //	claim       the part of a limit that a change wants to use. The change's
 //	            commit takes it (quota).
 //	standing    whether an account is active, suspended or being erased. auth
 //	            decides it.
-//	holder      a service that keeps records of accounts. auth notifies it of
+//	holder      a service that stores accounts' records. auth notifies it of
 //	            each decision about an account (tenant.Holder).
 //	erase       remove all records of an account, a page at a time, even those
 //	            that cannot be decoded.
 //	purge       remove the files of a deleted video from storage.
 //	due         the time at which a record must be processed. The index of these
 //	            times is split into buckets, because Firestore accepts only a few
-//	            writes a second to an index with rising values (record.Due).
+//	            writes a second to an index with increasing values (record.Due).
 //	set aside   postpone by an hour a record that cannot be decoded and would
 //	            otherwise block the records after it.
 //	lane        one of the ranges into which an index, a log or a queue is split,

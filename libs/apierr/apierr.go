@@ -185,7 +185,7 @@ type Error struct {
 	RequiredPlan, CurrentPlan string // with PlanRequired
 	RequiredScope             string // with InsufficientScope
 	RequiredRole              string // with InsufficientScope, if only a higher role helps
-	RestartAfter              string // with CursorAhead: the cursor from which to resume
+	RestartAfter              string // with CursorAhead: the cursor to resume from
 	StartsAt                  int64  // with NotFound: when the link starts, in ms since 1970, or 0
 
 	// OnPage marks an error on a public page, where links and videos of a suspended account return
@@ -235,7 +235,7 @@ func Down(err error) *Error {
 // Contended returns a RATE_LIMITED for a change that timed out because of concurrent changes to the
 // same record or account. It asks the caller to retry after a second.
 func Contended(err error) *Error {
-	return &Error{Code: RateLimited, Message: "Too many concurrent requests change this record or account. Try again after the time in Retry-After.", RetryAfter: time.Second, Err: err}
+	return &Error{Code: RateLimited, Message: "Too many concurrent requests are changing this record or account. Try again after the time in Retry-After.", RetryAfter: time.Second, Err: err}
 }
 
 // Status returns the HTTP status of e's code. On public pages, ACCOUNT_SUSPENDED is 410 instead of

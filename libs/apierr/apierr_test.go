@@ -40,7 +40,7 @@ func TestFrom(t *testing.T) {
 		t.Error("errors.Is = false for the cause after From, want true")
 	}
 	if got := apierr.From(io.EOF).Message; got == io.EOF.Error() {
-		t.Errorf("message for the caller = %q, want it without the text of the cause", got)
+		t.Errorf("message for the caller = %q, want it without the cause's text", got)
 	}
 }
 

@@ -565,7 +565,7 @@ func TestWhatSomebodyElseWroteIntoRedisIsIgnored(t *testing.T) {
 	ring := &keyring{}
 	r := newReplica(t, ring, redistest.Start(t))
 	for name, poison := range map[string][]any{
-		"value of another type":        {"set", "lr:acct:{%s}", strings.Repeat("x", 1<<20)},
+		"value of the wrong type":      {"set", "lr:acct:{%s}", strings.Repeat("x", 1<<20)},
 		"version that is not a number": {"hset", "lr:acct:{%s}", "v", "latest"},
 		"huge version":                 {"hset", "lr:acct:{%s}", "v", "1e308"},
 		"future version":               {"hset", "lr:acct:{%s}", "v", "9007199254740991"},
@@ -574,7 +574,7 @@ func TestWhatSomebodyElseWroteIntoRedisIsIgnored(t *testing.T) {
 		"bucket with a huge time":      {"set", "lr:acct:{%s}:t", "9e300"},
 		"bucket with a negative time":  {"set", "lr:acct:{%s}:t", "-9e300"},
 		"bucket with NaN":              {"set", "lr:acct:{%s}:t", "nan"},
-		"bucket of another type":       {"hset", "lr:acct:{%s}:t", "x", "1"},
+		"bucket of the wrong type":     {"hset", "lr:acct:{%s}:t", "x", "1"},
 		"no incarnation":               {"hset", "lr:acct:{%s}", "e", ""},
 	} {
 		account := identity.NewID("acc")
@@ -593,7 +593,7 @@ func TestWhatSomebodyElseWroteIntoRedisIsIgnored(t *testing.T) {
 				t.Errorf("%s: limit %+v, error %v; want a valid limit and no error", name, d.Limit, err)
 			}
 		}
-		if name == "value of another type" {
+		if name == "value of the wrong type" {
 			r.redis.Set(t.Context(), poison[1].(string), "x", 0)
 		}
 		r.InvalidateAccount(t.Context(), account, ring.change(account, func(r *apikey.Record) { r.Revoked = true }))

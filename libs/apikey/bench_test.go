@@ -11,7 +11,7 @@ import (
 )
 
 // BenchmarkAuthenticate measures what authentication adds to each API request: one Redis round
-// trip. For comparison, the case ping measures the round trip alone.
+// trip. For comparison, the ping case measures the round trip alone.
 func BenchmarkAuthenticate(b *testing.B) {
 	ring := &keyring{}
 	r := newReplica(b, ring, redistest.Start(b))

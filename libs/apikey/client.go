@@ -116,7 +116,7 @@ func New(cfg Config, source Source, rdb redis.UniversalClient) *Client {
 		),
 	}
 	// A few simultaneous failures are not an outage: a busy machine can stall for 100 ms. A false
-	// alarm has a cost: until it ends, a revocation can need 5 seconds to take effect.
+	// alarm has a cost: until it ends, a revocation may take up to 5 seconds to apply.
 	c.breaker = outage.New(
 		outage.Config{Failures: 5, Over: 300 * time.Millisecond, Rest: time.Second, Down: redisdb.Away, Probe: c.probe, Now: cfg.Now,
 			Opened: func(err error) {
@@ -259,7 +259,7 @@ func (c *Client) decideAlone(ctx context.Context, hash string, e *entry, began t
 	}
 	if e.asked.Before(since) {
 		usable := c.cfg.Now().Sub(e.asked) <= usableFor
-		// If only this call to Redis failed, Redis may know of a revocation, so wait for auth
+		// If only this call to Redis failed, Redis may know about a revocation, so wait for auth
 		// before using the record unconfirmed. Accept a verification under any incarnation:
 		// otherwise two requests with different incarnations would each replace the other's
 		// verification, and every request would start a new one.

@@ -24,7 +24,7 @@
 // Each account has one hash in Redis. It holds the account's version v and an incarnation e: the
 // time at which the hash was created, in microseconds. Each bucket has its own Redis key, which
 // ends in :t for the account's API keys and in :t:<member> for a member's sessions. The
-// version is also in the account's document. It grows with each change in authority, and every
+// version is also in the account's document. It increases with each change in authority, and every
 // verified record includes it. A record whose version is lower than v is stale. The incarnation
 // changes when Redis loses its data and the hash is created again. A replica uses a record under e
 // only if the record's verification began after the replica saw e. So if Redis is emptied, every

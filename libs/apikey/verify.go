@@ -36,7 +36,7 @@ type Record struct {
 	// may choose a year that JSON's time format cannot hold.
 	ExpiresAt int64
 
-	// Version grows with each change to what the account or any of its keys may do.
+	// Version increases with each change to what the account or any of its keys may do.
 	Version int64
 }
 
@@ -84,7 +84,7 @@ type Rights interface {
 }
 
 // flight is one in-flight verification. It is not cancelled with the request that started it, so
-// that even a late response serves the next request.
+// that the next request can use even a late response.
 type flight struct {
 	incarnation int64
 	began       time.Time
@@ -266,7 +266,7 @@ func (c *Client) fly(ctx context.Context, hash string, f *flight) {
 		f.err = fmt.Errorf("call auth: %w", err)
 	}
 	c.flightsMu.Lock()
-	// A caller with another demand may have replaced this flight.
+	// A caller with a different demand may have replaced this flight.
 	if c.flights[hash] == f {
 		delete(c.flights, hash)
 	}

@@ -18,7 +18,7 @@ import (
 //	the hash in Redis              the record                     what takeScript returns
 //	-----------------------------  -----------------------------  ------------------------------------
 //	none, or expired               any                            {1}: creates the hash without a version
-//	another incarnation            any                            {1}: verify again under this one
+//	different incarnation          any                            {1}: verify again under this one
 //	same incarnation, no version   any                            {0}: the hash gets the record's version
 //	same, version as the record's  verified                       {0}: a token is taken
 //	same, version is lower         newer than announced changes   {0}: the hash follows the record
@@ -62,7 +62,7 @@ type ask struct {
 	rate, n     int
 }
 
-// anyRecord is the incarnation with which takeScript takes tokens without checking a record.
+// anyRecord is the incarnation that makes takeScript take tokens without checking a record.
 const anyRecord = -1
 
 // taken is the result of takeScript.
@@ -80,13 +80,13 @@ type taken struct {
 //	{1, e, 0, 0, 0, 0}                 the record was not verified under this incarnation
 //	{2, e, v, 0, 0, 0}                 the record is older than the account's version
 //
-// It takes tokens only if the record is valid, so that a plan change applies from the next request
-// on. A record without an incarnation (its key is new to this replica) is valid if the hash has a
-// version that is not higher than the record's. The hash got that version after it was created, so
-// the version is at least as new as the hash. With incarnation -1 the script does not check the
-// record. A value that is not a hash, or not a whole number, was not written by this package and
-// counts as missing. A token is refilled after a whole number of microseconds. The minimum is one,
-// which prevents a division by zero.
+// It takes tokens only if the record is valid, so that a plan change takes effect with the next
+// request. A record without an incarnation (its key is new to this replica) is valid if the hash
+// has a version that is not higher than the record's. The hash got that version after it was
+// created, so the version is at least as new as the hash. With incarnation -1 the script does not
+// check the record. A value that is not a hash, or not a whole number, was not written by this
+// package and counts as missing. A token is refilled after a whole number of microseconds. The
+// minimum is one, which prevents a division by zero.
 //
 // KEYS: the account's hash, the bucket. ARGV: the record's incarnation and version, a version that
 // the store has disproved, tokens per minute, tokens to take, the hash's lifetime in ms.

@@ -172,7 +172,7 @@ func compare(before, now []string) (complaints []string) {
 	return complaints
 }
 
-// described returns the line for the schema or operation to which the field in line belongs.
+// described returns the line for the schema or operation that the field in line belongs to.
 func described(line string) string {
 	words := strings.Fields(line)
 	if words[0] == "request" {

@@ -26,7 +26,7 @@ import (
 	"github.com/linkreel/linkreel/libs/waiting"
 )
 
-// Config is the configuration for every service with records. Services embed it in their
+// Config is the configuration for every service that stores records. Services embed it in their
 // own.
 type Config struct {
 	boot.Config
@@ -68,8 +68,8 @@ type Auth struct {
 	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
 }
 
-// Stores are the open stores. They connect at the first call, so that a service starts
-// even while they are down.
+// Stores are the open stores. They connect on the first call, so that a service starts even while
+// they are down.
 type Stores struct {
 	DB    *firestoredb.DB
 	Redis redis.UniversalClient
@@ -120,12 +120,12 @@ func (s *Stores) Restored() *restored.Watch {
 	return w
 }
 
-// Turns returns the turns by which one replica does a sweep for all replicas. They use the system
-// clock, because Redis does.
+// Turns returns a [dedup.Seen] that lets one replica do a sweep for all replicas. It uses the
+// system clock, because Redis does.
 func (s *Stores) Turns() *dedup.Seen { return dedup.New(s.Redis, time.Now) }
 
-// Await delays readiness until the service has reached the stores, but for at most half a minute. A
-// later store outage does not change readiness, because the service keeps working without it.
+// Await delays readiness until the service has reached the stores, for up to half a minute. A later
+// store outage does not change readiness, because the service keeps working without it.
 func (s *Stores) Await() {
 	s.svc.WarmUp = append(s.svc.WarmUp, boot.Call{To: "Firestore", Do: s.DB.AwaitFormat},
 		boot.Call{To: "Redis", Do: func(ctx context.Context) error { return s.Redis.Ping(ctx).Err() }})

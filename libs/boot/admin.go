@@ -21,7 +21,7 @@ import (
 // AdminHandler serves health, metrics and profiles. It uses plain net/http, so the limits, tracing
 // and error responses of the public API do not apply.
 //
-// Everyone with access to the listener may read health and metrics. Profiles reveal the contents of
+// Anyone with access to the listener may read health and metrics. Profiles reveal the contents of
 // memory and cost CPU time, so they require profileToken. If it is empty, profiles are off.
 func AdminHandler(notReady func() error, profileToken string) http.Handler {
 	mux := http.NewServeMux()

@@ -1,10 +1,10 @@
 // Package boot runs a service: its listeners, background loops, health and telemetry. Its main task
 // is to stop them in the right order.
 //
-// Stopping loses no accepted work. First the service reports that it is not ready and waits until
-// load balancers have noticed (Drain). Then it accepts no more requests and finishes in-flight
-// requests. Then each loop stops and releases or flushes its work. Then the stores are closed.
-// Telemetry is flushed last.
+// No accepted work is lost when a service stops. First the service reports that it is not ready and
+// waits until load balancers have noticed (Drain). Then it stops accepting requests and finishes
+// in-flight ones. Then each loop stops and releases or flushes its work. Then the stores are
+// closed. Telemetry is flushed last.
 package boot
 
 import (
@@ -62,7 +62,7 @@ type Service struct {
 	Loops   []Loop
 	// WarmUp lists a warm-up call to each store, and to each service that requests need, so that no
 	// request waits for a connection. The service becomes ready when each call has succeeded.
-	// Failed calls are retried for at most half a minute. Then the service becomes ready anyway,
+	// Failed calls are retried for up to half a minute. Then the service becomes ready anyway,
 	// because it can work without its dependencies.
 	WarmUp []Call
 	// Stopping lists functions that are called after the drain, before the service waits for open
@@ -107,7 +107,7 @@ const (
 	warmUpTime = 30 * time.Second
 	// warmUpTry bounds one attempt, because a dropped packet never gets a response.
 	warmUpTry = 5 * time.Second
-	// warmUpPause is the pause between two attempts.
+	// warmUpPause is the pause between attempts.
 	warmUpPause = 250 * time.Millisecond
 )
 
@@ -214,8 +214,8 @@ func Run(ctx context.Context, cfg Config, svc *Service) error {
 	return errors.Join(errs...)
 }
 
-// Stopping logs that the process is stopping and why: a signal or a failure. more lists
-// further keys and values for the log line.
+// Stopping logs that the process is stopping and why: a signal or a failure. more lists additional
+// keys and values for the log line.
 func Stopping(name string, reason error, more ...any) {
 	slog.Info("stopping", slices.Concat([]any{"service", name, "version", Version(), "reason", fmt.Sprint(reason)}, more)...)
 }

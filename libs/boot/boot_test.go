@@ -390,7 +390,7 @@ func TestARepeatedFailureIsLoggedOnce(t *testing.T) {
 	if n := strings.Count(out.String(), "round failed; the next one retries"); n != 3 {
 		t.Errorf("logged %d times, want 3:\n%s", n, &out)
 	}
-	if n := strings.Count(out.String(), "round works again"); n != 1 {
+	if n := strings.Count(out.String(), "round is working again"); n != 1 {
 		t.Errorf("recovery logged %d times, want 1:\n%s", n, &out)
 	}
 }

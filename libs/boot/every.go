@@ -55,7 +55,7 @@ func once(ctx context.Context, name, before string, fn func(ctx context.Context)
 	err := fn(ctx)
 	switch {
 	case err == nil && before != "":
-		slog.InfoContext(ctx, name+" works again")
+		slog.InfoContext(ctx, name+" is working again")
 	case err != nil && ctx.Err() == nil:
 		if failed = err.Error(); failed != before {
 			slog.WarnContext(ctx, name+" failed; the next one retries", "error", err)

@@ -20,7 +20,7 @@ const (
 )
 
 // UnmarshalText implements [encoding.TextUnmarshaler]. It rejects an unknown format, so that a
-// service with a wrong setting does not start.
+// misconfigured service does not start.
 func (f *LogFormat) UnmarshalText(text []byte) error {
 	switch v := LogFormat(text); v {
 	case LogJSON, LogGoogle:

@@ -6,13 +6,13 @@
 // keeps serving the last value. If there is none, it returns the loader's error.
 //
 // The caller feeds the cache a stream of invalidated keys, and the cache numbers the invalidations.
-// An entry records the latest number at the start of its load, and a lookup records the latest
-// number at its own time. [Cache.Current] compares these with the number of the key's last
-// invalidation. This way, a value that was read before a change is never served, even if it was
-// stored after the change. Deleting the key from the cache would not prevent that race. While the
-// stream is interrupted ([Cache.SetSynced]), values live only for [Options.Unsynced]. While the
-// caller cannot tell whether the stream is interrupted ([Cache.MarkUncertain]), every lookup loads
-// the value again.
+// An entry records the latest number when its load starts, and a lookup records the latest number
+// when it runs. [Cache.Current] compares these with the number of the key's last invalidation. This
+// way, a value that was read before a change is never served, even if it was stored after the
+// change. Deleting the key from the cache would not prevent that race. While the stream is
+// interrupted ([Cache.SetSynced]), values live only for [Options.Unsynced]. While the caller cannot
+// tell whether the stream is interrupted ([Cache.MarkUncertain]), every lookup loads the value
+// again.
 package cache
 
 import (
@@ -119,7 +119,7 @@ const (
 // [Options.Unsynced] bounds the age of served values.
 const uncertainty = time.Second
 
-// rest is how long after a failure only one caller retries, to protect a failing loader. Other
+// rest is how long only one caller retries after a failure, to protect a failing loader. Other
 // callers get the old value, if there is one.
 const rest = 250 * time.Millisecond
 
@@ -397,7 +397,7 @@ func (c *Cache[V]) Current(l Lookup[V]) bool {
 	return (l.Stale || l.version >= c.floor.Load()) && c.untouched(l)
 }
 
-// untouched reports whether the key was not invalidated since the lookup.
+// untouched reports whether the key has not been invalidated since the lookup.
 func (c *Cache[V]) untouched(l Lookup[V]) bool {
 	if l.seen == c.version.Load() {
 		return true
@@ -426,7 +426,7 @@ func (c *Cache[V]) Expired(l Lookup[V]) bool {
 }
 
 // Invalidate removes keys. Values that were loaded earlier are not served again, even by callers
-// that hold them ([Cache.Current]), and an in-flight load stores no entry.
+// that hold them ([Cache.Current]), and an in-flight load does not store its result.
 func (c *Cache[V]) Invalidate(keys ...string) {
 	if len(keys) == 0 {
 		return

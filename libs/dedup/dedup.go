@@ -5,7 +5,7 @@
 // returns true once. [Seen.Mine] keeps returning true to that replica until its turn ends.
 // [Seen.Round] sets the pace of a sweep that one replica does for all replicas. [Seen.Count] counts
 // large sets to within about one percent, in at most 12 kB for each set. While Redis is
-// unreachable, each replica uses only its own memory, so a name may count once in every replica. No
+// unreachable, each replica uses only its own memory, so a name may count once on every replica. No
 // call returns an error because of Redis, or waits for Redis longer than its budget.
 package dedup
 
@@ -82,7 +82,7 @@ func (s *Seen) Mine(ctx context.Context, what string, hold time.Duration) bool {
 type Pace struct {
 	// What names the sweep.
 	What string
-	// Every is the pause between two rounds.
+	// Every is the pause between rounds.
 	Every time.Duration
 	// Idle is the longest pause after a round that found no work. 0 means Every. It bounds how late
 	// the sweep finds work after a lost wake-up.
@@ -138,8 +138,8 @@ func (s *Seen) set(ctx context.Context, key string, life time.Duration) bool {
 	return !errors.Is(err, redis.Nil)
 }
 
-// countScript adds a member to a HyperLogLog and returns by how much its count grew. The script is
-// atomic, so the results of all replicas add up to the count.
+// countScript adds a member to a HyperLogLog and returns how much its count increased. The script
+// is atomic, so the results of all replicas add up to the count.
 var countScript = redis.NewScript(`
 local before = redis.call('PFCOUNT', KEYS[1])
 if redis.call('PFADD', KEYS[1], ARGV[1]) == 0 then return 0 end
@@ -147,10 +147,10 @@ if before == 0 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
 return redis.call('PFCOUNT', KEYS[1]) - before
 `)
 
-// Count adds member to a set that expires after life, and returns by how much the set's count grew.
-// repeat is true if this process has already counted the member.
+// Count adds member to a set that expires after life, and returns how much the set's count
+// increased. repeat is true if this process has already counted the member.
 //
-// The results of all replicas add up to the number of different members. The sum is exact for a few
+// The results of all replicas add up to the number of distinct members. The sum is exact for a few
 // members, and within about one percent for many. In a large set, one member may add more than one
 // or nothing to the count, so use only the sum of the results. If Redis loses the set, its members
 // count again. No result is negative.

@@ -63,7 +63,7 @@ func TestWithoutRedisATurnIsEverybodysAndStays(t *testing.T) {
 		}
 		for range 2 {
 			if !s.Mine(t.Context(), "acc_a", time.Minute) {
-				t.Errorf("%s: Mine = false without Redis, want true in every call", name)
+				t.Errorf("%s: Mine = false without Redis, want true on every call", name)
 			}
 		}
 	}

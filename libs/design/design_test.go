@@ -103,7 +103,7 @@ func contrast(t *testing.T, a, b string) float64 {
 func luminance(t *testing.T, hex string) float64 {
 	t.Helper()
 	if len(hex) != 7 {
-		t.Fatalf("colour = %q, want the form #rrggbb", hex)
+		t.Fatalf("colour = %q, want the format #rrggbb", hex)
 	}
 	var sum float64
 	for i, weight := range []float64{.2126, .7152, .0722} {

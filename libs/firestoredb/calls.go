@@ -34,8 +34,8 @@ func (c calls) unary(
 			return nil // the response remains empty, and an empty id means no transaction
 		}
 		// By default, the database locks the documents that a transaction reads. If the process is
-		// killed in the middle, no other client can write those documents until the server abandons
-		// the transaction a minute later. The client library has no option for this.
+		// killed partway through one, no other client can write those documents until the server
+		// abandons the transaction a minute later. The client library has no option for this.
 		r.Options = &pb.TransactionOptions{Mode: &pb.TransactionOptions_ReadWrite_{ReadWrite: &pb.TransactionOptions_ReadWrite{
 			RetryTransaction: r.GetOptions().GetReadWrite().GetRetryTransaction(),
 			ConcurrencyMode:  pb.TransactionOptions_OPTIMISTIC,

@@ -63,7 +63,7 @@ func (d *Documents) Close() error { return d.client.Close() }
 // Name returns the full name of the document at a path such as "links/lnk_1".
 func (d *Documents) Name(path string) string { return d.Database + "/documents/" + path }
 
-// in adds the headers by which Google routes a request to the database. The client library that
+// in adds the headers that Google uses to route a request to the database. The client library that
 // [DB] uses adds the same headers.
 func (d *Documents) in(ctx context.Context) context.Context {
 	name := strings.Split(d.Database, "/")

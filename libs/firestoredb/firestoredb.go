@@ -1,4 +1,4 @@
-// Package firestoredb is the only way in which the services access Firestore.
+// Package firestoredb is the services' only access to Firestore.
 //
 // Every call has a deadline. While Firestore is down, a breaker refuses calls immediately, so that
 // callers do not wait for their deadlines. Calls return this package's errors: [ErrNotFound],
@@ -42,9 +42,9 @@ var (
 	ErrInvalid = errors.New("request is permanently rejected")
 
 	// ErrUncertain is wrapped together with an UNAVAILABLE if a commit was repeated because its
-	// response was lost, and the server no longer knows the transaction. In that case, the first
-	// attempt was probably committed. ErrUncertain is wrapped together with an ErrExists if the
-	// repeated commit finds documents that the first attempt may have created.
+	// response was lost, and the server no longer recognises the transaction. In that case, the
+	// first attempt was probably committed. ErrUncertain is wrapped together with an ErrExists if
+	// the repeated commit finds documents that the first attempt may have created.
 	ErrUncertain = errors.New("outcome of the commit is unknown")
 
 	// ErrContended is wrapped together with a RATE_LIMITED if the call timed out because other

@@ -16,11 +16,11 @@ import (
 
 // Format is the version of this build's record format. It increases with every change that makes
 // records from older and newer builds incompatible. docs/versioning.md has the rules that apply
-// from release 1.0 on.
+// from release 1.0 onwards.
 const Format = 1
 
-// ErrFormat means that the database contains records in another format. [DB.Do] then rejects every
-// call, so the records are neither read nor changed.
+// ErrFormat means that the database contains records in a different format. [DB.Do] then rejects
+// every call, so the records are neither read nor changed.
 var ErrFormat = errors.New("the database was written by another version of Linkreel")
 
 // identityDocument holds a database's id and format number.
@@ -50,7 +50,7 @@ func (firstContact) Value(key any) any {
 // same name, the identity does not change. To tell such restores apart, use the ID in package
 // restored's record.
 //
-// It fails with [ErrFormat] for a database in another format.
+// It fails with [ErrFormat] for a database in a different format.
 func (db *DB) Identity(ctx context.Context) (string, error) {
 	name, id, err := db.identify(ctx, db.drawIdentity)
 	if err != nil {
@@ -112,8 +112,8 @@ func (db *DB) identify(ctx context.Context, absent func(context.Context, *firest
 		return "", "", err
 	}
 	if d.Format != Format {
-		return "", "", fmt.Errorf("%w: its records have the format %d, and this build needs %d. Nothing was read or changed. "+
-			"Give this release a database and a bucket of its own, and import the links (docs/operations.md, Data of another version)",
+		return "", "", fmt.Errorf("%w: its records are in format %d, and this build needs format %d. Nothing was read or changed. "+
+			"Give this release its own database and bucket, and import the links (docs/operations.md, Data of another version)",
 			ErrFormat, d.Format, Format)
 	}
 	db.known.Store(true)
@@ -152,7 +152,7 @@ func (db *DB) drawIdentity(ctx context.Context, ref *firestore.DocumentRef) (ide
 	return db.readIdentity(ctx, ref)
 }
 
-// AwaitFormat waits until the database has answered. If the database has another format,
+// AwaitFormat waits until the database has answered. If the database has a different format,
 // AwaitFormat returns an error, which stops the service.
 func (db *DB) AwaitFormat(ctx context.Context) error {
 	for !db.known.Load() {

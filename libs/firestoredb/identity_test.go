@@ -58,8 +58,8 @@ func TestADatabaseHasOneIdentityWhoeverAsksFirst(t *testing.T) {
 	}
 }
 
-// Every call fails while the records have another format, even if the service has not asked for the
-// identity first.
+// Every call fails while the records have a different format, even if the service has not asked for
+// the identity first.
 func TestADatabaseOfAnotherFormatIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]map[string]any{

@@ -33,8 +33,8 @@ type Config struct {
 	// only the first is sent.
 	Token string `env:"LOCALCLOUD_TOKEN"`
 	// Timeout bounds a call or a transaction. A transaction that has lost to other writers waits
-	// for its turn and then has the same time again for further attempts. Keep Timeout below 30 s,
-	// because quota leases do not last much longer (libs/quota).
+	// for its turn and then gets the same amount of time again for more attempts. Keep Timeout
+	// below 30 s, because quota leases do not last much longer (libs/quota).
 	Timeout time.Duration `env:"FIRESTORE_TIMEOUT" envDefault:"3s"`
 }
 
@@ -52,7 +52,7 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	return newDB(client, cfg.Timeout), nil
 }
 
-// dial returns the options with which a client connects.
+// dial returns a client's connection options.
 func dial(cfg Config) (opts []option.ClientOption, database string, err error) {
 	if database = cfg.Database; database == "" {
 		database = firestore.DefaultDatabaseID

@@ -152,7 +152,7 @@ func PageOf(c *fiber.Ctx, limit int, of ...string) (paging.Page, error) {
 	}
 	p, ok := first.From(c.Query("cursor"))
 	if !ok {
-		return p, apierr.New(apierr.InvalidCursor, "This cursor does not come from this list. Pass nextCursor of the previous page, unchanged.")
+		return p, apierr.New(apierr.InvalidCursor, "This cursor does not come from this list. Pass the nextCursor from the previous page, unchanged.")
 	}
 	return p, nil
 }

@@ -108,7 +108,7 @@ func (f *Fields) Instant(field string, value jsdate.Moment) (ms int64, ok bool) 
 		d.Message = "This is not a time. Use ISO 8601 with a time zone, such as 2027-04-01T00:00:00Z, or a number of milliseconds since 1970."
 	default:
 		d.Code = apierr.OutOfRange
-		d.Message = "This number of milliseconds is out of the range of dates. Use -8640000000000000 to 8640000000000000."
+		d.Message = "This number of milliseconds is out of range for a date. Use -8640000000000000 to 8640000000000000."
 	}
 	f.Add(d)
 	return 0, false
@@ -123,7 +123,7 @@ func (f *Fields) Err() error {
 }
 
 // Decode reads the body into dst, a pointer to a struct with json tags. The error is INVALID_JSON
-// for a body that is not a single JSON object, and UNSUPPORTED_MEDIA_TYPE for a body with another
+// for a body that is not a single JSON object, and UNSUPPORTED_MEDIA_TYPE for a body with any other
 // media type. Fields lists the schema rules that the body breaks. The handler adds violations of
 // rules that schemas cannot express, and then calls [Fields.Err].
 //

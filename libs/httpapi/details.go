@@ -97,7 +97,7 @@ func detailsOf(e *jsonschema.ValidationError) []apierr.Detail {
 }
 
 // branchTypes returns the types that the branches of a failure accept, or nil if a branch failed
-// for another reason.
+// for a different reason.
 func branchTypes(e *jsonschema.ValidationError) (want []string) {
 	for _, cause := range e.Causes {
 		k, ok := cause.ErrorKind.(*kind.Type)

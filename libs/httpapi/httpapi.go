@@ -119,7 +119,7 @@ type Access struct {
 	// commit, so no idempotency record needs to be written before the handler runs.
 	OneCommit bool
 	// InTurn is for a route with large requests. Each process runs only one such request per
-	// account at a time. Others wait, at most until their deadline.
+	// account at a time. Others wait, but not past their deadline.
 	InTurn bool
 }
 
@@ -189,9 +189,9 @@ func (a *API) Handle(method, path string, access Access, h fiber.Handler) {
 	a.add(method, path, guarded)
 }
 
-// changeOf waits until no other request from the account is changing the record, but for at most
-// half of the request's remaining time. A change that started later might reach the deadline, and
-// the caller would not know whether it was committed.
+// changeOf waits until no other request from the account is changing the record, for up to half of
+// the request's remaining time. A change that started later might reach the deadline, and the
+// caller would not know whether it was committed.
 func changeOf(c *fiber.Ctx, line *turns.Queue, record string) (done func(), err error) {
 	ctx := c.UserContext()
 	if end, ok := ctx.Deadline(); ok {
@@ -390,7 +390,7 @@ func (a *API) follow(ctx context.Context, c *fiber.Ctx, start []trace.SpanStartO
 	return ctx, append(start, trace.WithLinks(trace.Link{SpanContext: remote}))
 }
 
-// duration uses the name and labels of the OpenTelemetry conventions, which dashboards support.
+// duration uses the name and labels from the OpenTelemetry conventions, which dashboards support.
 var duration = promauto.NewHistogramVec(prometheus.HistogramOpts{
 	Name: "http_server_request_duration_seconds", Help: "Time from the last byte of the request to the first byte of the response.",
 	Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},

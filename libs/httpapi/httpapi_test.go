@@ -130,7 +130,7 @@ func TestRefusals(t *testing.T) {
 		{name: "suspended account", method: "GET", path: "/api/v1/links/1", key: "suspended", status: 403, code: "ACCOUNT_SUSPENDED"},
 		{name: "exhausted limit, suspended account and missing scope", method: "DELETE", path: "/api/v1/links/1", key: "busy", status: 429, code: "RATE_LIMITED", header: map[string]string{"Retry-After": "2"}},
 		{name: "unknown path", method: "GET", path: "/api/v1/nothing", status: 404, code: "NOT_FOUND"},
-		{name: "path in another case", method: "GET", path: "/api/v1/LINKS/1", key: "creator", status: 404, code: "NOT_FOUND"},
+		{name: "path in different case", method: "GET", path: "/api/v1/LINKS/1", key: "creator", status: 404, code: "NOT_FOUND"},
 		{name: "unsupported method", method: "PUT", path: "/api/v1/links/1", key: "creator", status: 405, code: "METHOD_NOT_ALLOWED", header: map[string]string{"Allow": "GET, HEAD, DELETE"}},
 		{name: "panic", method: "GET", path: "/api/v1/panic", status: 500, code: "INTERNAL"},
 		{name: "unknown error", method: "GET", path: "/api/v1/fails", status: 500, code: "INTERNAL"},
@@ -253,7 +253,7 @@ func TestDecodeObject(t *testing.T) {
 		details   []apierr.Detail
 	}{
 		{name: "absent, null and set fields", raw: `{"url":"u","title":null}`, want: body{URL: "u", Title: httpapi.Optional[string]{Set: true, Null: true}}},
-		{name: "name in another case", raw: `{"url":"u","URL":"javascript:x","b":1,"a":2}`, want: body{URL: "u"}, unknown: []string{"URL", "b", "a"}},
+		{name: "name in different case", raw: `{"url":"u","URL":"javascript:x","b":1,"a":2}`, want: body{URL: "u"}, unknown: []string{"URL", "b", "a"}},
 		{name: "several wrong types", raw: `{"url":1,"title":[],"count":"x"}`, want: body{}, details: []apierr.Detail{
 			{Field: "url", Code: apierr.InvalidType}, {Field: "title", Code: apierr.InvalidType}, {Field: "count", Code: apierr.InvalidType}}},
 		{name: "NUL", raw: `{"url":"a\u0000b"}`, details: []apierr.Detail{{Field: "url", Code: apierr.InvalidValue}}},
@@ -604,6 +604,6 @@ func TestTheAccessLineOfALimitedRequestNamesTheAccount(t *testing.T) {
 	})
 	ask(t, dial, request("GET", "/", "busy", "", ""))
 	if line := regexp.MustCompile(`.*"msg":"access".*`).FindString(log.String()); !strings.Contains(line, `"status":429`) || !strings.Contains(line, `"account":"d"`) {
-		t.Errorf("access line %s, want status 429 and the account d", line)
+		t.Errorf("access line %s, want status 429 and account d", line)
 	}
 }

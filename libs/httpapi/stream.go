@@ -104,7 +104,7 @@ type streamBody struct {
 	conn   net.Conn
 	cancel context.CancelFunc
 
-	credit time.Duration // how long the client may still take
+	credit time.Duration // how much longer the client may take
 	handed time.Time     // when the server got the latest chunk; zero before the first
 }
 

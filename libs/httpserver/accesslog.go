@@ -17,14 +17,14 @@ const (
 )
 
 const (
-	// slow is the duration from which [AccessErrors] logs a request as slow.
+	// slow is the minimum duration of a request that [AccessErrors] logs as slow.
 	slow = time.Second
 	// sample is how many of the other requests one line represents.
 	sample = 100
 )
 
 // UnmarshalText implements [encoding.TextUnmarshaler]. It rejects an unknown value, so that a
-// service with a wrong setting does not start.
+// misconfigured service does not start.
 func (a *AccessLog) UnmarshalText(text []byte) error {
 	switch v := AccessLog(text); v {
 	case AccessAll, AccessErrors, AccessNone:

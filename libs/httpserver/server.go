@@ -64,8 +64,8 @@ var (
 func refuseUnreadable(ctx *fasthttp.RequestCtx, err error) {
 	var slow net.Error
 	if errors.As(err, &slow) && slow.Timeout() {
-		// Browsers and Go clients open spare connections. A response on such a connection would
-		// belong to no request, or might be mistaken for the response to the next request.
+		// Browsers and Go clients open spare connections. A response on such a connection would not
+		// belong to any request, or might be mistaken for the response to the next request.
 		_ = ctx.Conn().Close() // the server closes it anyway
 		return
 	}
@@ -117,7 +117,7 @@ func drain(conn net.Conn) {
 // different request or path, or if its body is compressed.
 //
 // It checks the raw header, because parsing hides such problems: fasthttp keeps only the last of
-// several Host headers, chooses one of two framings, and stores `Host :` under another name.
+// several Host headers, chooses one of two framings, and stores `Host :` under a different name.
 func framing(req *fasthttp.Request) *apierr.Error {
 	refuse := func(message string) *apierr.Error { return apierr.New(apierr.BadRequest, message) }
 	path, _, _ := bytes.Cut(req.Header.RequestURI(), []byte("?"))
@@ -141,7 +141,7 @@ func framing(req *fasthttp.Request) *apierr.Error {
 		// lines (RFC 9112 §5.1, §5.2). Names that begin or end with a control character are
 		// rejected too.
 		if colon <= 0 || line[0] <= ' ' || line[colon-1] <= ' ' {
-			return refuse("A header line contains white space or a control character where this is not allowed.")
+			return refuse("A header line contains white space or a control character where it is not allowed.")
 		}
 		// Compare lengths first, because this code runs for every redirect and most names have a
 		// different length.

@@ -47,11 +47,11 @@ func TestTooLargeABodyIsAnsweredAndNotCutOff(t *testing.T) {
 		for range 5 {
 			res, err := http.Post("http://"+addr+"/api/v1/links", "application/json", bytes.NewReader(make([]byte, size)))
 			if err != nil {
-				t.Fatalf("body with %d bytes: got %v, want a response", size, err)
+				t.Fatalf("body of %d bytes: got %v, want a response", size, err)
 			}
 			_ = res.Body.Close()
 			if res.StatusCode != http.StatusRequestEntityTooLarge {
-				t.Errorf("body with %d bytes: status %d, want 413", size, res.StatusCode)
+				t.Errorf("body of %d bytes: status %d, want 413", size, res.StatusCode)
 			}
 		}
 	}

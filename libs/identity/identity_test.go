@@ -41,7 +41,7 @@ func TestParseKeyRefuses(t *testing.T) {
 	}
 	for name, s := range map[string]string{
 		"empty string":       "",
-		"other prefix":       "xx" + good[2:],
+		"different prefix":   "xx" + good[2:],
 		"changed character":  flip(12),
 		"changed checksum":   flip(len(good) - 1),
 		"missing character":  good[:len(good)-1],

@@ -225,8 +225,8 @@ type parser struct {
 	zone offset
 }
 
-// offset is a distance from UTC. It records whether hours and minutes were given, because minutes
-// may follow "GMT+5", but not "Z".
+// offset is a UTC offset. It records whether hours and minutes were given, because minutes may
+// follow "GMT+5", but not "Z".
 type offset struct {
 	sign              int
 	hours, mins       int
@@ -590,8 +590,8 @@ func (p *parser) inDay() (int64, bool) {
 	return ((int64(c[0])*60+int64(c[1]))*60+int64(c[2]))*1000 + int64(c[3]), true
 }
 
-// zoneSeconds returns the distance from UTC. As in V8, the distance wraps at 32 bits and must then
-// fit into 31, so that even "+999999999:00" gives the same result as in V8.
+// zoneSeconds returns the offset from UTC. As in V8, the offset wraps at 32 bits and must then fit
+// into 31, so that even "+999999999:00" gives the same result as in V8.
 func (p *parser) zoneSeconds() (int64, bool) {
 	if p.zone.sign == 0 {
 		return 0, true

@@ -64,7 +64,7 @@ func check(field, tag string) *apierr.Detail {
 	case n == 0:
 		return &apierr.Detail{Field: field, Code: apierr.TooShort, Message: "A tag needs at least one character.", Min: 1}
 	case n > MaxTag:
-		return &apierr.Detail{Field: field, Code: apierr.TooLong, Message: fmt.Sprintf("A tag has at most %d characters.", MaxTag), Max: MaxTag}
+		return &apierr.Detail{Field: field, Code: apierr.TooLong, Message: fmt.Sprintf("A tag can have at most %d characters.", MaxTag), Max: MaxTag}
 	case !utf8.ValidString(tag), strings.ContainsRune(tag, ','), strings.ContainsFunc(tag, unicode.IsControl):
 		return &apierr.Detail{Field: field, Code: apierr.InvalidValue, Message: "A tag cannot contain a comma or a control character."}
 	}

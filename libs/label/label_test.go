@@ -21,7 +21,7 @@ func TestTags(t *testing.T) {
 		bad         int
 	}{
 		"surrounding spaces":                {[]string{" Spring ", "été"}, []string{"Spring", "été"}, 0},
-		"same tag in another case":          {[]string{"Sale", "SALE", "sale "}, []string{"Sale"}, 0},
+		"same tag in a different case":      {[]string{"Sale", "SALE", "sale "}, []string{"Sale"}, 0},
 		"composed and decomposed":           {[]string{"\u00e9", "e\u0301"}, []string{"\u00e9"}, 0},
 		"tags that differ in accents":       {[]string{"resume", "résumé"}, []string{"resume", "résumé"}, 0},
 		"fifty characters":                  {[]string{strings.Repeat("é", 50)}, []string{strings.Repeat("é", 50)}, 0},

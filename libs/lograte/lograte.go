@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Every is the minimum time between two lines.
+// Every is the minimum time between lines.
 const Every = time.Minute
 
 // Limit limits the lines about one kind of occurrence. The zero value is ready for use. A Limit is
@@ -24,7 +24,7 @@ type Limit struct {
 // line, and the caller writes the line. Otherwise it returns 0.
 func (l *Limit) Due(now time.Time, n int64) (count int64) { return l.DueAfter(Every, now, n) }
 
-// DueAfter is like Due, but with every as the minimum time between two lines.
+// DueAfter is like Due, but with every as the minimum time between lines.
 func (l *Limit) DueAfter(every time.Duration, now time.Time, n int64) (count int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,7 +81,7 @@ func (s *State) Failed(now time.Time) (times int64) {
 	return s.due(now, 1)
 }
 
-// StillFailing is for callers that call Failed once per outage and not once per attempt. If the
+// StillFailing is for callers that call Failed once per outage rather than once per attempt. If the
 // current outage has no line yet and a line is due, it returns the same number as Failed. Otherwise
 // it returns 0, for example because the outage has just ended.
 func (s *State) StillFailing(now time.Time) (times int64) {
@@ -99,8 +99,8 @@ func (s *State) due(now time.Time, n int64) (times int64) {
 	return times
 }
 
-// Worked records a success. If a failure that was logged ends, Worked returns its duration, and the
-// caller logs the recovery.
+// Worked records a success. If it ends a failure that was logged, Worked returns how long the
+// failure lasted, and the caller logs the recovery.
 func (s *State) Worked(now time.Time) (failed time.Duration, tell bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

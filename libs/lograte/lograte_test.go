@@ -61,7 +61,7 @@ func TestTheEndIsToldIfTheFailureWas(t *testing.T) {
 	if d, tell := s.Worked(at(11 * time.Second)); !tell || d != 10*time.Second {
 		t.Errorf("Worked = %v, %v, want 10s, true", d, tell)
 	}
-	// A short failure within the minute and its end are not logged.
+	// Neither a short failure within the minute nor the recovery from it is logged.
 	if n := s.Failed(at(20 * time.Second)); n != 0 {
 		t.Errorf("Failed within the minute = %d, want 0", n)
 	}
@@ -95,7 +95,7 @@ func TestAFailureThatHasEndedIsNotFailing(t *testing.T) {
 	s.Failed(at(2 * time.Second)) // not logged
 	s.Worked(at(3 * time.Second))
 	if n := s.StillFailing(at(2 * time.Minute)); n != 0 {
-		t.Errorf("StillFailing after the end = %d, want 0", n)
+		t.Errorf("StillFailing after the outage = %d, want 0", n)
 	}
 	if d, tell := s.Worked(at(3 * time.Minute)); tell {
 		t.Errorf("Worked = %v, true, want no recovery without a failure", d)

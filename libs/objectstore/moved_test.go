@@ -37,7 +37,7 @@ func TestAMovedObjectKeepsItsGeneration(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := c.Stat(t.Context(), "film"); err != nil {
-		t.Errorf("Stat after deleting another generation: got %v, want the object", err)
+		t.Errorf("Stat after deleting a different generation: got %v, want the object", err)
 	}
 	if err := c.Delete(t.Context(), "film", 42); err != nil {
 		t.Fatal(err)

@@ -394,9 +394,9 @@ type UploadOptions struct {
 	ContentEncoding string
 	Moved           *Moved // nil if the object was not moved here
 	// IfGeneration, if set, is the generation that the object must have; 0 means that the object
-	// must not exist yet. If the object has another generation, the call fails with ErrStale. There
-	// is one exception: with 0, the call succeeds if the object already has exactly these bytes, so
-	// that an upload can be retried.
+	// must not exist yet. If the object has a different generation, the call fails with ErrStale.
+	// There is one exception: with 0, the call succeeds if the object already has exactly these
+	// bytes, so that an upload can be retried.
 	IfGeneration *int64
 }
 

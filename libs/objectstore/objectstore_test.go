@@ -196,7 +196,7 @@ func TestAMissingObjectIsErrNotFoundAndDeletingItASuccess(t *testing.T) {
 		t.Errorf("Delete for a missing generation = %v, want success", err)
 	}
 	if _, err := c.Stat(t.Context(), "yes"); err != nil {
-		t.Errorf("Stat after deleting another generation: got %v, want the live object", err)
+		t.Errorf("Stat after deleting a different generation: got %v, want the live object", err)
 	}
 	if err := c.Delete(t.Context(), "yes", o.Generation); err != nil {
 		t.Fatal(err)
@@ -358,7 +358,7 @@ func TestAnObjectWithAContentEncodingIsNotRead(t *testing.T) {
 		t.Errorf("the object was read %d times, want 0", n)
 	}
 	if o, err := st.Stat(t.Context(), "a"); err != nil || o.ContentEncoding != "gzip" || !o.Encoded() {
-		t.Errorf("Stat = %+v, %v, want an object with the encoding gzip", o, err)
+		t.Errorf("Stat = %+v, %v, want an object with gzip encoding", o, err)
 	}
 }
 
@@ -439,7 +439,7 @@ func TestACreateOnlyUploadMayBeRepeatedButReplacesNothing(t *testing.T) {
 		t.Errorf("repeated upload = %+v, %v, want generation %d", again, err, first.Generation)
 	}
 	if _, err := c.Upload(t.Context(), "once", strings.NewReader("else"), absent); !errors.Is(err, objectstore.ErrStale) {
-		t.Errorf("Upload with other bytes = %v, want ErrStale", err)
+		t.Errorf("Upload with different bytes = %v, want ErrStale", err)
 	}
 	if _, err := c.Upload(t.Context(), "once", strings.NewReader("else"), objectstore.UploadOptions{IfGeneration: &first.Generation}); err != nil {
 		t.Errorf("Upload with the current generation = %v, want success", err)
@@ -563,7 +563,7 @@ func TestAResumableSessionSaysHowFarItIsAndCanBeFinishedWithoutItsSender(t *test
 		t.Fatalf("Received after a chunk = %d, %v, %v, want 512 KiB, false", n, whole, err)
 	}
 	if whole, err := st.FinishResumable(t.Context(), session, 256<<10); whole || err == nil && whole {
-		t.Errorf("FinishResumable with another size = %v, %v, want false", whole, err)
+		t.Errorf("FinishResumable with a different size = %v, %v, want false", whole, err)
 	}
 	if whole, err := st.FinishResumable(t.Context(), session, 512<<10); !whole || err != nil {
 		t.Fatalf("FinishResumable = %v, %v, want true", whole, err)

@@ -29,7 +29,7 @@ func (s *Store) Owner(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if o.Size == 0 || o.Size > maxOwner {
-		return "", fmt.Errorf("%w, or its owner is unknown: the object %s of bucket %s has %d bytes, so it does not contain the name of a database",
+		return "", fmt.Errorf("%w, or its owner is unknown: the object %s in bucket %s is %d bytes long, so it does not contain the name of a database",
 			ErrForeign, OwnerObject, s.bucketName, o.Size)
 	}
 	var name bytes.Buffer
@@ -40,7 +40,7 @@ func (s *Store) Owner(ctx context.Context) (string, error) {
 }
 
 // Claim makes database the bucket's owner if the bucket has no owner. It returns ErrForeign if the
-// bucket has another owner. If several databases claim a bucket at the same time, only one
+// bucket has a different owner. If several databases claim a bucket at the same time, only one
 // succeeds.
 func (s *Store) Claim(ctx context.Context, database string) error {
 	owner, err := s.Owner(ctx)

@@ -143,8 +143,8 @@ func (s *iamSigner) sign(ctx context.Context, account string, b []byte) ([]byte,
 }
 
 // signed builds a V4 signed URL. storage.SignedURL does the same, but it uses the wall clock, which
-// tests cannot control. It also parses the key in each call and has no context. A test checks that
-// both return the same result.
+// tests cannot control. It also parses the key on each call and does not take a context. A test
+// checks that both return the same result.
 func (s *Store) signed(
 	ctx context.Context, method, object string, ttl time.Duration, headers map[string]string, query url.Values,
 ) (string, time.Time, error) {

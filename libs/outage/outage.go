@@ -27,8 +27,8 @@ import (
 // Config defines when a dependency counts as unreachable, and how often to retry while it is
 // unreachable.
 type Config struct {
-	// Name is the dependency's name for the log and the metric. If it is empty, the breaker writes
-	// no log and no metric.
+	// Name is the dependency's name for the log and the metric. If it is empty, the breaker neither
+	// logs nor reports a metric.
 	Name string
 	// Says follows the name in the log line about the breaker opening. The default says that
 	// calls are refused.
@@ -38,7 +38,7 @@ type Config struct {
 	// Over is the minimum time between the first and the last of these failures. Several
 	// simultaneous failures may only mean that the machine stalled.
 	Over time.Duration
-	// Rest is the time between two attempts while the dependency is unreachable.
+	// Rest is the time between attempts while the dependency is unreachable.
 	Rest time.Duration
 	// Down reports whether an error from a call means that the dependency does not answer. If
 	// it is nil, the breaker uses the function [Down].
@@ -164,7 +164,7 @@ func (b *Breaker) Note(err error) {
 	b.fail(err)
 }
 
-// Open opens the breaker immediately. Call it after an error that is certainly an outage.
+// Open opens the breaker immediately. Call it after an error that can only mean an outage.
 func (b *Breaker) Open(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -334,7 +334,7 @@ var wrongRequests = []struct {
 		{"POST /api/v1/links", `{"url":"https://example.com","tags":["a,b"]}`, "", 400, "VALIDATION_ERROR", "tags.0: A tag cannot contain a comma or a control character."},
 		{"POST /api/v1/links", `{"url":"https://example.com","tags":[""]}`, "", 400, "VALIDATION_ERROR", "tags.0: A tag needs at least one character."},
 		{"POST /api/v1/links", `{"url":"https://example.com","tags":[1]}`, "", 400, "VALIDATION_ERROR", "tags.0: Use a string."},
-		{"POST /api/v1/links", `{"url":"https://example.com","tags":["{t51}"]}`, "", 400, "VALIDATION_ERROR", "tags.0: A tag has at most 50 characters."},
+		{"POST /api/v1/links", `{"url":"https://example.com","tags":["{t51}"]}`, "", 400, "VALIDATION_ERROR", "tags.0: A tag can have at most 50 characters."},
 		{"POST /api/v1/links", `{"url":"https://example.com","externalId":""}`, "", 400, "VALIDATION_ERROR", "externalId: Use at least one character, or null for no id."},
 		{"POST /api/v1/links", `{"url":"https://example.com","externalId":"ä"}`, "", 400, "VALIDATION_ERROR", "externalId: Use printable ASCII characters."},
 		{"POST /api/v1/links", `{"url":"https://example.com","archived":"yes"}`, "", 400, "VALIDATION_ERROR", "archived: Use true or false, or null."},
@@ -404,7 +404,7 @@ var wrongRequests = []struct {
 		{"GET /api/v1/events?after=nonsense", "", "", 400, "INVALID_CURSOR", "This cursor does not come from an earlier response to … unchanged, or leave it out to start again."},
 		{"GET /api/v1/events?wait=60&after=", "", "", 400, "VALIDATION_ERROR", "wait: Use whole seconds from 0 to 25."},
 		{"GET /api/v1/events?after=&cursor=x", "", "", 400, "VALIDATION_ERROR", "cursor: Use `cursor` to read backwards or `after` to read forwards, not both."},
-		{"GET /api/v1/tags?cursor=zzz", "", "", 400, "INVALID_CURSOR", "This cursor does not come from this list. Pass nextCursor of the previous page, unchanged."},
+		{"GET /api/v1/tags?cursor=zzz", "", "", 400, "INVALID_CURSOR", "This cursor does not come from this list. Pass the nextCursor from the previous page, unchanged."},
 		{"GET /api/v1/account?fields=name", "", "", 400, "VALIDATION_ERROR", "fields: There is no such parameter here."},
 	}}, {"missing records", []wrong{
 		{"GET /api/v1/links/lnk_nothing", "", "", 404, "LINK_NOT_FOUND", "This account has no link with this id."},

@@ -21,7 +21,7 @@ import (
 // Token is the internal token that services must send to [Auth].
 const Token = "internal-token"
 
-// Auth is a fake auth service that holds the keys of one test.
+// Auth is a fake auth service that holds the keys for one test.
 type Auth struct {
 	// URL is the base address for the services under test.
 	URL string

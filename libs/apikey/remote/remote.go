@@ -1,4 +1,4 @@
-// Package remote contains the client with which services verify keys, and the auth routes that it
+// Package remote contains the client that services use to verify keys, and the auth routes that it
 // calls.
 package remote
 

@@ -46,7 +46,7 @@ func TestFilesAreThePageItsPartsAndTheContract(t *testing.T) {
 			t.Errorf("%s: found = %v, type %q, %d bytes, ETag %q; want type %q, a body and an ETag", path, ok, f.ContentType, len(f.Bytes), f.ETag, contentType)
 		}
 		if len(f.Bytes) >= 2<<20 {
-			t.Errorf("%s has %d bytes, want less than 2 MiB", path, len(f.Bytes))
+			t.Errorf("%s is %d bytes long, want less than 2 MiB", path, len(f.Bytes))
 		}
 	}
 	if len(docs.Files()) != len(want) {
@@ -57,8 +57,8 @@ func TestFilesAreThePageItsPartsAndTheContract(t *testing.T) {
 	}
 }
 
-// Every error code has its own heading on the page about errors, in the section for its status. No
-// other heading on the page looks like a code.
+// Every error code has its own heading on the errors page, in the section for its status. No other
+// heading on the page looks like a code.
 func TestEveryErrorIsExplained(t *testing.T) {
 	t.Parallel()
 	text, page := string(docs.Files()["/docs/guides/errors.md"].Bytes), string(docs.Files()["/docs/guides/errors"].Bytes)
@@ -74,7 +74,7 @@ func TestEveryErrorIsExplained(t *testing.T) {
 				t.Errorf("%s has two headings", code)
 			}
 			if len(strings.TrimSpace(words)) < 40 {
-				t.Errorf("the text about %s has fewer than 40 bytes: %q", code, words)
+				t.Errorf("the text about %s is shorter than 40 bytes: %q", code, words)
 			}
 			status[code] = title
 		}
@@ -91,7 +91,7 @@ func TestEveryErrorIsExplained(t *testing.T) {
 	}
 	for _, code := range transcode.Codes {
 		if code != transcode.Internal && status[string(code)] != "Failed videos" {
-			t.Errorf("the failure code %s is not in the section Failed videos", code)
+			t.Errorf("the failure code %s is not in the Failed videos section", code)
 		}
 		if _, anchor, _ := strings.Cut(apierr.Code(code).DocURL(), "#"); !strings.Contains(page, ` id="`+anchor+`"`) {
 			t.Errorf("the page has no anchor for the failure code %s", code)
@@ -201,7 +201,7 @@ func TestReferenceAndGuidesAreWholePages(t *testing.T) {
 			t.Errorf("%s must have exactly one h1, no style attribute, and a script only on /docs/try", path)
 		}
 		if strings.Contains(page, "raw HTML") { // goldmark omits it
-			t.Errorf("%s has lost text that looks like HTML: put the text between backticks", path)
+			t.Errorf("%s has lost text that looks like HTML: put the text in backticks", path)
 		}
 		var open []string
 		for _, m := range tag.FindAllStringSubmatch(page, -1) {
@@ -230,7 +230,7 @@ func TestReferenceAndGuidesAreWholePages(t *testing.T) {
 	}
 }
 
-// The page /docs/try has a form for each operation. The form has a field for each path parameter.
+// The /docs/try page has a form for each operation. The form has a field for each path parameter.
 // If the operation takes a JSON body, the form contains a valid example.
 func TestTryHasAFormForEachOperation(t *testing.T) {
 	t.Parallel()

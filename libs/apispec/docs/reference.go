@@ -32,8 +32,8 @@ var guideNames = []string{
 }
 
 // kept removes the markers around generated parts from a document. It also rewrites links to the
-// clients' README, which is in another folder of the repository, so that they point to the served
-// page.
+// clients' README, which is in a different folder of the repository, so that they point to the
+// served page.
 func kept(text string) string {
 	text = regexp.MustCompile(`<!-- [^>]* -->\n+`).ReplaceAllString(text, "")
 	return strings.NewReplacer("(../../libs/clients/README.md", "(../clients.md", "(../libs/clients/README.md", "(clients.md").Replace(text)
@@ -112,7 +112,7 @@ func reference() map[string]File {
 			Body: toHTML(doc.Info.Description, 3), Guides: all, Groups: groups,
 		}),
 		"/docs/try": render("try", page{
-			Title: "Try it · Linkreel API", Description: "Calls to the Linkreel API from this page.",
+			Title: "Try it · Linkreel API", Description: "Call the Linkreel API from this page.",
 			Script: "/docs/try.js", Groups: groups,
 		}),
 		"/docs/try.js":        packed("text/javascript; charset=utf-8", source("reference/try.js")),
@@ -229,7 +229,7 @@ func (d *document) groups() []group {
 func (d *document) operation(r apispec.Route) operation {
 	var op described
 	if err := json.Unmarshal(d.Paths[r.Path][strings.ToLower(r.Method)], &op); err != nil {
-		panic(fmt.Sprintf("%s: %v", r.OperationID, err)) // every test of this package would fail
+		panic(fmt.Sprintf("%s: %v", r.OperationID, err)) // every test in this package would fail
 	}
 	op.Parameters = d.parameters(r.Path, op)
 	out := operation{
@@ -258,7 +258,7 @@ func (d *document) operation(r apispec.Route) operation {
 func (d *document) parameters(path string, op described) (all []parameter) {
 	if shared := d.Paths[path]["parameters"]; shared != nil {
 		if err := json.Unmarshal(shared, &all); err != nil {
-			panic(fmt.Sprintf("%s: %v", path, err)) // every test of this package would fail
+			panic(fmt.Sprintf("%s: %v", path, err)) // every test in this package would fail
 		}
 	}
 	all = append(all, op.Parameters...)

@@ -22,7 +22,7 @@ type BulkError struct {
 	// the request got no response, it may have taken effect: repeat the call with Key.
 	Unsure int
 	Unsent int    // the number of items after those in the failed request, which were not sent
-	Key    string // the [IdempotencyKey] with which to repeat the call without creating a link twice
+	Key    string // the [IdempotencyKey] for repeating the call without creating a link twice
 	Err    error  // the error from the failed request
 }
 

@@ -100,7 +100,7 @@ func checkedKey(key string, emptyIsFine bool) (string, error) {
 	return key, nil
 }
 
-// WithKey returns a copy of the client with another key.
+// WithKey returns a copy of the client with a different key.
 func (c *Client) WithKey(key string) *Client {
 	other := *c
 	other.cfg.Key = strings.Trim(key, "\r\n")

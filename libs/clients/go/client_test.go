@@ -705,7 +705,7 @@ func TestARedirectIsToldAndNotFollowed(t *testing.T) {
 	}
 }
 
-// Google Cloud Storage answers 499 for a cancelled session.
+// Google Cloud Storage returns 499 for a cancelled session.
 func TestACancelledSessionIsGone(t *testing.T) {
 	t.Parallel()
 	c, s := start(t, say(499, ""))

@@ -28,7 +28,7 @@ type APIError struct {
 	CurrentPlan   string        `json:"currentPlan"`
 	RequiredScope string        `json:"requiredScope"`
 	RequiredRole  string        `json:"requiredRole"`
-	RestartAfter  string        `json:"restartAfter"` // with CURSOR_AHEAD: the After with which to resume
+	RestartAfter  string        `json:"restartAfter"` // with CURSOR_AHEAD: the After to resume with
 	RetryAfter    time.Duration `json:"-"`            // how long the service asks the client to wait, or 0
 	ETag          string        `json:"-"`            // after a 412, the current version of the record, for [IfMatch]
 }

@@ -10,17 +10,17 @@ import (
 // service accepts.
 const followWait = 25
 
-// followPause is the longest pause between two attempts to reach an unreachable service.
+// followPause is the longest pause between attempts to reach an unreachable service.
 const followPause = 10 * time.Second
 
 // FollowEvents calls do with each event, oldest first, until ctx is done or do returns an error. It
 // starts after the cursor or event id in q.After. If q.After is nil, it starts with the next event.
-// If q.After is empty, it starts with the oldest stored event. It returns the value of After with
-// which a later call resumes directly after the last event for which do returned nil. To resume
-// after a crash, have do store the event's ID. After the first page, FollowEvents retries until ctx
-// is done if the service is unreachable, restarts or limits the rate. It returns all other errors.
-// [IsGone] is true for the error if the service was restored from a backup that does not contain
-// the position After. In that case, read the records that you rely on again, and resume from
+// If q.After is empty, it starts with the oldest stored event. It returns the value of After that
+// makes a later call resume right after the last event for which do returned nil. To resume after a
+// crash, have do store the event's ID. After the first page, FollowEvents retries until ctx is done
+// if the service is unreachable, restarts or limits the rate. It returns all other errors. [IsGone]
+// is true for the error if the service was restored from a backup that does not contain the
+// position After. In that case, read the records that you rely on again, and resume from
 // [APIError].RestartAfter. If After is older than the oldest stored event, the code is
 // INVALID_CURSOR.
 func (c *Client) FollowEvents(ctx context.Context, q ListEventsQuery, do func(Event) error, opts ...Option) (after *string, err error) {
@@ -52,7 +52,7 @@ func (c *Client) FollowEvents(ctx context.Context, q ListEventsQuery, do func(Ev
 			q.After = &e.ID
 		}
 		// When reading forwards, every page has a cursor, even an empty page. The first page
-		// therefore determines the position, and this loop misses no events between two requests.
+		// therefore determines the position, and this loop misses no events between requests.
 		if page.NextCursor != nil {
 			q.After = page.NextCursor
 		}

@@ -258,7 +258,7 @@ func perhapsOurs(k *call, unsure error) error {
 	return lost(k, fmt.Errorf("the change may have taken effect, so read the record; an attempt failed: %w", unsure))
 }
 
-// refused reports whether the connection was refused. In that case, the call certainly had no
+// refused reports whether the connection was refused. In that case, the call cannot have had any
 // effect.
 func refused(err error) bool {
 	var dial *net.OpError

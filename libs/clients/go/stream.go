@@ -18,8 +18,8 @@ func stream(ctx context.Context, c *Client, k call, opts []Option) (io.ReadClose
 	return out, err
 }
 
-// streamed is the body of a response with a time limit for each read. The time between two reads
-// does not count.
+// streamed is the body of a response with a time limit for each read. The time between reads does
+// not count.
 type streamed struct {
 	io.ReadCloser
 	call  *call

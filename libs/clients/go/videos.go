@@ -21,8 +21,8 @@ func (e *VideoError) Error() string { return e.Message + " (" + e.Code + ")" }
 // WaitVideo waits until the video is ready, and returns it. If the video fails, the error is a
 // *[VideoError]. If WaitVideo returns an error, it also returns the last response, if any. seen, if
 // set, is called with each response. To bound the wait, use a ctx with a deadline. If the key may
-// read events, the client waits for the video's events in long polls. Otherwise it reads the video
-// every second at first, and then less often.
+// read events, the client waits for the video's events with long polls. Otherwise it reads the
+// video every second at first, and then less often.
 func (c *Client) WaitVideo(ctx context.Context, id string, seen func(*Video)) (v *Video, err error) {
 	after, held := c.newestEvent(ctx, id)
 	for wait := time.Second; ; wait = min(wait*5/4, 5*time.Second) {
@@ -59,7 +59,7 @@ func (c *Client) WaitVideo(ctx context.Context, id string, seen func(*Video)) (v
 	}
 }
 
-// newestEvent returns the cursor after which new events of an object follow. ok is false if the
+// newestEvent returns the cursor after which an object's new events appear. ok is false if the
 // object has no events, or if the feed cannot be read because the deployment is too old or the key
 // does not have the scope events:read.
 func (c *Client) newestEvent(ctx context.Context, object string) (after string, ok bool) {
@@ -217,7 +217,7 @@ func (c *Client) uploadSession(ctx context.Context, u Upload) error {
 			next := arrived(res.rng)
 			switch {
 			case next > best:
-				best, attempt = next, 1 // there was progress, so count attempts anew
+				best, attempt = next, 1 // there was progress, so start counting attempts again
 			case known:
 				attempt++
 			}
@@ -268,15 +268,15 @@ func (c *Client) again(ctx context.Context, res *putAnswer, err error, attempt i
 			return fmt.Errorf("%w: status %d: %s", ErrUploadGone, res.status, res.text)
 		case res.status != http.StatusTooManyRequests && res.status != http.StatusRequestTimeout && res.status < 500:
 			return &APIError{
-				Status: res.status, Code: "HTTP_" + strconv.Itoa(res.status), Message: fmt.Sprintf("storage answered %d: %s", res.status, res.text),
+				Status: res.status, Code: "HTTP_" + strconv.Itoa(res.status), Message: fmt.Sprintf("storage returned status %d: %s", res.status, res.text),
 			}
 		}
 		err = &APIError{
-			Status: res.status, Code: "HTTP_" + strconv.Itoa(res.status), Message: "storage answered " + strconv.Itoa(res.status),
+			Status: res.status, Code: "HTTP_" + strconv.Itoa(res.status), Message: "storage returned status " + strconv.Itoa(res.status),
 			RetryAfter: res.after,
 		}
 		if res.status == http.StatusRequestTimeout { // a part of the request was lost in transit
-			err = lost(&call{method: http.MethodPut, path: "the upload address"}, errors.New("storage answered 408"))
+			err = lost(&call{method: http.MethodPut, path: "the upload address"}, errors.New("storage returned status 408"))
 		}
 	} else {
 		err = lost(&call{method: http.MethodPut, path: "the upload address"}, err)

@@ -69,7 +69,7 @@ func verifyWebhook(secrets []string, header http.Header, body []byte, now time.T
 			}
 		}
 	}
-	return &WebhookError{"signature", "no signature matches: the message was signed with another secret, or the body was changed before the check"}
+	return &WebhookError{"signature", "no signature matches: the message was signed with a different secret, or the body was changed before the check"}
 }
 
 // headerOf returns a header regardless of the case of its name, because some gateways change it.

@@ -45,7 +45,7 @@ func TestVerifyWebhook(t *testing.T) {
 		"time in the future":           {exampleSecret, header(), exampleBody, at.Add(-6 * time.Minute), false},
 		"no signature":                 {exampleSecret, header("webhook-signature", ""), exampleBody, at, false},
 		"version v2 signature":         {exampleSecret, header("webhook-signature", "v2"+exampleSignature[2:]), exampleBody, at, false},
-		"header names in another case": {exampleSecret, shouted(header()), exampleBody, at, true},
+		"header names all in capitals": {exampleSecret, shouted(header()), exampleBody, at, true},
 		"empty secret":                 {"whsec_", header(), exampleBody, at, false},
 		"time that is not a number":    {exampleSecret, header("webhook-timestamp", "now"), exampleBody, at, false},
 	} {

@@ -17,9 +17,8 @@ type Reader interface {
 	Collection(path string) *firestore.CollectionRef
 }
 
-// All returns the events of all accounts in commit order. It fails the test if the id of a document
-// is not the id of an event. It sorts the events in memory, because every index begins with the
-// account.
+// All returns the events of all accounts in commit order. It fails the test if a document id is not
+// an event id. It sorts the events in memory, because every index begins with the account.
 func All(tb testing.TB, db Reader) []outbox.Document {
 	tb.Helper()
 	snaps, err := db.Collection(outbox.Collection).Documents(tb.Context()).GetAll()
@@ -32,7 +31,7 @@ func All(tb testing.TB, db Reader) []outbox.Document {
 			tb.Fatal(err)
 		}
 		if !strings.HasPrefix(snap.Ref.ID, "evt_") {
-			tb.Errorf("document id %q is not the id of an event", snap.Ref.ID)
+			tb.Errorf("document id %q is not an event id", snap.Ref.ID)
 		}
 	}
 	slices.SortFunc(out, func(a, b outbox.Document) int { return cmp.Compare(a.Order, b.Order) })

@@ -118,7 +118,7 @@ func (o *Outbox) Wake(accountID string) {
 	}
 }
 
-// pace is the minimum time between two wake-ups. The first change is announced immediately. If an
+// pace is the minimum time between wake-ups. The first change is announced immediately. If an
 // account then creates hundreds of links a second, each wake-up includes it only once.
 const pace = 20 * time.Millisecond
 

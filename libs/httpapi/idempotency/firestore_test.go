@@ -282,7 +282,7 @@ func TestLargeAnswersAreKeptWhileTheyFit(t *testing.T) {
 	_, _ = rand.Read(noise.Body)
 	finish(t, b, first, noise)
 	if again := begin(t, b, random); again.Replay != nil || again.Nonce != first.Nonce {
-		t.Errorf("after a response that is too large to store, Begin returned a replay or another nonce, want the same nonce without a replay")
+		t.Errorf("after a response that is too large to store, Begin returned a replay or a different nonce, want the same nonce without a replay")
 	}
 }
 

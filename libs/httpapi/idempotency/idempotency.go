@@ -7,7 +7,7 @@
 // Any other request opens its record before it acts, and closes it with its response
 // ([Firestore.Begin]). If the first attempt dies, its record remains open. The next attempt takes
 // over this record, with the same nonce and time. The ids of created records are derived from
-// these, so the next attempt creates the same records and not new ones. For the same reason, it is
+// these, so the next attempt creates the same records, not new ones. For the same reason, it is
 // harmless to take over from an attempt that is only slow.
 //
 // Records are stored in Firestore, because Redis may lose its data at any time, and a repeated

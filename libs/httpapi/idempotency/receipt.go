@@ -31,7 +31,7 @@ type Repeated struct {
 func (*Repeated) Error() string { return "an earlier request has already made this change" }
 
 // Receipt returns the receipt for a request that takes effect in one commit. answer is called at
-// each commit. It must return nil for a commit that is not the request's.
+// each commit. It must return nil for a commit that does not belong to the request.
 func (s *Firestore) Receipt(r Request, answer func() *Response) *Receipt {
 	return &Receipt{s: s, r: r, d: s.opened(r), answer: answer}
 }

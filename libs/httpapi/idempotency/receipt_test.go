@@ -103,7 +103,7 @@ func TestAReceiptCostsOneWriteAndIsFoundByTheNextTry(t *testing.T) {
 	other := request
 	other.Body = []byte("bb")
 	if _, err := s.put(t.Context(), other, "c"); apierr.CodeOf(err) != apierr.IdempotencyKeyReused {
-		t.Errorf("another body: got %v, want IDEMPOTENCY_KEY_REUSED", err)
+		t.Errorf("different body: got %v, want IDEMPOTENCY_KEY_REUSED", err)
 	}
 	s.wantThings(t, "0", "a")
 }

@@ -36,7 +36,7 @@ func (r Request) key(bound bool) (*seal.Key, error) {
 	return seal.Derive(secret+"\x00"+r.Key, []byte(r.id()), purpose)
 }
 
-// secretPrefixes lists the prefixes of API keys, one-time links, and secrets of Standard Webhooks.
+// secretPrefixes lists the prefixes of API keys, one-time links, and Standard Webhooks secrets.
 var secretPrefixes = []string{identity.KeyPrefix, identity.LinkPrefix, "whsec_"}
 
 // close compresses and encrypts the response to a request.
@@ -64,7 +64,7 @@ func (d *document) replay(r Request) (*Response, error) {
 	packed, err := key.Open(r.id(), d.Sealed)
 	if err != nil && d.Bound {
 		return nil, apierr.Wrap(apierr.IdempotencyKeyReused,
-			"This Idempotency-Key was used with another API key. Repeat the request with that key.", err)
+			"This Idempotency-Key was used with a different API key. Repeat the request with that key.", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open sealed response: %w", err)

@@ -31,7 +31,7 @@ func TestTheFormatOfKeptAnswersStays(t *testing.T) {
 			t.Errorf("replay of %s = %+v, %v, want a 201 with that body", c.body, answer, err)
 		}
 		if _, err := (&document{Sealed: sealed, Bound: c.bound}).replay(other); (err == nil) == c.bound {
-			t.Errorf("replaying %s with another API key: got %v, want an error only for a bound response", c.body, err)
+			t.Errorf("replaying %s with a different API key: got %v, want an error only for a bound response", c.body, err)
 		}
 	}
 }

@@ -16,7 +16,7 @@ func SafeCell(text string) string {
 	return text
 }
 
-// PlainCell undoes SafeCell, and the same protection when another program added it.
+// PlainCell undoes SafeCell, or the same protection added by another program.
 func PlainCell(cell string) string {
 	if cell != "" && cell[0] == '\'' && formula.MatchString(cell) {
 		return cell[1:]

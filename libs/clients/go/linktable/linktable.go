@@ -166,7 +166,7 @@ var named = func() map[string]string {
 }()
 
 // Write writes the [Row.Cells] of rows as a CSV table from which [Read] returns the same rows.
-// Spreadsheets show every cell as text. All rows must come from one table.
+// Spreadsheets show every cell as text. All rows must come from the same table.
 func Write(w io.Writer, rows []map[string]string) error {
 	var head []string
 	for i, name := range Columns {
@@ -617,7 +617,7 @@ func tagsIn(list []any) (tags []string) {
 	return tags
 }
 
-// tagsOf splits a cell with tags. Other services separate tags by a comma, a bar or a semicolon,
+// tagsOf splits a cell with tags. Other services separate tags with a comma, a bar or a semicolon,
 // and Shlink and Dub do not allow these characters in tags. Linkreel tags may contain them, so a
 // cell from a Linkreel export, which is recognised by its columns, is split only at commas.
 func tagsOf(s string, columns map[string]int) (tags []string) {

@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns the text of a file in UTF-8, without a byte order mark. It also reads UTF-16 with a
+// Text returns the text of a file as UTF-8, without a byte order mark. It also reads UTF-16 with a
 // byte order mark, which some spreadsheet programs write.
 func Text(r io.Reader) *bufio.Reader {
 	in := bufio.NewReaderSize(r, 64<<10)

@@ -158,7 +158,7 @@ func expiry(m jsdate.Moment) func() (link.Moment, *apierr.Detail) {
 			}
 		}
 		return link.Moment{}, &apierr.Detail{
-			Code: apierr.OutOfRange, Message: "This number of milliseconds is out of the range of dates. Use -8640000000000000 to 8640000000000000.",
+			Code: apierr.OutOfRange, Message: "This number of milliseconds is out of range for a date. Use -8640000000000000 to 8640000000000000.",
 		}
 	}
 }

@@ -1,5 +1,5 @@
 // Command tour demonstrates the client: links, bulk requests, a video, a webhook and the event
-// feed. It creates no record twice and misses no event, even on an unreliable network.
+// feed. It never creates a record twice and never misses an event, even on an unreliable network.
 //
 //	LINKREEL_BASE_URL=http://localhost:8080 LINKREEL_API_KEY=lr_live_… go run ./examples/tour clip.mp4
 //
