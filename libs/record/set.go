@@ -29,12 +29,12 @@ type kind interface {
 	forget(ctx context.Context, account string) error
 }
 
-// Traces are documents that are not records. Their field accountId names their account, and they
+// Traces are documents that are not records. Their accountId field names their account, and they
 // are erased with it.
 type Traces struct {
 	DB         *DB
 	Collection string
-	// Erase is described at [Kind].
+	// For Erase, see [Kind].
 	Erase func(ctx context.Context, account string, limit int) (n int, err error)
 }
 
@@ -54,7 +54,7 @@ func (s *Set) Erase(ctx context.Context, account string, limit int) (more bool, 
 			continue
 		}
 		// Do this only after the last page, because remaining records still have tags and still use
-		// places.
+		// slots.
 		if err := k.forget(ctx, account); err != nil {
 			return true, err
 		}
@@ -88,8 +88,8 @@ type unreadable struct {
 	ID   string `json:"id"`
 }
 
-// Export writes an account's records as JSON Lines, a page at a time. The records may change at the
-// same time. If a record cannot be decoded, the export lists only its id and continues.
+// Export writes an account's records as JSON Lines, a page at a time. The records may change in the
+// meantime. If a record cannot be decoded, the export lists only its id and continues.
 func (s *Set) Export(ctx context.Context, account string, w io.Writer) error {
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)

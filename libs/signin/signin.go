@@ -125,7 +125,7 @@ type Profile struct {
 	Identities []Identity   `json:"identities"`
 	Passkeys   []Credential `json:"passkeys"`
 	Sessions   []Signed     `json:"sessions"`
-	// SignIn lists the methods with which the person can sign in to this account again: passkey,
+	// SignIn lists the methods that the person can use to sign in to this account again: passkey,
 	// provider. If it is empty, the person needs a new sign-in link.
 	SignIn []string `json:"signIn"`
 	// Bound means that the session is valid only for this account; see docs/sign-in.md.

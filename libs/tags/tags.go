@@ -26,8 +26,8 @@ import (
 // Collection contains the tags.
 const Collection = "tags"
 
-// Kind is a kind of record. Links and videos share the list of tags, but each service knows only
-// the tags on its own records.
+// Kind is a kind of record. Links and videos share the list of tags, but each service only knows
+// about the tags on its own records.
 type Kind string
 
 // The kinds of records that have tags.
@@ -65,7 +65,7 @@ func (s *Store) ref(accountID, key string) *firestore.DocumentRef {
 }
 
 const (
-	// settle is the minimum time for which a tag is kept after its removal from a record. spread is
+	// settle is the minimum time that a tag is kept after it is removed from a record. spread is
 	// the time over which the checks are distributed. An unused tag is deleted within a day.
 	settle = time.Hour
 	spread = 18 * time.Hour

@@ -28,7 +28,7 @@ type (
 		AccountID string `json:"accountId"`
 		tenant.Standing
 	}
-	// export names the key or session that requested the export. Download addresses in the export become
+	// export names the key or session that requested the export. Download URLs in the export become
 	// invalid when the key or session loses its rights.
 	export struct {
 		AccountID string `json:"accountId"`
