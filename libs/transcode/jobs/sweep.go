@@ -33,9 +33,9 @@ func Item(j transcode.Job) queue.Item {
 // after them is found by the tenth sweep.
 const page, pages = 50, 20
 
-// Sweep checks some pages of due jobs. The next Sweep checks the following pages, because the
-// oldest due jobs may be in the queue while a later job is missing. Pages with missing jobs do not
-// count towards pages. The number of such pages depends on the number of lost jobs, not on the
+// Sweep checks some pages of due jobs. The next Sweep continues with the following pages, because
+// the oldest due jobs may be in the queue while a later job is missing. Pages with missing jobs do
+// not count towards pages. The number of such pages depends on the number of lost jobs, not on the
 // number of waiting jobs.
 func (s *Sweeper) Sweep(ctx context.Context) error {
 	for read := 0; ; {
