@@ -39,7 +39,7 @@ type Limits struct {
 // Job is a request to prepare one uploaded object for playback.
 type Job struct {
 	ID         string // JobID(VideoID, Generation)
-	AccountID  string // the account, for the turns in the queue; empty in old records
+	AccountID  string // the account, for taking turns in the queue; empty in old records
 	VideoID    string
 	Object     string // the upload's name in the bucket
 	Generation int64  // the object's generation; each generation has its own job
@@ -53,21 +53,21 @@ type Job struct {
 	Parent string
 	Spec   []byte
 
-	// Still is set for a job that takes one picture of a ready video. Its Object is a rendition,
+	// Still is set for a job that takes one picture from a ready video. Its Object is a rendition,
 	// and its outcome contains only a poster.
 	Still *Still
 }
 
 // Still describes the picture that a job takes. The job reads only the rendition's init part and
 // the one segment with the picture, so that a picture from a four-hour film does not require
-// gigabytes.
+// reading gigabytes.
 type Still struct {
 	At      float64 // seconds from the beginning of the segment
 	Init    Range
 	Segment Range
 }
 
-// StillOf describes the picture at a rendition's given second.
+// StillOf describes the picture at a given second in a rendition.
 func StillOf(r Rendition, seconds float64) (Still, bool) {
 	start := 0.0
 	for i, s := range r.Segments {
@@ -208,8 +208,8 @@ type Record struct {
 	// Attempt is the fencing token. Each claim increases it, and writes with a lower token are
 	// rejected.
 	Attempt int
-	// Tries is the number of claims that have failed or have not ended. Claims that are returned in
-	// a clean shutdown do not count.
+	// Tries is the number of claims that have failed or have not ended. Claims that are returned
+	// during a clean shutdown do not count.
 	Tries int
 	// Inspected means that a worker has inspected the source and done all quick work. The remaining
 	// work takes a long time.
@@ -232,7 +232,7 @@ const (
 )
 
 // Outcome is the result of a job. It has at least one complete rendition, so a video with an
-// Outcome can be shared. Object names are complete and may have the prefixes of several attempts.
+// Outcome can be shared. Object names are complete and may have prefixes from several attempts.
 type Outcome struct {
 	// Version starts at 1 and increases with each publication for the same job. A later version may
 	// add renditions, the storyboard and the download. It never removes them.
@@ -304,7 +304,7 @@ type Storyboard struct {
 	Count      int      `json:"count"` // frames across all sheets
 }
 
-// Objects returns every object to which the outcome refers.
+// Objects returns every object that the outcome refers to.
 func (o *Outcome) Objects() []string {
 	if o == nil {
 		return nil
