@@ -190,7 +190,7 @@ type Identity struct {
 	CreatedAt time.Time
 }
 
-// Passkey is the public key that verifies the signatures of a person's device.
+// Passkey is the public key that verifies signatures from a person's device.
 type Passkey struct {
 	ID       string // the record's id, not the credential's
 	Hash     string // hash of the credential's id, used as the record's name

@@ -13,8 +13,8 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Reads looks up members, links, sessions and identities. In a [Tx], its results are still
-// valid at the commit.
+// Reads looks up members, links, sessions and identities. In a [Tx], its results are still valid at
+// commit time.
 type Reads interface {
 	// Account looks up an account. It returns [account.ErrNoAccount] if there is none.
 	Account(id string) (account.Account, error)
@@ -66,7 +66,7 @@ type Store interface {
 	GroupMembers(ctx context.Context) ([]Member, error)
 	// WaysOf lists the identities and passkeys of these people.
 	WaysOf(ctx context.Context, personIDs []string) ([]Identity, []Passkey, error)
-	// People makes one atomic change, as Atomically of [account.Store] does.
+	// People makes one atomic change, like Atomically in [account.Store].
 	People(ctx context.Context, what string, fn func(tx Tx) error) error
 }
 

@@ -174,7 +174,7 @@ func (o *OIDC) proof(id *oidc.IDToken) (member.Proof, error) {
 			p.Name = short(text)
 		}
 	}
-	// Some providers send the text "true". Any other value means not verified. An unverified
+	// Some providers send the string "true". Any other value means not verified. An unverified
 	// address is not shown either.
 	if v := claims["email_verified"]; v == true || v == "true" {
 		if text, ok := claims["email"].(string); ok {

@@ -30,7 +30,7 @@ type Passkeys struct {
 func NewPasskeys(baseURL string, sealer *Sealer) (*Passkeys, error) {
 	u, err := url.Parse(baseURL)
 	if err != nil || u.Hostname() == "" {
-		return nil, fmt.Errorf("base address %q is not usable for passkeys", baseURL)
+		return nil, fmt.Errorf("base URL %q cannot be used for passkeys", baseURL)
 	}
 	w, err := webauthn.New(&webauthn.Config{
 		RPID: u.Hostname(), RPDisplayName: "Linkreel", RPOrigins: []string{u.Scheme + "://" + u.Host},

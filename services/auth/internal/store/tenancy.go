@@ -85,7 +85,7 @@ func sifted[T any](r reads, k kind[T], q firestore.Query, after string, limit in
 	return page, next, broken, err
 }
 
-// pendingBehind is like [sifted], but lists only pending records. It returns the errors of
+// pendingBehind is like [sifted], but lists only pending records. It returns the errors for
 // unreadable records.
 func pendingBehind[T any](r reads, k kind[T], after string, limit int) (page []T, next string, err error) {
 	page, next, broken, err := sifted(r, k, r.s.where(k.collection, "pending", true), after, limit)
@@ -110,7 +110,7 @@ func (s *Store) Erasing() waiting.Look {
 	oldest := func(ctx context.Context) (since time.Time, err error) {
 		snaps, err := s.db.Query(ctx, "list erasures", q.Limit(erasingPage).Select("version"))
 		for _, snap := range snaps {
-			// The start of its erasure is the last change to an account.
+			// The last change to an account is the start of its erasure.
 			if since.IsZero() || snap.UpdateTime.Before(since) {
 				since = snap.UpdateTime
 			}
@@ -285,12 +285,13 @@ func (s *Store) UnsettledTakedowns(ctx context.Context, after string, limit int)
 	return pendingBehind(s.look(ctx), takedowns, after, limit)
 }
 
-// TakedownsOf lists takedowns of an account by id, starting after the id after. next is "" at the
-// end. Of a takedown that cannot be read, it returns what lifting it needs, as far as possible.
+// TakedownsOf lists an account's takedowns by id, starting after the id after. next is "" at the
+// end. For a takedown that cannot be read, it returns as much as it can of what lifting it
+// requires.
 func (s *Store) TakedownsOf(ctx context.Context, accountID, after string, limit int) (page []tenancy.Takedown, next string, err error) {
 	page, next, broken, err := sifted(s.look(ctx), takedowns, s.where(takedowns.collection, "accountId", accountID), after, limit)
 	for _, b := range broken {
-		slog.ErrorContext(ctx, "cannot decode a takedown of an account that is being erased; lifting it by its readable fields", "account", accountID, "error", b.Err)
+		slog.ErrorContext(ctx, "cannot decode a takedown for an account that is being erased; lifting it based on its readable fields", "account", accountID, "error", b.Err)
 		page = append(page, salvagedTakedown(b.Snap, accountID))
 	}
 	return page, next, err
@@ -387,9 +388,8 @@ func fromTakedown(t tenancy.Takedown) takedownDoc {
 	}
 }
 
-// NoteTakedown writes the start or the end of a takedown to the trail again. A call that finds
-// the takedown already made uses it, because the earlier call may have failed to write the
-// note.
+// NoteTakedown writes the start or the end of a takedown to the trail again. A call that finds an
+// existing takedown uses it, because the earlier call may have failed to write the note.
 func (s *Store) NoteTakedown(ctx context.Context, id string) (t tenancy.Takedown, err error) {
 	var change *record.Tx
 	// Use a transaction, because its time orders this note relative to those of concurrent
