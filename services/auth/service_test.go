@@ -743,7 +743,7 @@ func TestSite(t *testing.T) {
 		packed := r.api("GET", path, "", "", "Accept-Encoding", "br, gzip;q=0.5")
 		unasked := r.api("GET", path, "", "", "Accept-Encoding", "") // an empty header counts as absent
 		if plain.header.Get("Content-Encoding") != "" || packed.header.Get("Content-Encoding") != "gzip" || len(packed.body)*2 > len(plain.body) || !bytes.Equal(unasked.body, plain.body) {
-			t.Errorf("%s has %d bytes uncompressed, %d compressed and %d without Accept-Encoding; want at most half the size when compressed", path, len(plain.body), len(packed.body), len(unasked.body))
+			t.Errorf("%s is %d bytes uncompressed, %d compressed and %d without Accept-Encoding; want at most half the size when compressed", path, len(plain.body), len(packed.body), len(unasked.body))
 		}
 		for name, a := range map[string]answer{"plain": plain, "packed": packed, "unasked": unasked} {
 			if a.header.Get("Vary") != "Accept-Encoding" || (name == "packed") == (a.header.Get("ETag") == plain.header.Get("ETag")) {
