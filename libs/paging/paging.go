@@ -35,7 +35,7 @@ func Oldest(a, b Place) int {
 type Page struct {
 	Limit int    // the maximum number of records
 	After Place  // the last record on the previous page, or the zero Place
-	list  string // a hash that identifies the list, so that cursors from other lists are invalid
+	list  string // a hash that identifies the list, so cursors from other lists are invalid
 }
 
 // First returns the first page of a list. of distinguishes the list from all other lists, for

@@ -90,10 +90,10 @@ type account struct {
 	key     string
 	chunk   int64         // size of the last lease
 	asked   time.Time     // when the ledger last granted slots
-	current *lease        // the lease in use; nil while the ledger is asked
+	current *lease        // the lease in use; nil while a change is asking the ledger
 	held    []*lease      // all leases that are not yet settled in the ledger
 	asking  chan struct{} // closed when the change that asks the ledger has ended
-	waiting int64         // slots that waiting changes need while the ledger is asked
+	waiting int64         // slots needed by changes that are waiting for another to ask the ledger
 	// full is when the last count that found no free slot began. It applied the limit fullAt.
 	full   time.Time
 	fullAt int64
@@ -112,7 +112,7 @@ type counted struct {
 type lease struct {
 	id     string
 	fenced bool
-	since  time.Time // a time just before the ledger was asked
+	since  time.Time // a time just before asking the ledger
 	have   int64     // slots that no change has taken
 	out    int64     // slots held by in-flight changes
 }
@@ -421,8 +421,7 @@ func (c *Claim) Grow() error {
 	return nil
 }
 
-// Take makes the last write of the transaction. It does nothing if the change has no
-// limit.
+// Take makes the transaction's last write. It does nothing if the change has no limit.
 func (c *Claim) Take(tx *firestore.Transaction) error {
 	c.sent = true
 	if c.grant == nil {

@@ -91,7 +91,7 @@ func (m *Misses) Wait(addr netip.Addr) time.Duration {
 		return wait
 	}
 	// The budget is used up, so the network gets one lookup per m.every. Count this lookup before
-	// its outcome is known, so that concurrent lookups do not all pass.
+	// its outcome is known, so concurrent lookups do not all get through.
 	s.next = now.Add(m.every)
 	m.networks[network] = s
 	return 0

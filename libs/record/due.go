@@ -25,8 +25,8 @@ func AllBuckets() []int {
 	return all
 }
 
-// Due is the "due" field in the document for a record that must be processed at a certain time.
-// Other records do not have it. Queries need the composite index due.bucket, due.at.
+// Due is the "due" field in the document for a record that must be processed at a given time. Other
+// records do not have it. Queries need the composite index due.bucket, due.at.
 type Due struct {
 	Bucket int       `firestore:"bucket"`
 	At     time.Time `firestore:"at"`

@@ -67,7 +67,7 @@ type Labels[T any] struct {
 	Of    func(*T) []string
 }
 
-// Kept gives access to the records of a kind in a database. It is safe for concurrent use.
+// Kept gives access to one kind of record in a database. It is safe for concurrent use.
 type Kept[T any] struct {
 	db *DB
 	k  Kind[T]

@@ -29,8 +29,8 @@ type kind interface {
 	forget(ctx context.Context, account string) error
 }
 
-// Traces are documents that are not records. Their accountId field names their account, and they
-// are erased with it.
+// Traces are documents that are not records. Their accountId field identifies their account, and
+// they are erased with it.
 type Traces struct {
 	DB         *DB
 	Collection string
@@ -38,7 +38,7 @@ type Traces struct {
 	Erase func(ctx context.Context, account string, limit int) (n int, err error)
 }
 
-// Set contains a service's kinds, in the order of export and erasure.
+// Set contains a service's kinds, in the order in which they are exported and erased.
 func (db *DB) Set(kinds ...kind) *Set { return &Set{db, kinds} }
 
 // Erase deletes up to limit of an account's records of each kind, and reports whether there are

@@ -67,16 +67,16 @@ func (db *DB) Commit(ctx context.Context, what string, fn func(tx *Tx) error) er
 	return db.run(ctx, false, what, fn)
 }
 
-// Receipt is a document that a change adds to its commit for a request that may be
-// repeated. The repeated request then fails because the receipt exists.
+// Receipt is a document that a change adds to its commit for a request that may be retried. The
+// repeated request then fails because the receipt exists.
 type Receipt interface {
 	// Write adds the receipt to a change's commit. changed contains the keys that the change
 	// will announce.
 	Write(tx *firestore.Transaction, changed []string) error
-	// Found looks for the receipt after a change's commit has failed with err. If this change
-	// wrote the receipt, Found returns nil. If there is no receipt, it returns err. If the change
-	// may be repeated, it returns [ErrAgain]. Otherwise it returns an error to use instead of err.
-	// changed contains the keys that the earlier change had to announce.
+	// Found looks for the receipt after a change's commit has failed with err. If this change wrote
+	// the receipt, Found returns nil. If there is no receipt, it returns err. If the change can be
+	// retried, it returns [ErrAgain]. Otherwise it returns an error to use instead of err. changed
+	// contains the keys that the earlier change had to announce.
 	Found(ctx context.Context, err error) (changed []string, _ error)
 }
 
@@ -235,7 +235,7 @@ func (tx *Tx) claimed() *quota.Claim {
 	return tx.claim
 }
 
-// Grow records that the change adds to the sum for which Watch was called.
+// Grow records that the change adds to the sum that Watch was called for.
 func (tx *Tx) Grow() error {
 	if tx.claim == nil {
 		return nil // Watch was not called, so there is no limit

@@ -129,7 +129,7 @@ var ErrOther = errors.New("there has been a later restore")
 // Resume ends the pauses from the restore with this id and returns the new record. It has no effect
 // on a pause that has already ended, or on a database that was never restored. If there has been a
 // later restore, Resume returns its record and [ErrOther] and changes nothing, because a caller
-// that names the earlier restore has not checked the later one's data.
+// that specifies the earlier restore has not checked the later one's data.
 func Resume(ctx context.Context, db *firestoredb.DB, id string, end Pauses) (r Record, err error) {
 	err = change(ctx, db, "resume after a restore", func(tx *firestore.Transaction, last Record, now time.Time) error {
 		r = last

@@ -12,7 +12,7 @@ import (
 // goroutine may call Round.
 type Rotation struct {
 	Keys *Keys
-	What string // names the sealed records in the log
+	What string // what the log calls the sealed records
 	// List returns the ids of records that were sealed with one of the keys keyIDs, sorted and
 	// starting after the id after. At the end, it returns no ids.
 	List func(ctx context.Context, keyIDs []string, after string) (ids []string, err error)

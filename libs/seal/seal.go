@@ -4,8 +4,8 @@
 //
 // It uses AES-256-GCM with keys that HKDF (RFC 5869) derives from secret strings. A sealed value is
 // bound to a name, so a copy in another record cannot be opened. [Key] is a single key. [Keys]
-// holds several keys. It adds the key's id to each sealed value, so that the key can be
-// identified after a rotation. A [Rotation] finds the values that are still sealed with an old key.
+// holds several keys. It adds the key's id to each sealed value, so the key can be identified after
+// a rotation. A [Rotation] finds the values that are still sealed with an old key.
 package seal
 
 import (

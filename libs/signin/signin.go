@@ -108,7 +108,7 @@ type Passkey struct {
 	Name     string `json:"name,omitempty"`
 }
 
-// OnSession is a call with the current session. ID names what the call acts on.
+// OnSession is a call with the current session. ID identifies what the call acts on.
 type OnSession struct {
 	Browser
 	ID string `json:"id,omitempty"`

@@ -1,5 +1,5 @@
-// Package tags stores which tags an account uses, so that the tags can be listed without reading
-// every link and video.
+// Package tags stores which tags an account uses, so the tags can be listed without reading every
+// link and video.
 //
 // There is one document per account, kind of record and tag. It is written when the tag is added to
 // the first record, and marked when the tag is removed from a record. This way, no single document
@@ -114,8 +114,8 @@ func (s *Store) Change(tx *firestore.Transaction, accountID string, got, lost []
 			writes = append(writes, func() error {
 				return tx.Set(refs[i], &document{AccountID: accountID, Kind: s.kind, Key: keys[i], Name: c.name, Sort: sortKey(c.name)})
 			})
-		// Mark a tag only once until its check, so that removing a tag from a thousand records
-		// causes only one write.
+		// Mark a tag only once until its check, so removing a tag from a thousand records causes
+		// only one write.
 		case !c.got && snap.Exists() && d.CheckAt.IsZero():
 			at := s.now().Add(settle + rand.N(spread))
 			writes = append(writes, func() error {

@@ -6,8 +6,8 @@
 // note twice is harmless, and only the last note about a record counts. A note that a right has
 // ended permanently always counts, regardless of the times, because clocks may jump.
 //
-// A trail is stored in a folder or a bucket ([Store]). Its notes name the installation that wrote
-// them, so a restore does not apply another installation's notes.
+// A trail is stored in a folder or a bucket ([Store]). Its notes identify the installation that
+// wrote them, so a restore does not apply another installation's notes.
 package trail
 
 import (

@@ -657,7 +657,7 @@ func TestNotesThatWaitAreMeasured(t *testing.T) {
 	}
 }
 
-// The disk of the trail does not respond while a restore reads one of its files.
+// The trail's disk does not respond while a restore reads one of its files.
 func TestAReadEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

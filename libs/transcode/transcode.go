@@ -27,8 +27,8 @@ const QueueName = "jobs"
 // record. Without the announcement, the videos service finds the changes in its next sweep.
 const OutcomeQueueName = "outcomes"
 
-// Limits bound an upload. The videos service sets them in the job, so that every worker applies the
-// same limits. A zero field means no limit.
+// Limits bound an upload. The videos service sets them in the job, so every worker applies the same
+// limits. A zero field means no limit.
 type Limits struct {
 	MaxBytes    int64         `json:"maxBytes"`
 	MaxDuration time.Duration `json:"maxDuration"`
@@ -59,8 +59,8 @@ type Job struct {
 }
 
 // Still describes the picture that a job takes. The job reads only the rendition's init part and
-// the one segment with the picture, so that a picture from a four-hour film does not require
-// reading gigabytes.
+// the one segment with the picture, so a picture from a four-hour film does not require reading
+// gigabytes.
 type Still struct {
 	At      float64 // seconds from the beginning of the segment
 	Init    Range
@@ -96,8 +96,8 @@ func PartID(jobID string, index int) string { return jobID + "." + strconv.Itoa(
 // IsPart reports whether an id belongs to a part.
 func IsPart(id string) bool { return strings.Contains(id, ".") }
 
-// JobID returns the job id for one object generation, so that detecting an upload twice
-// creates only one job.
+// JobID returns the job id for one object generation, so detecting an upload twice creates only one
+// job.
 func JobID(videoID string, generation int64) string {
 	return videoID + "-" + strconv.FormatInt(generation, 10)
 }
@@ -114,8 +114,8 @@ func Prefix(videoID string, generation int64, attempt int) string {
 }
 
 // PartsPrefix returns the prefix of a job's finished parts, which are stored until they are joined.
-// It is below VideoPrefix, so that deleting the video also deletes the parts. All attempts share
-// it, so that a dead worker's parts are not lost.
+// It is below VideoPrefix, so deleting the video also deletes the parts. All attempts share it, so
+// a dead worker's parts are not lost.
 func PartsPrefix(videoID string, generation int64) string {
 	return fmt.Sprintf("%sparts-%d/", VideoPrefix(videoID), generation)
 }
@@ -197,7 +197,7 @@ const (
 	Failed  State = "failed"
 )
 
-// Final reports whether the job will not change any more.
+// Final reports whether the job can no longer change.
 func (s State) Final() bool { return s == Done || s == Failed }
 
 // Record is a job and its progress.

@@ -100,9 +100,9 @@ func NotKnown(n int, where string) string {
 		"before you let anybody in. Later changes to passwords, passkeys and access rules are lost too."
 }
 
-// ApplyTrail calls [EndAgain] with the notes in a trail that this installation has written. It
-// also reports the files that could not be read and the notes that other installations wrote. n
-// is the number of records that the notes concern.
+// ApplyTrail calls [EndAgain] with the notes in a trail that this installation has written. It also
+// reports the files that could not be read and the notes that other installations wrote. n is the
+// number of records that the notes apply to.
 func ApplyTrail(ctx context.Context, db *firestoredb.DB, found *trail.Found, tell func(string)) (n int, err error) {
 	id, err := db.Installation(ctx)
 	if err != nil {

@@ -97,8 +97,8 @@ func (a Audit) Open(ctx context.Context) (trail.Store, func() error, error) {
 	return a.open(ctx, trail.OpenFolder)
 }
 
-// OpenToRead is like [Audit.Open], but for a restore. The folder must exist, so that an
-// unmounted disk does not look like an empty trail.
+// OpenToRead is like [Audit.Open], but for a restore. The folder must exist, so an unmounted disk
+// does not look like an empty trail.
 func (a Audit) OpenToRead(ctx context.Context) (trail.Store, func() error, error) {
 	return a.open(ctx, func(dir string) (trail.Folder, error) {
 		if _, err := os.Stat(dir); err != nil {

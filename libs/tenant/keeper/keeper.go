@@ -59,8 +59,8 @@ func Of(snap firestoredb.Snap) (tenant.Standing, error) {
 type Options struct {
 	Standings
 	Now func() time.Time // if nil, the system clock
-	// Turns lets one replica look for due accounts for all replicas. If it is nil, this replica
-	// always looks.
+	// Turns lets one replica look for due accounts on behalf of all replicas. If it is nil, this
+	// replica always looks.
 	Turns *dedup.Seen
 
 	// Changed returns when every replica of the service uses the state: it announces the state, or
@@ -185,8 +185,8 @@ const (
 	// over.
 	lookIdle = 30 * time.Second
 	accounts = 100 // number of accounts that get a turn in one round
-	// turn is how many of one account's pages a round erases, so that a large account does not
-	// delay erasing other accounts.
+	// turn is how many of one account's pages a round erases, so a large account does not delay
+	// erasing other accounts.
 	turn = 10
 	// watched is how long a deleting account is checked: a replica that was suspended may still
 	// commit a request that began before the decision.

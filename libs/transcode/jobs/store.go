@@ -141,7 +141,7 @@ func read(snap firestoredb.Snap) (transcode.Record, error) {
 
 // Claim takes the job for the given lease and returns it with its new fencing token. It returns
 // ErrHeld during another lease or a backoff, and ErrFinal for a finished job. After MaxTries failed
-// claims, a job fails and is not claimed again, so that a file that kills its worker is not retried
+// claims, a job fails and is not claimed again, so a file that kills its worker is not retried
 // forever.
 func (s *Store) Claim(ctx context.Context, id, worker string, lease time.Duration) (transcode.Record, error) {
 	return s.claim(ctx, id, worker, lease, func(*document) bool { return true })
@@ -343,7 +343,7 @@ func (s *Store) Due(ctx context.Context, after Cursor, limit int) (records []tra
 }
 
 // Collect handles a final part that is due. It deletes the record if the part's job has ended or no
-// longer exists, because no worker needs the part then. Otherwise the part is due again after
+// longer exists, because no worker needs the part any more. Otherwise the part is due again after
 // partKeep. A part that has since been queued again is left unchanged.
 func (s *Store) Collect(ctx context.Context, part transcode.Record) error {
 	parent, err := s.Get(ctx, part.Parent)

@@ -23,7 +23,7 @@ type Sweeper struct {
 	after Cursor
 }
 
-// Item returns the queue item for a job. Its tenant is the account, so that accounts take turns.
+// Item returns the queue item for a job. Its tenant is the account, so accounts take turns.
 func Item(j transcode.Job) queue.Item {
 	return queue.Item{ID: j.ID, Tenant: j.AccountID, Trace: j.Trace}
 }

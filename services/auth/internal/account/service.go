@@ -155,8 +155,8 @@ func (s *Service) Change(ctx context.Context, id string, c Change) (Account, err
 	return after, nil
 }
 
-// NewKey is a request for a key. The caller generates the secret, so that a repeated request
-// can use the same one.
+// NewKey is a request for a key. The caller generates the secret, so a repeated request can use the
+// same one.
 type NewKey struct {
 	ID        string
 	Key       identity.Key

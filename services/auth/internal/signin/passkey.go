@@ -192,7 +192,7 @@ func RefusedPasskey(ctx context.Context, err error) error {
 		err = fmt.Errorf("%w (%s)", err, detail.DevInfo)
 	}
 	slog.WarnContext(ctx, "passkey rejected", "error", err)
-	return apierr.New(apierr.Forbidden, "This passkey is not known here or could not be verified. Try again, or sign in another way.")
+	return apierr.New(apierr.Forbidden, "This passkey is not recognized or could not be verified. Try again, or sign in another way.")
 }
 
 func credential(k member.Passkey) (c webauthn.Credential, err error) {

@@ -6,8 +6,8 @@
 // transaction writes the record and its event, and logs the event. If rights change, it also
 // increments the account's version and notifies the replicas.
 //
-// Only [Store.Touch] writes lastUsedAt. It does so outside transactions, so that using a key does
-// not contend with its revocation.
+// Only [Store.Touch] writes lastUsedAt. It does so outside transactions, so using a key does not
+// contend with its revocation.
 package store
 
 import (
@@ -186,8 +186,8 @@ func (s *Store) Atomically(ctx context.Context, what string, fn func(account.Tx)
 		ended[i].At = change.At()
 	}
 	err = s.Trail.Add(ctx, ended...)
-	// Log one line per event, so that the log contains every change that has an event. The
-	// log's handler adds the request's trace id.
+	// Log one line per event, so the log contains every change that has an event. The log's handler
+	// adds the request's trace id.
 	by := events.ActorOf(ctx)
 	for _, e := range done {
 		slog.InfoContext(ctx, "audit", "action", e.Type, "account", e.AccountID, "object", e.Object, "byType", by.Type, "by", by.ID)

@@ -74,7 +74,7 @@ func byID(q firestore.Query, after string, limit int) firestore.Query {
 	return q
 }
 
-// sifted is like [behind], but returns unreadable records in broken, so that they do not hide those
+// sifted is like [behind], but returns unreadable records in broken, so they do not hide those
 // after them. next is "" at the end.
 func sifted[T any](r reads, k kind[T], q firestore.Query, after string, limit int) (page []T, next string, broken []firestoredb.Broken, err error) {
 	snaps, err := r.s.db.Query(r.ctx, "list "+k.collection, byID(q, after, limit))
@@ -173,9 +173,8 @@ func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 // purgeBatch is how many documents one pass deletes. A commit is limited to 500 writes.
 const purgeBatch = 400
 
-// forgetPeople erases the ways in which an account's people sign in: its members, and removed
-// members who were signed in recently. It keeps them for people who also belong to another
-// account.
+// forgetPeople erases the ways that an account's people sign in: its members, and removed members
+// who were signed in recently. It keeps them for people who also belong to another account.
 func (s *Store) forgetPeople(ctx context.Context, accountID string) error {
 	mine, err := s.look(ctx).Members(accountID)
 	if err != nil {
@@ -297,7 +296,7 @@ func (s *Store) TakedownsOf(ctx context.Context, accountID, after string, limit 
 	return page, next, err
 }
 
-// salvagedTakedown reads the fields of an unreadable takedown that name its record.
+// salvagedTakedown reads the fields of an unreadable takedown that identify its record.
 func salvagedTakedown(snap firestoredb.Snap, accountID string) tenancy.Takedown {
 	text := func(field string) string {
 		v, _ := snap.DataAt(field)

@@ -15,9 +15,9 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Limits on the exports in one replica. Each export keeps the services that hold records busy
-// until the client has read it to the end. An account may run two exports, so that an export
-// that nobody reads does not block the next one.
+// Limits on the exports in one replica. Each export keeps the services that hold records busy until
+// the client has read it to the end. An account may run two exports, so an export that nobody reads
+// does not block the next one.
 const (
 	maxExportsOfAccount = 2
 	maxExports          = 16

@@ -444,8 +444,8 @@ func (r *round) end() (bool, error) {
 	return r.found, errors.Join(r.failed...)
 }
 
-// each calls settle for every record in a list, several at a time. It reads every page, so that
-// records that cannot be settled do not hide the others. patience bounds each call.
+// each calls settle for every record in a list, several at a time. It reads every page, so records
+// that cannot be settled do not hide the others. patience bounds each call.
 func each[T any](
 	ctx context.Context, r *round, what string, patience time.Duration,
 	list func(after string) ([]T, string, error), settle func(context.Context, T) (id string, err error),
