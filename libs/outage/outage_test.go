@@ -36,7 +36,7 @@ func TestBreakerLetsOneCallerThroughPerRest(t *testing.T) {
 	b.Fail()
 	b.Fail()
 	if n := times(10, b.Allow); n != 10 {
-		t.Errorf("after two failures of three, %d of 10 calls are allowed, want all", n)
+		t.Errorf("after two of three failures, %d of 10 calls are allowed, want all", n)
 	}
 	began := c.now()
 	b.OK()
@@ -50,7 +50,7 @@ func TestBreakerLetsOneCallerThroughPerRest(t *testing.T) {
 		t.Errorf("Away = %v since %v, want true since the last failure", away, since)
 	}
 	if n := times(100, b.Allow); n != 0 {
-		t.Errorf("%d calls are allowed before the rest has passed, want 0", n)
+		t.Errorf("%d calls are allowed before the rest is over, want 0", n)
 	}
 	c.pass(time.Second)
 	if n := times(100, b.Allow); n != 1 {

@@ -1,8 +1,8 @@
 // Package paging divides lists into pages.
 //
-// A cursor contains the position of the last record that a caller has seen, not a number of
-// records. Therefore, even if records are added and removed between pages, no record is listed
-// twice, and every record that exists throughout is listed once.
+// A cursor contains the position of the last record that a caller has seen, not an offset. So even
+// if records are added or removed between pages, no record is listed twice, and every record that
+// exists throughout is listed once.
 package paging
 
 import (
@@ -35,7 +35,7 @@ func Oldest(a, b Place) int {
 type Page struct {
 	Limit int    // the maximum number of records
 	After Place  // the last record on the previous page, or the zero Place
-	list  string // a hash that identifies the list, so that cursors from other lists are invalid
+	list  string // a hash that identifies the list, so cursors from other lists are invalid
 }
 
 // First returns the first page of a list. of distinguishes the list from all other lists, for
@@ -62,7 +62,7 @@ func (p Page) From(cursor string) (Page, bool) {
 	id := string(b[listBytes+timeBytes:])
 	at := time.UnixMicro(int64(binary.BigEndian.Uint64(b[listBytes:]))).UTC()
 	p.After = Place{at, id}
-	// Firestore has no time before year 1 or after year 9999.
+	// Firestore cannot store times before year 1 or after year 9999.
 	return p, len(id) <= maxPlace && utf8.ValidString(id) && at.Year() >= 1 && at.Year() <= 9999
 }
 

@@ -94,7 +94,7 @@ func TestACursorIsGoodForItsListAlone(t *testing.T) {
 		want         bool
 	}{
 		{"cursor from the list", *next, mine, true},
-		{"cursor from the list with another limit", *next, paging.First(50, "keys", "acc_1"), true},
+		{"cursor from the list with a different limit", *next, paging.First(50, "keys", "acc_1"), true},
 		{"cursor from another account", *next, paging.First(1, "keys", "acc_2"), false},
 		{"cursor from another list", *next, paging.First(1, "domains", "acc_1"), false},
 		{"empty", "", mine, false},

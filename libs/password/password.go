@@ -1,9 +1,9 @@
 // Package password hashes and checks visitors' passwords with argon2id.
 //
-// Each hash takes 19 MiB and about 30 ms of CPU time, which are the first resources that an
-// attacker would exhaust. So a process runs only a few hashes at the same time, accounts take
-// turns, and no account may use all slots. A flood of guesses for one account's records costs other
-// accounts neither memory nor time. Only calls for that account are refused.
+// Each hash takes 19 MiB and about 30 ms of CPU time, the resources that an attacker would exhaust
+// first. So a process runs only a few hashes at a time, accounts take turns, and no account can use
+// all the slots. A flood of guesses for one account's records costs other accounts neither memory
+// nor time. Only calls for that account are refused.
 package password
 
 import (
@@ -45,7 +45,7 @@ const (
 const accounts = 16
 
 // New returns a Hasher that runs up to parallel hashes at the same time, at most half of them for
-// one account. waiting is how many further hashes of each account may wait.
+// one account. waiting is how many more hashes may wait per account.
 func New(parallel, waiting int) *Hasher {
 	parallel, waiting = max(1, parallel), max(1, waiting)
 	return &Hasher{
@@ -68,7 +68,7 @@ func (p *Hasher) Hash(ctx context.Context, account, password string) (string, er
 		p.params.memory, p.params.time, p.params.threads, enc.EncodeToString(salt), enc.EncodeToString(key)), nil
 }
 
-// Check reports whether phc is a hash of password. Its duration does not reveal how much of
+// Check reports whether phc is a hash of password. The time it takes does not reveal how much of
 // password is correct. account owns the record that the password protects. The error is ErrBusy,
 // the error from ctx, or the error for a malformed phc.
 func (p *Hasher) Check(ctx context.Context, account, phc, password string) (bool, error) {
@@ -96,8 +96,8 @@ func (p *Hasher) derive(ctx context.Context, account, password string, salt []by
 
 var errPHC = errors.New("not an argon2id PHC string")
 
-// parsePHC parses the stored form. It rejects parameters out of range, so that a damaged record
-// does not use excessive memory or time.
+// parsePHC parses the stored form. It rejects out-of-range parameters, so a damaged record cannot
+// use excessive memory or time.
 func parsePHC(s string) (argonParams, []byte, []byte, error) {
 	fields := strings.Split(s, "$")
 	if len(fields) != 6 || fields[0] != "" || fields[1] != "argon2id" || fields[2] != "v="+strconv.Itoa(argon2.Version) {

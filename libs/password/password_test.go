@@ -28,7 +28,7 @@ func TestPasswordsRoundTrip(t *testing.T) {
 		}
 	}
 	if other, _ := p.Hash(t.Context(), "acc", long); other == hash {
-		t.Error("two hashes of one password are identical, want different salts")
+		t.Error("two hashes of the same password are identical, want different salts")
 	}
 }
 

@@ -28,8 +28,8 @@ type Client struct {
 	http       *http.Client
 }
 
-// NewClient returns a client for a service's internal address, such as http://auth:8090. It opens
-// no connection yet. token is the calling service's token setting. patience bounds a call.
+// NewClient returns a client for a service's internal address, such as http://auth:8090. It does
+// not open a connection. token is the calling service's token setting. patience bounds each call.
 func NewClient(baseURL, token string, patience time.Duration) *Client {
 	dialer := &net.Dialer{Timeout: 500 * time.Millisecond, KeepAlive: 15 * time.Second}
 	return &Client{
@@ -61,7 +61,7 @@ func (c *Client) Call(ctx context.Context, path string, in, out any) error {
 		return err
 	}
 	defer body.Close()
-	// Read the response to its end even if out is nil: otherwise the connection cannot be reused.
+	// Read the response to the end even if out is nil: otherwise the connection cannot be reused.
 	text, err := io.ReadAll(io.LimitReader(body, maxAnswer))
 	if err == nil && out != nil {
 		err = json.Unmarshal(text, out)

@@ -70,7 +70,7 @@ func route[In any](d *Door, path string, serve func(c *fiber.Ctx, in In) error) 
 			return apierr.New(apierr.InvalidAPIKey, "This is not an internal token.")
 		}
 		if may == 0 {
-			return apierr.New(apierr.Forbidden, "This service may not call this route.") //nolint:forbidigo // a route is refused here, not a record
+			return apierr.New(apierr.Forbidden, "This service is not allowed to call this route.") //nolint:forbidigo // a route is refused here, not a record
 		}
 		// From here on, the response comes from the handler, even if it is an error.
 		c.Set(callHeader, c.Get(callHeader))

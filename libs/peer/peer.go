@@ -2,10 +2,9 @@
 // authenticates calls, and the table of routes that each service may call.
 //
 // All calls are between auth and another service. Each of the other services shares one token with
-// auth alone. That token authenticates calls in both directions. Therefore, an attacker who can
-// read the console's memory can sign people in, but cannot erase an account in links. During a
-// rotation, a token's setting is "NEW,OLD": callers send the first token, and services accept
-// both.
+// auth only. That token authenticates calls in both directions. Therefore, an attacker who can read
+// the console's memory can sign people in, but cannot erase an account in links. During a rotation,
+// a token's setting is "NEW,OLD": callers send the first token, and services accept both.
 //
 // A call is a POST with one JSON value, and its response is one JSON value. The door repeats the
 // call's id in its response ([callHeader]). A response without this id is not from the handler: the
@@ -49,7 +48,7 @@ func (s Service) may(path string) bool {
 // callHeader contains the id of one call, a random number chosen by the client.
 const callHeader = "Linkreel-Call"
 
-// Shown returns the token that callers send, which is the first in a setting "NEW,OLD".
+// Shown returns the token that callers send, the first one in a "NEW,OLD" setting.
 func Shown(token string) string {
 	first, _, _ := strings.Cut(token, ",")
 	return strings.TrimSpace(first)

@@ -7,8 +7,8 @@
 // add ids without checking first.
 //
 // The queue is fair: tenants take turns, so a tenant's next message waits for at most one message
-// from each other tenant, regardless of the length of their backlogs. Messages from the same tenant
-// keep their order.
+// from each other tenant, however long their backlogs are. Messages from the same tenant keep their
+// order.
 //
 // In addition, a fast lane returns each waiting message once, in the same order, without taking it.
 // Use it for work that should not wait for a free worker.
@@ -23,7 +23,7 @@
 // consumer group records which worker took which message. Workers do not read the stream in order:
 // the sorted set :waiting contains the entries by tenant, and :turns contains the order of the
 // tenants. Both are only an index, and adding an id again repairs them. Delayed messages are in
-// :delayed. They return to the stream at the first call to Next or Add after their time.
+// :delayed. They return to the stream on the first call to Next or Add after they are due.
 package queue
 
 import (
@@ -57,7 +57,7 @@ type Queue struct {
 	redis redis.UniversalClient
 	opt   Options
 	// keys are the keys for every script, in the order in which prelude names them. They share a
-	// hash tag, so that the scripts work in a Redis Cluster.
+	// hash tag, so the scripts work on a Redis Cluster.
 	keys   []string
 	stream string
 	sweeps string
@@ -100,7 +100,7 @@ type Item struct {
 // Message is one taken item.
 type Message struct {
 	Item
-	Deliveries int // how many times it was taken, including this time
+	Deliveries int // how many times it has been taken, including this time
 
 	queue    *Queue
 	entry    string
@@ -108,8 +108,7 @@ type Message struct {
 }
 
 // prelude defines the keys and the functions that the scripts share. A member of an index consists
-// of the tenant, NUL, and the entry padded to a fixed width, so that a tenant's members are sorted
-// by arrival.
+// of the tenant, NUL, and the entry padded to a fixed width, so a tenant's members sort by arrival.
 const prelude = `
 local stream, ids, delayed, about, dead, waiting, turns, lane, laneturns, turn = unpack(KEYS)
 local function exists(entry) return #redis.call('XRANGE', stream, entry, entry) > 0 end
@@ -124,7 +123,7 @@ local function member(tenant, entry)
 end
 local function index(set, order, tenant, entry)
   redis.call('ZADD', set, 0, member(tenant, entry))
-  -- Add a new tenant at the end: if it were added at the front, it could return
+  -- Add a new tenant at the end: if it were added at the front, it could come back
   -- again and again, and no other tenant would get a turn.
   if not redis.call('ZSCORE', order, tenant) then redis.call('ZADD', order, redis.call('INCR', turn), tenant) end
 end
@@ -147,7 +146,7 @@ local function promote(now)
   end
 end
 -- pick removes the next entry from an index, by turns. It skips entries that are gone
--- or taken, up to a limit per call, because Redis serves no other client during a script.
+-- or taken, up to a limit per call, because Redis serves no other client while a script runs.
 local function pick(set, order)
   for _ = 1, 1000 do
     local tenant = redis.call('ZRANGE', order, 0, 0)[1]
@@ -177,8 +176,8 @@ end
 func script(body string) *redis.Script { return redis.NewScript(prelude + body) }
 
 // add appends an id unless its message is already waiting or taken. After a partial loss of data,
-// an id without an entry is added again, and an entry without a place in the index gets a new
-// place. ARGV id tenant trace now
+// an id without an entry is added again, and an entry that is missing from the index is put back.
+// ARGV id tenant trace now
 var add = script(`
 promote(ARGV[4])
 local entry = redis.call('HGET', ids, ARGV[1])
@@ -191,7 +190,7 @@ append(ARGV[1], ARGV[2], ARGV[3])
 return 1`)
 
 // Add adds an item to the queue and reports whether it was added. An item that is already waiting
-// or taken does not change. A delayed item becomes ready immediately.
+// or taken is left unchanged. A delayed item becomes ready immediately.
 func (q *Queue) Add(ctx context.Context, item Item) (added bool, err error) {
 	packed, err := json.Marshal(item.Trace)
 	if err != nil {
@@ -236,7 +235,7 @@ func (q *Queue) grouped(ctx context.Context, call func() error) error {
 
 // Next takes a message for a consumer. The consumer's name must be unique in the group. Messages
 // held by workers without heartbeats take precedence. Otherwise Next takes the next message in turn
-// order, and waits for one for at most wait. ErrEmpty means that no message arrived.
+// order, and waits up to wait for one to arrive. ErrEmpty means that none did.
 func (q *Queue) Next(ctx context.Context, consumer string, wait time.Duration) (*Message, error) {
 	var m *Message
 	err := q.await(ctx, wait, func() (seen string, err error) {
@@ -256,8 +255,8 @@ func (q *Queue) Next(ctx context.Context, consumer string, wait time.Duration) (
 }
 
 // Peek returns the next waiting message and the time when it was added. It does not take the
-// message, but returns each message only once across all callers. Peek waits for at most wait;
-// ErrEmpty means that there is no message.
+// message, but returns each message only once across all callers. Peek waits up to wait; ErrEmpty
+// means that there is no message.
 func (q *Queue) Peek(ctx context.Context, wait time.Duration) (id string, added time.Time, err error) {
 	err = q.await(ctx, wait, func() (string, error) {
 		found, err := q.run(ctx, peek).StringSlice()
@@ -442,7 +441,7 @@ func (m *Message) run(ctx context.Context, what string, s *redis.Script, more ..
 // message or that Redis has lost its data. The record shows which of the two happened.
 func (m *Message) Heartbeat(ctx context.Context) error { return m.run(ctx, "heartbeat for", heartbeat) }
 
-// Done removes the message after its work has finished.
+// Done removes the message once its work is done.
 func (m *Message) Done(ctx context.Context) error { return m.run(ctx, "finish", done) }
 
 // Nack returns the message to the queue, after its tenant's other messages. Any worker can
@@ -455,8 +454,8 @@ func (m *Message) Nack(ctx context.Context) error {
 	return m.run(ctx, "return", nack, plain(m.Tenant), packed)
 }
 
-// Delay returns the message to the queue, but no worker gets it before the time until. Before that
-// time, it is not in the stream, so an autoscaler does not count it.
+// Delay returns the message to the queue, but no worker gets it before the time in until.
+// Meanwhile, it is not in the stream, so an autoscaler does not count it.
 func (m *Message) Delay(ctx context.Context, until time.Time) error {
 	packed, err := json.Marshal(m.Trace)
 	if err != nil {

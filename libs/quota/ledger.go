@@ -31,9 +31,9 @@ type document struct {
 
 // ledger is the state of a ledger while a transaction reads and changes it.
 type ledger struct {
-	// Granted is the number of granted places, used by records or leased.
+	// Granted is the number of granted slots, used by records or leased.
 	Granted int64 `json:"granted"`
-	// Next is when the ledger may be written again. In a burst, writes may be earlier.
+	// Next is when the ledger may be written again. In a burst, writes may come earlier.
 	Next time.Time `json:"next"`
 	// Counted is the time of the last count that corrected Granted.
 	Counted time.Time         `json:"counted"`
@@ -45,7 +45,7 @@ type ledger struct {
 
 // entry is a lease in the ledger.
 type entry struct {
-	// N is an upper bound on the number of places that are unused or taken by in-flight
+	// N is an upper bound on the number of slots that are unused or taken by in-flight
 	// changes.
 	N int64 `json:"n"`
 	// At is the time of the lease. Zero means the time of the ledger's last write, because a
@@ -61,12 +61,12 @@ const (
 	// because a replica that learned of a new limit late may have created records without the
 	// ledger.
 	drift = time.Hour
-	// young is how long other processes do not take back a fenced lease, because its holder usually
-	// has pending changes.
+	// young is how long other processes leave a fenced lease alone, because its holder usually has
+	// pending changes.
 	young = 2 * time.Second
 	// countsPerSecond limits how many records a process counts per second for one account.
-	// Firestore charges one read per 1,000. This limits the cost of a large, full account with
-	// repeated create requests.
+	// Firestore charges one read per 1,000. This limits the cost when a large account is full and
+	// keeps sending create requests.
 	countsPerSecond = 100_000
 )
 
@@ -91,9 +91,9 @@ func (c *Claim) read(tx *firestore.Transaction) (*ledger, error) {
 	if snap.Exists() {
 		if snap.DataTo(&doc) != nil || json.Unmarshal([]byte(doc.State), d) != nil {
 			// Do not return an error, which would block every create in the account until the
-			// ledger is repaired. With an empty ledger, the records are counted before places are
+			// ledger is repaired. With an empty ledger, the records are counted before slots are
 			// granted, and the ledger is written again. Its leases are lost, so the account may
-			// exceed its limit by the leased places.
+			// exceed its limit by the leased slots.
 			d = &ledger{}
 		}
 	}
@@ -110,14 +110,14 @@ func (c *Claim) read(tx *firestore.Transaction) (*ledger, error) {
 	return d, nil
 }
 
-// early returns how long to wait until the ledger may be written.
+// early returns how long to wait before the ledger may be written.
 func (d *ledger) early() time.Duration {
 	wait := d.Next.Sub(d.now) - burst
 	if wait <= 0 || wait > 10*pace { // no writer can be that far ahead of the pace, so the clock must have been set back
 		return 0
 	}
-	// The wait is random, because several replicas may wait at the same time, and the losers must
-	// read the ledger again.
+	// The wait is randomized, because several replicas may be waiting at the same time, and the
+	// losers must read the ledger again.
 	return wait + mathrand.N(pace/5)
 }
 
@@ -138,7 +138,7 @@ type grant struct {
 	gone   []string  // fenced leases to end
 	lease  *lease    // the new lease, or nil
 	held   []*lease  // this process's leases after the commit
-	// returned is how many places of each lease the commit returns to the ledger.
+	// returned is how many slots of each lease the commit returns to the ledger.
 	returned map[*lease]int64
 }
 
@@ -165,7 +165,7 @@ func (t *grant) write(tx *firestore.Transaction) error {
 	return tx.Set(t.g.ledger(t.key), document{AccountID: t.limit.Account, State: string(state)})
 }
 
-// ask takes places from the ledger. The places for this change are used by its commit. The places
+// ask takes slots from the ledger. The slots for this change are used by its commit. The slots
 // for later changes are leased.
 func (c *Claim) ask(ctx context.Context, tx *firestore.Transaction) (room int64, err error) {
 	// Take both times before the read, so that counts and leases do not appear newer than they are.
@@ -182,7 +182,7 @@ func (c *Claim) ask(ctx context.Context, tx *firestore.Transaction) (room int64,
 	room = c.want
 	switch left := c.limit.Max - d.Granted; {
 	case left < room && len(d.old(young)) > 0:
-		// While a lease can still be used, it is unknown how many of its places are used, so end
+		// While a lease can still be used, it is unknown how many of its slots are used, so end
 		// the old leases first.
 		return 0, &again{c.takeBack}
 	case left < room || d.Counted.IsZero():
@@ -201,7 +201,7 @@ func (c *Claim) ask(ctx context.Context, tx *firestore.Transaction) (room int64,
 			return 0, err
 		}
 	default:
-		for _, id := range d.old(leaseTime + delivery) { // leases from processes that have ended
+		for _, id := range d.old(leaseTime + delivery) { // leases from processes that have exited
 			t.end(id)
 		}
 	}
@@ -211,7 +211,7 @@ func (c *Claim) ask(ctx context.Context, tx *firestore.Transaction) (room int64,
 	return room, nil
 }
 
-// settle gives the unused places of this process's leases back to the ledger.
+// settle gives the unused slots of this process's leases back to the ledger.
 func (c *Claim) settle(t *grant) {
 	c.g.mu.Lock()
 	defer c.g.mu.Unlock()
@@ -238,8 +238,8 @@ func (t *grant) end(id string) {
 	delete(t.ledger.Leases, id)
 }
 
-// count corrects the ledger and returns how many of the wanted places are free. It returns fewer
-// only if the account certainly has no more free places.
+// count corrects the ledger and returns how many of the wanted slots are free. It returns fewer
+// only if it is certain that the account has no more free slots.
 func (c *Claim) count(ctx context.Context, d *ledger, began time.Time) (room int64, err error) {
 	c.g.mu.Lock()
 	rest, last := time.Until(c.a.rest), c.a.last
@@ -247,7 +247,7 @@ func (c *Claim) count(ctx context.Context, d *ledger, began time.Time) (room int
 	switch {
 	case last.began.After(c.began) && last.ledger.Equal(d.updated):
 		// Another change has already counted for this request. The count is still valid, because
-		// since then only leased places can have become records.
+		// since then only leased slots can have become records.
 	case rest > 0:
 		return 0, pause(min(rest, patience))
 	default:
@@ -260,7 +260,7 @@ func (c *Claim) count(ctx context.Context, d *ledger, began time.Time) (room int
 	d.Granted, d.Counted = n+leased, d.now
 	left := c.limit.Max - d.Granted
 	if left < c.want && leased > 0 && n < c.limit.Max {
-		return 0, pause(pace/4 + mathrand.N(pace/4)) // holders may still use their leased places
+		return 0, pause(pace/4 + mathrand.N(pace/4)) // holders may still use their leased slots
 	}
 	c.g.mu.Lock()
 	defer c.g.mu.Unlock()
@@ -294,23 +294,23 @@ func (c *Claim) lease(t *grant) {
 const (
 	firstChunk = 8
 	mostChunk  = 10_000
-	far        = 32 // a lease without a fence takes at most 1/far of the places left
+	far        = 32 // a lease without a fence takes at most 1/far of the remaining slots
 	near       = 2  // a lease with a fence takes at most 1/near
 )
 
-// chunkOf returns how many places to lease at once. left is the number of free places, last is the
-// size of the last lease, idle is the time since that lease, and waiting is the number of places
+// chunkOf returns how many slots to lease at once. left is the number of free slots, last is the
+// size of the last lease, idle is the time since that lease, and waiting is the number of slots
 // that waiting changes need.
 func chunkOf(left, last, waiting int64, idle time.Duration) (n int64, fenced bool) {
 	switch {
-	case waiting > 0 || idle < young: // The last lease was too small, and the next lease may not be possible for seconds.
+	case waiting > 0 || idle < young: // The last lease was too small, and the next lease may not be possible for several seconds.
 		last = max(4*last, 16*waiting)
 	case idle > leaseTime/4:
 		last /= 1 + int64(idle/(leaseTime/4))
 	}
 	want := min(max(firstChunk, last), mostChunk)
-	// Near the limit, a single change gets only its own place without a lease, because a create in
-	// another process may need the other places.
+	// Near the limit, a single change gets only its own slot without a lease, because a create in
+	// another process may need the other slots.
 	if want <= left/far || waiting == 0 && idle > young {
 		return min(want, left/far), false
 	}
@@ -328,10 +328,10 @@ func (d *ledger) old(fenced time.Duration) (ids []string) {
 	return ids
 }
 
-// takeBack ends old leases. Their places remain granted until the next count. That count reads the
+// takeBack ends old leases. Their slots remain granted until the next count. That count reads the
 // ledger after this change, so it includes creates that were committed earlier.
 func (c *Claim) takeBack(ctx context.Context) error {
-	return c.g.db.Tx(ctx, "take back places", func(_ context.Context, tx *firestore.Transaction) error {
+	return c.g.db.Tx(ctx, "take back slots", func(_ context.Context, tx *firestore.Transaction) error {
 		d, err := c.read(tx)
 		if err != nil {
 			return err

@@ -2,14 +2,14 @@
 // and with any number of replicas.
 //
 // Counting before each write is not enough: forty concurrent creates would all find the same free
-// place. Therefore, each account and kind has one small document, the ledger, which grants places.
-// It records how many places are granted, used or leased. A create gets its place in one of three
+// slot. Therefore, each account and kind has one small document, the ledger, which grants slots.
+// It records how many slots are granted, used or leased. A create gets its slot in one of three
 // ways:
 //
 //	who                     how                                                  costs
 //	first in this process   its own transaction updates the ledger, and leases   1 read, 1 write
-//	                        places for later creates
-//	later, far from the     takes a leased place from memory                     nothing
+//	                        slots for later creates
+//	later, far from the     takes a leased slot from memory                     nothing
 //	limit
 //	later, near the         the same, and its transaction reads the lease        1 read
 //	limit
@@ -17,30 +17,30 @@
 // Firestore accepts about one write a second to a document, so after a burst of three, a ledger is
 // written at most once a second. It records the time of the next allowed write, by Firestore's
 // clock. In each process, only one change at a time asks the ledger. The other changes wait for the
-// places that this change leases.
+// slots that this change leases.
 //
 // No limit is exceeded, because this invariant always holds:
 //
-//	records + places that may yet become records <= granted
+//	records + slots that may yet become records <= granted
 //
 // These rules preserve it:
 //
-//   - Granted rises before a place is used, in a transaction that checks it against the
+//   - Granted rises before a slot is used, in a transaction that checks it against the
 //     limit.
-//   - Granted decreases only to a count of the records plus all leased places. The ledger
+//   - Granted decreases only to a count of the records plus all leased slots. The ledger
 //     is read before the records are counted, so if another transaction leases, returns or
-//     takes back places at the same time, this one starts again.
+//     takes back slots at the same time, this one starts again.
 //   - A lease near the limit has its own document, the fence, which every create under the
 //     lease reads in its transaction. Taking the lease back deletes the fence. After that,
 //     even a process that was suspended, or has a wrong clock, cannot commit.
 //   - A lease far from the limit has no fence, only an expiry: its holder uses it for
 //     [leaseTime] after asking, and other processes take it back [delivery] later. A commit
 //     has a deadline of a few seconds.
-//   - The places of a lease that was taken back remain granted until a later transaction
+//   - The slots of a lease that was taken back remain granted until a later transaction
 //     counts. A create that committed before the lease was taken back is in that count.
 //
-// Deletions do not change the ledger. When it has no places left, a count corrects it. Only a count
-// decides that an account is full. While other processes hold leased places, a create waits, and
+// Deletions do not change the ledger. When it has no slots left, a count corrects it. Only a count
+// decides that an account is full. While other processes hold leased slots, a create waits, and
 // then returns an error that asks the caller to retry.
 //
 // The reasons and the alternatives are in docs/adr/0018-quotas-are-leased.md.
@@ -72,11 +72,11 @@ type Limit struct {
 	Count func(context.Context) (int64, error)
 }
 
-// ErrAsk means that a change without reads cannot get its places, because this process has no
-// leased places, or because their lease has a fence, which must be read.
+// ErrAsk means that a change without reads cannot get its slots, because this process has no
+// leased slots, or because their lease has a fence, which must be read.
 var ErrAsk = errors.New("the ledger must be read")
 
-// Gate grants places. It is safe for concurrent use.
+// Gate grants slots. It is safe for concurrent use.
 type Gate struct {
 	db  *firestoredb.DB
 	now func() time.Time
@@ -85,16 +85,16 @@ type Gate struct {
 	accounts map[string]*account
 }
 
-// account is the state of one account's places of one kind in this process.
+// account is the state of one account's slots of one kind in this process.
 type account struct {
 	key     string
 	chunk   int64         // size of the last lease
-	asked   time.Time     // when the ledger last granted places
-	current *lease        // the lease in use; nil while the ledger is asked
-	held    []*lease      // all leases that are not settled in the ledger
+	asked   time.Time     // when the ledger last granted slots
+	current *lease        // the lease in use; nil while a change is asking the ledger
+	held    []*lease      // all leases that are not yet settled in the ledger
 	asking  chan struct{} // closed when the change that asks the ledger has ended
-	waiting int64         // places that waiting changes need while the ledger is asked
-	// full is when the last count that found no free place began. It applied the limit fullAt.
+	waiting int64         // slots needed by changes that are waiting for another to ask the ledger
+	// full is when the last count that found no free slot began. It applied the limit fullAt.
 	full   time.Time
 	fullAt int64
 	rest   time.Time // do not count before this time: a large count is expensive
@@ -108,35 +108,35 @@ type counted struct {
 	ledger time.Time // when the ledger was last written
 }
 
-// lease is a number of places that the ledger has leased to this process.
+// lease is a number of slots that the ledger has leased to this process.
 type lease struct {
 	id     string
 	fenced bool
-	since  time.Time // a time just before the ledger was asked
-	have   int64     // places that no change has taken
-	out    int64     // places held by in-flight changes
+	since  time.Time // a time just before asking the ledger
+	have   int64     // slots that no change has taken
+	out    int64     // slots held by in-flight changes
 }
 
-// fresh reports whether the places may be used. If the clock was set back, the lease's age is
-// unknown, so its places may not be used.
+// fresh reports whether the slots may be used. If the clock was set back, the lease's age is
+// unknown, so its slots must not be used.
 func (l *lease) fresh(now time.Time) bool {
 	age := now.Sub(l.since)
 	return age >= 0 && age < leaseTime
 }
 
 const (
-	// leaseTime is how long leased places may be used.
+	// leaseTime is how long leased slots may be used.
 	leaseTime = 20 * time.Second
 	// delivery is longer than a commit can be in flight. Together, leaseTime and delivery are less
-	// than a minute, so the places of a killed process are free again within a minute.
+	// than a minute, so the slots of a killed process are free again within a minute.
 	delivery = 35 * time.Second
-	// patience is how long a create waits for a place before it returns an error that asks the
+	// patience is how long a create waits for a slot before it returns an error that asks the
 	// caller to retry.
 	patience = 5 * time.Second
 	// commitTime is how much of a request's time is reserved for its commit.
 	commitTime = 3 * time.Second
-	// maxAccounts limits memory use. With more accounts, this process forgets all accounts and
-	// their leases.
+	// maxAccounts limits memory use. Beyond this number, the process forgets all accounts and their
+	// leases.
 	maxAccounts = 10_000
 )
 
@@ -148,17 +148,17 @@ func New(db *firestoredb.DB, now func() time.Time) *Gate {
 	return &Gate{db: db, now: now, accounts: map[string]*account{}}
 }
 
-// Claim holds the places of one change. It belongs to one goroutine.
+// Claim holds the slots for one change. It belongs to one goroutine.
 type Claim struct {
 	g     *Gate
 	began time.Time // when the request began; only a count after this time decides that the account is full
-	since time.Time // when this one of the request's changes began
+	since time.Time // when this particular change began
 	limit Limit
 	a     *account
-	from  *lease // the lease that the places come from
+	from  *lease // the lease that the slots come from
 	n     int64
 	doubt *lease // a fenced lease; an earlier attempt did not find its fence
-	want  int64  // how many places the commit uses
+	want  int64  // how many slots the commit uses
 	leads bool   // this change asks the ledger, and other changes wait for it
 	grant *grant // the change to the ledger in this attempt's commit
 	seen  *grant // for a sum: becomes grant when the change adds to the sum
@@ -176,12 +176,12 @@ func (g *Gate) Claim(ctx context.Context) *Claim {
 	return c
 }
 
-// again is the error from an attempt that has no place yet. Call after before the next attempt.
+// again is the error from an attempt that has no slot yet. Call after before the next attempt.
 type again struct {
 	after func(context.Context) error
 }
 
-func (again) Error() string { return "no place yet" }
+func (again) Error() string { return "no slot yet" }
 
 func pause(d time.Duration) error {
 	return &again{func(ctx context.Context) error {
@@ -193,7 +193,7 @@ func pause(d time.Duration) error {
 }
 
 // Settle must be called with the error from a change that has called [Claim.Room] or [Claim.Watch].
-// It repeats the change until the change no longer needs to wait for a place.
+// It retries the change until the change no longer needs to wait for a slot.
 func (c *Claim) Settle(ctx context.Context, err error, change func() error) error {
 	defer c.leave()
 	for {
@@ -218,16 +218,16 @@ func (c *Claim) Settle(ctx context.Context, err error, change func() error) erro
 // errLeft is the error from an attempt that ended without [Claim.Settle].
 var errLeft = errors.New("the change has ended")
 
-// Leave ends the change. Call it even after a panic, because other changes may wait for this change
-// to ask the ledger.
+// Leave ends the change. Call it even after a panic, because other changes may be waiting for this
+// change to ask the ledger.
 func (c *Claim) Leave() {
 	c.end(errLeft)
 	c.leave()
 }
 
-// Retry starts another attempt within the same transaction. It drops the change to the ledger that
-// the previous attempt prepared. The new attempt may need no place, and must then not write that
-// change.
+// Retry starts another attempt within the same transaction. It drops the ledger update that the
+// previous attempt prepared. The new attempt may not need a slot, in which case it must not write
+// that update.
 func (c *Claim) Retry() {
 	c.sent, c.grant, c.seen = false, nil, nil
 	c.g.mu.Lock()
@@ -235,7 +235,7 @@ func (c *Claim) Retry() {
 	c.put()
 }
 
-// Room returns how many of the wanted places the change may use: all of them, unless the account is
+// Room returns how many of the wanted slots the change may use: all of them, unless the account is
 // full. Call it among a transaction's reads. For a change without reads, tx is nil, and Room
 // may return [ErrAsk].
 func (c *Claim) Room(ctx context.Context, tx *firestore.Transaction, l Limit, want int64) (int64, error) {
@@ -244,7 +244,7 @@ func (c *Claim) Room(ctx context.Context, tx *firestore.Transaction, l Limit, wa
 		return want, nil
 	}
 	if c.a != nil && (c.limit.Account != l.Account || c.limit.Kind != l.Kind) {
-		return 0, fmt.Errorf("a change needs places for %s and for %s; only one kind is allowed", c.limit.Kind, l.Kind)
+		return 0, fmt.Errorf("a change needs slots for %s and for %s; only one kind is allowed", c.limit.Kind, l.Kind)
 	}
 	c.limit = l
 	switch c.take(tx != nil) {
@@ -265,12 +265,12 @@ type outcome int
 
 const (
 	taken  outcome = iota
-	noRoom         // a count that began after this request found no free place
+	noRoom         // a count that began after this request found no free slot
 	busy           // another change is asking the ledger
 	ask            // this change must ask the ledger
 )
 
-// take takes places from memory, or returns how to get them.
+// take takes slots from memory, or returns how to get them.
 func (c *Claim) take(mayRead bool) outcome {
 	g := c.g
 	g.mu.Lock()
@@ -293,7 +293,7 @@ func (c *Claim) take(mayRead bool) outcome {
 	case a.asking != nil:
 		return busy
 	case mayRead:
-		// From here on, no change takes places from the current lease, so its unused places can be
+		// From here on, no change takes slots from the current lease, so its unused slots can be
 		// returned.
 		a.current, a.asking, c.leads = nil, make(chan struct{}), true
 	}
@@ -305,7 +305,7 @@ func (g *Gate) account(key string) *account {
 	a := g.accounts[key]
 	if a == nil {
 		if len(g.accounts) >= maxAccounts {
-			clear(g.accounts) // their leases are taken back when the places are needed
+			clear(g.accounts) // their leases are taken back when the slots are needed
 		}
 		a = &account{key: key}
 		g.accounts[key] = a
@@ -313,7 +313,7 @@ func (g *Gate) account(key string) *account {
 	return a
 }
 
-// put gives back places that this change has taken but not used. The caller holds the lock.
+// put gives back slots that this change has taken but not used. The caller holds the lock.
 func (c *Claim) put() {
 	if c.from != nil {
 		c.from.out -= c.n
@@ -322,7 +322,7 @@ func (c *Claim) put() {
 	}
 }
 
-// fence reads the fence of the places' lease, so that the commit fails if the lease has since been
+// fence reads the fence of the slots' lease, so that the commit fails if the lease has since been
 // taken back. A transaction reads from a snapshot taken at its first read, which may be older than
 // the lease, so a missing fence is not conclusive at first. The lease has ended only if the next
 // attempt does not find the fence either.
@@ -373,7 +373,7 @@ func (c *Claim) wait() error {
 		if asking == nil {
 			return nil
 		}
-		// The other change may start to count only when its patience is almost used up. Wait for
+		// The other change may not start counting until its patience has almost run out. Wait for
 		// it, because its result also applies to this change, which would otherwise have to wait
 		// for the next count. But reserve time for the commit.
 		most := 2 * patience
@@ -421,8 +421,7 @@ func (c *Claim) Grow() error {
 	return nil
 }
 
-// Take makes the last write of the transaction. It does nothing if the change has no
-// limit.
+// Take makes the transaction's last write. It does nothing if the change has no limit.
 func (c *Claim) Take(tx *firestore.Transaction) error {
 	c.sent = true
 	if c.grant == nil {
@@ -431,7 +430,7 @@ func (c *Claim) Take(tx *firestore.Transaction) error {
 	return c.grant.write(tx)
 }
 
-// end settles the places that this attempt has taken. After an error, a place may have been
+// end settles the slots that this attempt has taken. After an error, a slot may have been
 // used only if the attempt has reached its commit.
 func (c *Claim) end(err error) {
 	if c.a == nil {

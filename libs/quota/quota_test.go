@@ -72,8 +72,8 @@ func (w world) limit(most int64) quota.Limit {
 
 var errFull = errors.New("full")
 
-// add creates one thing. It first tries a commit without reads. before is called after a place was
-// found and before the commit.
+// add creates one thing. It first tries a commit without reads. before is called after a slot has
+// been found and before the commit.
 func (w world) add(g *quota.Gate, most int64, id string, before func()) error {
 	return w.addFor(w.t.Context(), g, most, id, before)
 }
@@ -114,8 +114,8 @@ func (w world) addFor(ctx context.Context, g *quota.Gate, most int64, id string,
 
 func nothing() {}
 
-// fill lets writers add things until each of them gets the error that the account is full. It
-// returns how many things they created.
+// fill lets writers add things until each of them gets the account-full error. It returns how many
+// things they created.
 func (w world) fill(most int64, writers int, gates ...*quota.Gate) (made int64) {
 	w.t.Helper()
 	var n atomic.Int64
@@ -186,7 +186,7 @@ func TestARepeatedCreateTakesNoPlace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.skewed(0)
-	for range 20 { // more than the number of places in the first lease
+	for range 20 { // more than the number of slots in the first lease
 		if err := w.add(g, 1000, "same", nothing); err != nil {
 			t.Fatal(err)
 		}
@@ -196,11 +196,11 @@ func TestARepeatedCreateTakesNoPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := w.server.Stats().Writes; got != 1 {
-		t.Errorf("%d writes, want 1, because memory still has places", got)
+		t.Errorf("%d writes, want 1, because memory still has slots", got)
 	}
 }
 
-// A process that is killed does not return its leased places.
+// A process that is killed does not return its leased slots.
 func TestPlacesOfAKilledReplicaComeBackWithinAMinute(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -217,7 +217,7 @@ func TestPlacesOfAKilledReplicaComeBackWithinAMinute(t *testing.T) {
 				case apierr.CodeOf(err) == apierr.RateLimited:
 					return
 				case err != nil:
-					t.Errorf("add = %v, want RATE_LIMITED while places are still leased", err)
+					t.Errorf("add = %v, want RATE_LIMITED while slots are still leased", err)
 					return
 				}
 			}
@@ -225,7 +225,7 @@ func TestPlacesOfAKilledReplicaComeBackWithinAMinute(t *testing.T) {
 	}
 	wg.Wait()
 	if have := w.things(); have != most-2 {
-		t.Fatalf("there are %d things, want %d, because two places are leased", have, most-2)
+		t.Fatalf("there are %d things, want %d, because two slots are leased", have, most-2)
 	}
 	w.clock.Add(int64(56 * time.Second))
 	w.fill(most, 1, alive)
@@ -234,7 +234,7 @@ func TestPlacesOfAKilledReplicaComeBackWithinAMinute(t *testing.T) {
 	}
 }
 
-// fillTo adds things without updating the ledger, which includes them only after a count.
+// fillTo adds things without updating the ledger, which does not include them until the next count.
 func (w world) fillTo(n int64) {
 	w.t.Helper()
 	for i := w.things(); i < n; {
@@ -257,7 +257,7 @@ func (w world) fillTo(n int64) {
 }
 
 // Near the limit, correctness does not depend on clocks: a replica that is suspended between
-// finding a place and its commit cannot use the place after it was taken back.
+// finding a slot and committing cannot use the slot after it has been taken back.
 func TestAReplicaThatSleptCannotUseAPlaceThatWasTakenBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -291,7 +291,7 @@ func TestAReplicaThatSleptCannotUseAPlaceThatWasTakenBack(t *testing.T) {
 	close(wake)
 	for i, done := range asleep {
 		if err := <-done; err == nil {
-			t.Errorf("replica %d used a place that had been taken back, want an error", i)
+			t.Errorf("replica %d used a slot that had been taken back, want an error", i)
 		}
 	}
 	if have := w.things(); have != most {
@@ -299,8 +299,8 @@ func TestAReplicaThatSleptCannotUseAPlaceThatWasTakenBack(t *testing.T) {
 	}
 }
 
-// A replica that loses responses does not know which places it has used. It must neither exceed the
-// limit nor lose places permanently, even if its clock is wrong.
+// A replica that loses responses does not know which slots it has used. It must neither exceed the
+// limit nor lose slots permanently, even if its clock is wrong.
 func TestLostAnswersAndWrongClocksPassNoLimit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -430,7 +430,7 @@ func TestALeaseOutlastsATransactionThatBeganBeforeIt(t *testing.T) {
 	}
 	// Five things, the ledger twice, and a fence.
 	if n := w.server.Stats().Writes; n != 5+1+2 {
-		t.Errorf("%d writes, want 8, because the late create uses a place from the lease", n)
+		t.Errorf("%d writes, want 8, because the late create uses a slot from the lease", n)
 	}
 }
 
@@ -488,8 +488,8 @@ func TestAllWaitingCreatesHearThatTheAccountIsFull(t *testing.T) {
 	}
 }
 
-// A request may need several changes: a first change that finds too few places, and a second change
-// that takes the available places. The second change uses the first one's count.
+// A request may need several changes: a first change that finds too few slots, and a second change
+// that takes the available slots. The second change uses the first one's count.
 func TestTheChangesOfARequestShareACount(t *testing.T) {
 	t.Parallel()
 	const most = 500_000 // counted every five seconds

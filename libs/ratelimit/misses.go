@@ -8,7 +8,7 @@ import (
 
 // Misses gives each network a budget of lookups without a result, such as unknown slugs or keys.
 // Only misses use it up, so a network that requests existing records is never slowed down. A
-// network that has used up its budget gets one lookup a second, and cached responses.
+// network that has used up its budget gets one lookup a second, and can still get cached responses.
 //
 // Each process has its own Misses, so a scanner can cause more misses only if there are more
 // replicas.
@@ -27,12 +27,12 @@ type Misses struct {
 // MissOptions tune [Misses]; zero fields take the defaults.
 type MissOptions struct {
 	Burst    int           // misses that a network may cause in a burst; 300
-	Every    time.Duration // time in which one miss is regained; 1 s
+	Every    time.Duration // how long it takes to regain one miss; 1 s
 	Networks int           // networks in memory; 50,000 (about 8 MiB)
 	Now      func() time.Time
 }
 
-// spent records the used part of a network's budget at a certain time.
+// spent records how much of a network's budget was used at a given time.
 type spent struct {
 	misses float64
 	at     time.Time
@@ -91,7 +91,7 @@ func (m *Misses) Wait(addr netip.Addr) time.Duration {
 		return wait
 	}
 	// The budget is used up, so the network gets one lookup per m.every. Count this lookup before
-	// its outcome is known, so that concurrent lookups do not all pass.
+	// its outcome is known, so concurrent lookups do not all get through.
 	s.next = now.Add(m.every)
 	m.networks[network] = s
 	return 0
@@ -106,7 +106,7 @@ func (m *Misses) Missed(addr netip.Addr) bool {
 	return known && m.left(s, now) < m.burst
 }
 
-// Miss counts a lookup from addr's network without a result.
+// Miss counts a lookup from addr's network that found nothing.
 func (m *Misses) Miss(addr netip.Addr) {
 	now := m.now()
 	m.mu.Lock()

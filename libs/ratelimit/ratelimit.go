@@ -22,7 +22,7 @@ import (
 
 const (
 	budget  = 150 * time.Millisecond // how long a call waits for Redis
-	rest    = time.Second            // pause before a failed Redis is tried again
+	rest    = time.Second            // how long to wait before trying Redis again after a failure
 	maxKeys = 20_000                 // keys in memory
 )
 
@@ -61,8 +61,8 @@ type Try struct {
 
 // takeScript counts one attempt under a rule's key. If the rule is exhausted, it counts nothing and
 // returns the time in µs until an attempt is possible. Each call has only one key, because a Redis
-// Cluster cannot run a script with keys on several servers, and all callers' rules must not be
-// stored on one server.
+// Cluster cannot run a script with keys on several servers, and the rules must not all be stored on
+// one server.
 var takeScript = redis.NewScript(`
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -156,7 +156,8 @@ func (l *Limiter) takeLocally(t Try, share int) (wait time.Duration) {
 		if share == 0 {
 			continue
 		}
-		// Allow at least one attempt. Otherwise a rule with a single attempt would refuse everyone.
+		// Allow at least one attempt. Otherwise a rule that allows a single attempt would refuse
+		// everyone.
 		if most := max(1, r.Max/share); len(log) >= most {
 			wait = max(wait, log[len(log)-most].at.Add(r.Window).Sub(now))
 		}
@@ -200,5 +201,5 @@ func (l *Limiter) forgetOld(now time.Time) {
 	}
 }
 
-// key has no hash tag, so that a Cluster spreads rules over its servers.
+// key has no hash tag, so a Cluster spreads rules across its servers.
 func key(name string) string { return "lr:try:" + name }

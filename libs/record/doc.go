@@ -5,13 +5,13 @@
 //
 //	Kind            gives
 //	----            -----
-//	Of, Absent      records of other accounts look as if they did not exist
+//	Of, Absent      other accounts' records look as if they did not exist
 //	Doc, From       Get, All, Page, Find, Count
 //	Object, Shown   its events, in the change's commit; its lines in an export
 //	Limit           room for a new record, claimed in the commit that uses it
 //	Labels          the account's list of tags
 //	Beside          its other documents and its announcements, with each change
-//	Doc with [Due]  the time at which the record is handled next
+//	Doc with [Due]  the time at which the record is next processed
 //	in a [Set]      it is exported, and erased with its account
 //
 // Every change is a [Tx]. It reads records, decides what to change, and registers its writes. The

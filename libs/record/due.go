@@ -25,8 +25,8 @@ func AllBuckets() []int {
 	return all
 }
 
-// Due is the "due" field in the document for a record that must be processed at a certain time.
-// Other records do not have it. Queries need the composite index due.bucket, due.at.
+// Due is the "due" field in the document for a record that must be processed at a given time. Other
+// records do not have it. Queries need the composite index due.bucket, due.at.
 type Due struct {
 	Bucket int       `firestore:"bucket"`
 	At     time.Time `firestore:"at"`
@@ -100,9 +100,9 @@ func (k *Kept[T]) Due(ctx context.Context, limit int, fields ...firestore.FieldP
 	return due, err
 }
 
-// PutOff sets a record's next due time. A zero time means never. PutOff has no effect if the
-// record was changed since it was read, because that change has set the due time for a newer state,
-// which the caller does not know.
+// PutOff sets a record's next due time. A zero time means never. PutOff has no effect if the record
+// has changed since it was read, because that change has set the due time for a newer state, which
+// the caller does not know about.
 func (k *Kept[T]) PutOff(ctx context.Context, id string, at, stored time.Time) error {
 	due := any(firestore.Delete)
 	if d := DueAt(id, at); d != nil {
@@ -111,8 +111,8 @@ func (k *Kept[T]) PutOff(ctx context.Context, id string, at, stored time.Time) e
 	return k.UpdateStored(ctx, id, stored, firestore.Update{Path: "due", Value: due})
 }
 
-// UpdateStored writes fields in a record unless the record was changed or removed since
-// it was read. Use it only for fields that affect neither events nor tags.
+// UpdateStored writes fields in a record unless the record has been changed or removed since it was
+// read. Use it only for fields that affect neither events nor tags.
 func (k *Kept[T]) UpdateStored(ctx context.Context, id string, stored time.Time, updates ...firestore.Update) error {
 	ref := k.db.Collection(k.k.Collection).Doc(id)
 	return firestoredb.IgnoreMoved(k.db.Update(ctx, "postpone "+k.k.Object, ref, updates, firestore.LastUpdateTime(stored)))

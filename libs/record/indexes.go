@@ -17,7 +17,7 @@ type indexFile struct {
 // Indexes adds the indexes of the set's kinds to the contents of a firestore.indexes.json. Each
 // kind is indexed by account, and by due time if it has one. All other fields are exempt from
 // indexing: an unused index costs a write, and an index on increasing times accepts only 500 writes
-// a second for all accounts together. Indexes does not change fields that are already in the file.
+// a second across all accounts. Indexes does not change fields that are already in the file.
 //
 // Like the Firestore client, Indexes derives a document's fields from the tags of its Go type. It
 // is called only to deploy or check indexes, never for a request.

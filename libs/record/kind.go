@@ -44,8 +44,8 @@ type Kind[T any] struct {
 	Limit *Limit
 	// Labels is for a kind with tags.
 	Labels *Labels[T]
-	// Beside writes a change's further documents, and announces the change. before is nil for a
-	// new record, and after is nil for a removed one. Beside must not read.
+	// Beside writes a change's other documents, and announces the change. before is nil for a new
+	// record, and after is nil for a removed one. Beside must not read.
 	Beside func(tx *Tx, before, after *T)
 	// Erase deletes up to limit records in an account that is being erased, including unreadable
 	// records, and returns how many it deleted. Fewer than limit means that none are left. If Erase
@@ -57,7 +57,7 @@ type Kind[T any] struct {
 type Limit struct {
 	// Kind is the name of the limit, such as "links".
 	Kind string
-	// Full returns the error for an account with too few free places below limit.
+	// Full returns the error for an account with too few slots left under limit.
 	Full func(limit int64) error
 }
 
@@ -67,7 +67,7 @@ type Labels[T any] struct {
 	Of    func(*T) []string
 }
 
-// Kept gives access to the records of a kind in a database. It is safe for concurrent use.
+// Kept gives access to one kind of record in a database. It is safe for concurrent use.
 type Kept[T any] struct {
 	db *DB
 	k  Kind[T]
@@ -84,7 +84,7 @@ func (k *Kept[T]) Of(account string) firestore.Query {
 	return k.db.Collection(k.k.Collection).Where("accountId", "==", account)
 }
 
-// Get reads a record of an account. An empty account means any account.
+// Get reads a record in an account. An empty account means any account.
 func (k *Kept[T]) Get(ctx context.Context, account, id string) (*T, error) {
 	r, found, err := firestoredb.Lookup(ctx, k.db.DB, "get "+k.k.Object, k.Ref(id), k.k.From)
 	if err != nil {
@@ -124,7 +124,7 @@ func (k *Kept[T]) All(ctx context.Context, account string) ([]*T, error) {
 
 // Page reads a page of an account's records, newest first, and reports whether there are more. It
 // logs and skips records that cannot be decoded. The documents need the createdAt field, and an
-// index by accountId and createdAt.
+// index on accountId and createdAt.
 func (k *Kept[T]) Page(ctx context.Context, account string, p paging.Page) (page []*T, more bool, err error) {
 	return firestoredb.Page(ctx, k.db.DB, "list "+k.k.Collection, k.Of(account), p, k.k.From)
 }
@@ -134,15 +134,15 @@ func (k *Kept[T]) Count(ctx context.Context, account string) (int64, error) {
 	return k.db.Count(ctx, "count "+k.k.Collection, k.Of(account))
 }
 
-// Create adds a record. limit is the maximum number of the account's records, or 0 for no limit. If
-// the account already has a record with this id, Create returns that record instead of r, so a
+// Create adds a record. limit is the maximum number of records in the account, or 0 for no limit.
+// If the account already has a record with this id, Create returns that record instead of r, so a
 // repeated request finds the record of its first attempt. The error is ErrExists if another
-// document of the create already exists.
+// document in the create already exists.
 func (k *Kept[T]) Create(ctx context.Context, r *T, limit int64) (*T, error) {
 	id, account := k.k.Of(r)
 	err := quota.ErrAsk
 	if len(k.labels(r)) == 0 {
-		// No read is needed, and a place is usually available in memory, so this takes one call to
+		// No read is needed, and a slot is usually available in memory, so this takes one call to
 		// the database.
 		err = k.db.Commit(ctx, "create "+k.k.Object, func(tx *Tx) error {
 			in := k.In(tx)
@@ -155,7 +155,7 @@ func (k *Kept[T]) Create(ctx context.Context, r *T, limit int64) (*T, error) {
 	if errors.Is(err, quota.ErrAsk) {
 		err = k.db.Tx(ctx, "create "+k.k.Object, func(tx *Tx) error {
 			in := k.In(tx)
-			// A record that already exists needs no place.
+			// A record that already exists needs no slot.
 			stored, err := in.GetAll(id)
 			if err != nil || stored[0] != nil {
 				return cmp.Or(err, firestoredb.ErrExists)
@@ -201,7 +201,7 @@ func (k *Kept[T]) labels(r *T) []string {
 
 // Change changes a record in an account. An empty account means any account. fn edits the stored
 // record, and may run several times. It returns the type of the event, [events.Quiet] for a change
-// without an event, or "" for no change. If fn returns an error, no write is made.
+// without an event, or "" for no change. If fn returns an error, nothing is written.
 func (k *Kept[T]) Change(ctx context.Context, account, id string, fn func(*T) (events.Type, error)) (out *T, err error) {
 	err = k.db.Tx(ctx, "update "+k.k.Object, func(tx *Tx) error {
 		in := k.In(tx)
@@ -247,7 +247,7 @@ type In[T any] struct {
 	k  *Kept[T]
 }
 
-// Get reads a record of an account. An empty account means any account.
+// Get reads a record in an account. An empty account means any account.
 func (in In[T]) Get(account, id string) (*T, error) {
 	found, err := in.GetAll(id)
 	if err != nil {
@@ -287,8 +287,8 @@ func (in In[T]) Find(q firestore.Query) ([]*T, error) {
 	return firestoredb.ReadAll(snaps, in.k.k.From)
 }
 
-// Room claims places for n more records in an account with this limit. It fails if there are too
-// few free places.
+// Room claims slots for n more records in an account with this limit. It fails if there are too
+// few free slots.
 func (in In[T]) Room(account string, limit, n int64) error {
 	l := in.k.k.Limit
 	if l == nil || limit <= 0 {

@@ -226,7 +226,7 @@ func TestWhatCannotBeReadHidesNothingThatIsDue(t *testing.T) {
 		t.Errorf("Due after setting aside the undecodable records: %d records, error %v; want 1 and no error", len(due), err)
 	}
 	if err := w.PutOff(t.Context(), due[0].ID, time.Time{}, due[1].Stored.Add(-time.Second)); err != nil {
-		t.Errorf("PutOff for a record that was changed since it was read: got %v, want no error", err)
+		t.Errorf("PutOff for a record that has changed since it was read: got %v, want no error", err)
 	}
 	w.now = w.now.Add(2 * time.Hour)
 	if due, err := w.Due(t.Context(), 100); err == nil || len(due) != 1 {
@@ -344,8 +344,8 @@ func TestAKindBringsItsIndexes(t *testing.T) {
 }
 
 // An attempt may find that another process has created the records for which the previous attempt
-// needed places. This attempt has not read the ledger and must not write it, because a write would
-// lose the places that were leased in the meantime.
+// needed slots. This attempt has not read the ledger and must not write it, because a write would
+// lose the slots that were leased in the meantime.
 func TestATryThatAsksForNoRoomLeavesTheLedger(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -387,14 +387,14 @@ func TestATryThatAsksForNoRoomLeavesTheLedger(t *testing.T) {
 	if got := ledger(); got != want {
 		t.Errorf("ledger = %v, want %v as written by the other process", got, want)
 	}
-	// The places that the first attempt would have leased do not exist.
+	// The slots that the first attempt would have leased do not exist.
 	if err := w.db.Tx(t.Context(), "create", func(tx *record.Tx) error { return w.In(tx).Room(f.Account, 1000, 1) }); err != nil {
 		t.Error(err)
 	}
 }
 
 // A request that panics gets a response, and the process continues. Other requests from the account
-// must not wait for the places that this request was about to lease.
+// must not wait for the slots that this request was about to lease.
 func TestAChangeThatPanicsLeavesTheLedgerToOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

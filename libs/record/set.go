@@ -29,16 +29,16 @@ type kind interface {
 	forget(ctx context.Context, account string) error
 }
 
-// Traces are documents that are not records. Their field accountId names their account, and they
-// are erased with it.
+// Traces are documents that are not records. Their accountId field identifies their account, and
+// they are erased with it.
 type Traces struct {
 	DB         *DB
 	Collection string
-	// Erase is described at [Kind].
+	// For Erase, see [Kind].
 	Erase func(ctx context.Context, account string, limit int) (n int, err error)
 }
 
-// Set contains a service's kinds, in the order of export and erasure.
+// Set contains a service's kinds, in the order in which they are exported and erased.
 func (db *DB) Set(kinds ...kind) *Set { return &Set{db, kinds} }
 
 // Erase deletes up to limit of an account's records of each kind, and reports whether there are
@@ -54,7 +54,7 @@ func (s *Set) Erase(ctx context.Context, account string, limit int) (more bool, 
 			continue
 		}
 		// Do this only after the last page, because remaining records still have tags and still use
-		// places.
+		// slots.
 		if err := k.forget(ctx, account); err != nil {
 			return true, err
 		}
@@ -88,8 +88,8 @@ type unreadable struct {
 	ID   string `json:"id"`
 }
 
-// Export writes an account's records as JSON Lines, a page at a time. The records may change at the
-// same time. If a record cannot be decoded, the export lists only its id and continues.
+// Export writes an account's records as JSON Lines, a page at a time. The records may change in the
+// meantime. If a record cannot be decoded, the export lists only its id and continues.
 func (s *Set) Export(ctx context.Context, account string, w io.Writer) error {
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)

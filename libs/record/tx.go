@@ -67,16 +67,16 @@ func (db *DB) Commit(ctx context.Context, what string, fn func(tx *Tx) error) er
 	return db.run(ctx, false, what, fn)
 }
 
-// Receipt is a document that a change adds to its commit for a request that may be
-// repeated. The repeated request then fails because the receipt exists.
+// Receipt is a document that a change adds to its commit for a request that may be retried. The
+// repeated request then fails because the receipt exists.
 type Receipt interface {
 	// Write adds the receipt to a change's commit. changed contains the keys that the change
 	// will announce.
 	Write(tx *firestore.Transaction, changed []string) error
-	// Found looks for the receipt after a change's commit has failed with err. If this change
-	// wrote the receipt, Found returns nil. If there is no receipt, it returns err. If the change
-	// may be repeated, it returns [ErrAgain]. Otherwise it returns an error to use instead of err.
-	// changed contains the keys that the earlier change had to announce.
+	// Found looks for the receipt after a change's commit has failed with err. If this change wrote
+	// the receipt, Found returns nil. If there is no receipt, it returns err. If the change can be
+	// retried, it returns [ErrAgain]. Otherwise it returns an error to use instead of err. changed
+	// contains the keys that the earlier change had to announce.
 	Found(ctx context.Context, err error) (changed []string, _ error)
 }
 
@@ -102,7 +102,7 @@ func (db *DB) run(ctx context.Context, reads bool, what string, fn func(tx *Tx) 
 	try := func() error {
 		var made firestore.CommitResponse
 		err := commit(ctx, what, func(ctx context.Context, ft *firestore.Transaction) error {
-			// This attempt replaces the previous one. Only its claim on quota places is kept.
+			// This attempt replaces the previous one. Only its claim on quota slots is kept.
 			tx = &Tx{db: db, ctx: ctx, ft: ft, reads: reads, claim: tx.claim}
 			if tx.claim != nil {
 				tx.claim.Retry()
@@ -157,7 +157,7 @@ func (db *DB) run(ctx context.Context, reads bool, what string, fn func(tx *Tx) 
 	return err
 }
 
-// refused reports whether the change certainly had no effect.
+// refused reports whether it is certain that the change had no effect.
 func refused(err error) bool {
 	return err != nil && (errors.Is(err, firestoredb.ErrExists) || apierr.CodeOf(err).Status() < 500)
 }
@@ -235,7 +235,7 @@ func (tx *Tx) claimed() *quota.Claim {
 	return tx.claim
 }
 
-// Grow records that the change adds to the sum for which Watch was called.
+// Grow records that the change adds to the sum that Watch was called for.
 func (tx *Tx) Grow() error {
 	if tx.claim == nil {
 		return nil // Watch was not called, so there is no limit
@@ -311,10 +311,10 @@ func (tx *Tx) Delete(ref firestoredb.Ref) {
 	tx.writes = append(tx.writes, func(ft *firestore.Transaction) error { return ft.Delete(ref) })
 }
 
-// Room returns how many of the wanted places the change gets. The commit takes them. The result is
-// less than want only if the account is full. Call it once in a transaction. In a [DB.Commit], the
+// Room returns how many of the wanted slots the change gets. The commit takes them. The result is
+// less than want only if the account is full. Call it once per transaction. In a [DB.Commit], the
 // error may be [quota.ErrAsk]; then use a [DB.Tx]. fn must return any other error unchanged,
-// because a change that must wait for a place is repeated.
+// because a change that must wait for a slot is retried.
 func (tx *Tx) Room(l quota.Limit, want int64) (int64, error) {
 	if tx.asked {
 		return 0, errors.New("a transaction calls Room twice")
@@ -339,7 +339,7 @@ func (tx *Tx) Tell(e events.Event) { tx.told = append(tx.told, e) }
 
 // Announce tells all replicas that their cached values under keys are stale, after the commit and
 // before the caller gets a response. It may also be called for a change that was already made,
-// because the first attempt at a repeated request may have died before its announcement.
+// because the first attempt at a repeated request may have died before announcing it.
 func (tx *Tx) Announce(keys ...string) { tx.keys = append(tx.keys, keys...) }
 
 // Authority tells all replicas that an account's rights have changed, like Announce.

@@ -28,9 +28,9 @@ var operations = []string{"key", "pipeline", "script", "stream"}
 
 var measured = metrics.NewCalls("Redis", operations, []string{unreachable, timeout, memory, disk, refused})
 
-// NewCalls declares a service's second Redis. The durations of its calls have their own label,
-// so that fast calls to the main Redis do not hide a slow second one. Failures are counted under
-// "Redis". Assign its result to a package variable, so that the series exist from the start.
+// NewCalls declares a service's second Redis. The durations of its calls have their own label, so
+// fast calls to the main Redis do not hide a slow second one. Failures are counted under "Redis".
+// Assign its result to a package variable, so that the series exist from the start.
 func NewCalls(name string) *metrics.Calls { return metrics.NewCalls(name, operations, nil) }
 
 // operationOf groups commands. It returns "" for a command that blocks until an event arrives.

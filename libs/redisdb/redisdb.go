@@ -64,8 +64,8 @@ type Config struct {
 // ErrAddress is the error for an address that has none of the forms in [Config].
 var ErrAddress = errors.New("invalid redis address")
 
-// Open returns a client. It does not open a connection, so that a service starts even while Redis
-// is down.
+// Open returns a client. It does not open a connection, so a service starts even while Redis is
+// down.
 func Open(cfg Config) (redis.UniversalClient, error) {
 	quiet.Do(func() { redis.SetLogger(noLog{}) })
 	opt, err := cfg.options()

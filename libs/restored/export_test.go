@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// CheckAt does what [Watch.Run] does at a certain time before it reads the record.
+// CheckAt does what [Watch.Run] does at a given time before it reads the record.
 func (w *Watch) CheckAt(now time.Time) { w.pace(now) }
 
 // Shown returns the sum of the gauge, which is the number of paused things. All watches share it.

@@ -1,5 +1,5 @@
-// Package restored keeps the record of the last restore: which time the restored data is
-// from, when it was restored, and what has been paused since then.
+// Package restored keeps the record of the last restore: what time the restored data is from, when
+// it was restored, and what has been paused since then.
 //
 // A restore goes back in time, but other systems have already seen the events that it undoes.
 // After a restore, webhooks and the janitor, which removes objects without a record, are
@@ -33,7 +33,7 @@ import (
 
 // Record describes the last restore. The zero value means that there was none.
 type Record struct {
-	ID         string    // rst_…, unique for each restore
+	ID         string    // rst_…, unique to each restore
 	Database   string    // where the data was restored to; see firestoredb.DB.Identity
 	DataAt     time.Time // the time that the restored data is from
 	RestoredAt time.Time
@@ -71,11 +71,11 @@ func Write(ctx context.Context, db *firestoredb.DB, dataAt time.Time) (Record, e
 }
 
 // WriteOnce is like [Write], but for a caller that may run more than once. If the database already
-// contains the record of a restore of the same time into this database, and nothing has been
-// resumed since, WriteOnce keeps that record. A restore into a copy of the database is a new
-// restore, because the copy has another name. A restore after the operator has resumed something is
-// also new. So is a restore into a new database with the same name: its backup either is older than
-// the first record, or has a later time than the first restore.
+// contains the record of a restore of data from the same time into this database, and nothing has
+// been resumed since, WriteOnce keeps that record. A restore into a copy of the database is a new
+// restore, because the copy has a different name. A restore after the operator has resumed
+// something is also new. So is a restore into a new database with the same name: its backup either
+// is older than the first record, or has a later time than the first restore.
 func WriteOnce(ctx context.Context, db *firestoredb.DB, dataAt time.Time) (Record, error) {
 	return note(ctx, db, dataAt, func(last Record) bool { return last.WebhooksPaused() && last.JanitorPaused() })
 }
@@ -86,7 +86,7 @@ func note(ctx context.Context, db *firestoredb.DB, dataAt time.Time, repeats fun
 		return Record{}, err
 	}
 	err = change(ctx, db, "record the restore", func(tx *firestore.Transaction, last Record, now time.Time) error {
-		// The database keeps microseconds.
+		// The database has microsecond precision.
 		r = Record{ID: identity.NewID("rst"), Database: in, DataAt: dataAt.UTC().Truncate(time.Microsecond), RestoredAt: now}
 		if last.Database == r.Database && last.DataAt.Equal(r.DataAt) && repeats(last) {
 			r = last
@@ -129,7 +129,7 @@ var ErrOther = errors.New("there has been a later restore")
 // Resume ends the pauses from the restore with this id and returns the new record. It has no effect
 // on a pause that has already ended, or on a database that was never restored. If there has been a
 // later restore, Resume returns its record and [ErrOther] and changes nothing, because a caller
-// that names the earlier restore has not checked the later one's data.
+// that specifies the earlier restore has not checked the later one's data.
 func Resume(ctx context.Context, db *firestoredb.DB, id string, end Pauses) (r Record, err error) {
 	err = change(ctx, db, "resume after a restore", func(tx *firestore.Transaction, last Record, now time.Time) error {
 		r = last
@@ -194,8 +194,8 @@ type Watch struct {
 // NewWatch returns a watch. It reads nothing until [Watch.Look] or [Watch.Run] is called.
 func NewWatch(db *firestoredb.DB) *Watch { return &Watch{db: db} }
 
-// OnChange makes the watch call fn after each change to the record, and when the record is known
-// again. Call OnChange before [Watch.Run].
+// OnChange makes the watch call fn after each change to the record, and when the record becomes
+// known again. Call OnChange before [Watch.Run].
 func (w *Watch) OnChange(fn func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -203,7 +203,7 @@ func (w *Watch) OnChange(fn func()) {
 }
 
 // Last returns the record as it was last read. known is false if the record was never read, or if
-// the database had an outage since then.
+// the database has had an outage since then.
 func (w *Watch) Last() (r Record, known bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -252,7 +252,7 @@ func (w *Watch) tellUnread(ctx context.Context, err error) {
 }
 
 // pace returns how long after a read the next one is due. It logs without holding w.mu, because
-// other goroutines may wait for w.mu while they hold their own locks.
+// other goroutines may be waiting for w.mu while they hold their own locks.
 func (w *Watch) pace(now time.Time) time.Duration {
 	pace, doubts := w.check(now)
 	if doubts {

@@ -84,21 +84,21 @@ func TestARestorePausesUntilTheOperatorResumes(t *testing.T) {
 	}
 	// An operator is still checking the first restore's data.
 	if r, err := restored.Resume(ctx, db, first.ID, restored.Pauses{Webhooks: true, Janitor: true}); !errors.Is(err, restored.ErrOther) || r != second {
-		t.Errorf("Resume of the first restore = %+v, %v, want %+v and ErrOther", r, err, second)
+		t.Errorf("Resume for the first restore = %+v, %v, want %+v and ErrOther", r, err, second)
 	}
 	if r, err := restored.Read(ctx, db); err != nil || r != second {
 		t.Errorf("after a second restore: %+v, %v; want %+v", r, err, second)
 	}
 }
 
-// The test copies a restored database, as Google's restore does, and restores the same time into
-// the copy.
+// The test copies a restored database, as Google's restore does, and restores data from the same
+// time into the copy.
 func TestARepeatedRestoreIsTheSameOnlyWhereItWas(t *testing.T) {
 	t.Parallel()
 	db, cloud, _ := open(t)
 	once := func(db *firestoredb.DB) restored.Record {
 		t.Helper()
-		r, err := restored.WriteOnce(t.Context(), db, dataAt.Add(time.Nanosecond)) // the database keeps microseconds
+		r, err := restored.WriteOnce(t.Context(), db, dataAt.Add(time.Nanosecond)) // the database has microsecond precision
 		if err != nil || !r.WebhooksPaused() || !r.JanitorPaused() {
 			t.Fatalf("WriteOnce = %+v, %v, want webhooks and the janitor paused", r, err)
 		}
@@ -162,14 +162,14 @@ func TestRestoresIntoDatabasesOfOneNameDiffer(t *testing.T) {
 		t.Fatalf("the databases are %q and %q, want the same identity", one.Database, two.Database)
 	}
 	if one.ID == two.ID {
-		t.Errorf("two restores of one backup have the ID %s, want two IDs", one.ID)
+		t.Errorf("two restores of the same backup have the ID %s, want two IDs", one.ID)
 	}
 	if r, err := restored.Resume(t.Context(), again, one.ID, restored.Pauses{Webhooks: true, Janitor: true}); !errors.Is(err, restored.ErrOther) || r != two {
-		t.Errorf("Resume of the first restore = %+v, %v, want %+v and ErrOther", r, err, two)
+		t.Errorf("Resume for the first restore = %+v, %v, want %+v and ErrOther", r, err, two)
 	}
 	// A backup of the first database already has a record.
 	if _, three := restore(first, dataAt.Add(time.Hour), "database", "restore"); three.ID == one.ID || three.Database != one.Database {
-		t.Errorf("the restore of a later backup is %+v, want the database of %+v and another ID", three, one)
+		t.Errorf("the restore of a later backup is %+v, want the database from %+v and a different ID", three, one)
 	}
 }
 
@@ -327,7 +327,8 @@ func TestARecordThatCannotBeReadIsTold(t *testing.T) {
 	}
 }
 
-// The log may block, and other goroutines may wait for the watch while they hold their own locks.
+// The log may block, and other goroutines may be waiting for the watch while they hold their own
+// locks.
 func TestAWatchIsFreeWhileItLogs(t *testing.T) {
 	db, cloud, _ := open(t)
 	w := restored.NewWatch(db)

@@ -12,7 +12,7 @@ import (
 // goroutine may call Round.
 type Rotation struct {
 	Keys *Keys
-	What string // names the sealed records in the log
+	What string // what the log calls the sealed records
 	// List returns the ids of records that were sealed with one of the keys keyIDs, sorted and
 	// starting after the id after. At the end, it returns no ids.
 	List func(ctx context.Context, keyIDs []string, after string) (ids []string, err error)
@@ -32,8 +32,8 @@ type Rotation struct {
 // ErrCurrent means that a record is already sealed with the first key.
 var ErrCurrent = errors.New("already sealed with the first key")
 
-// inRound limits the number of records in a round, because other work may wait for the round to
-// end.
+// inRound limits the number of records in a round, because other work may be waiting for the round
+// to end.
 const inRound = 500
 
 // Again opens a value that was sealed with another key, and reseals it with the first key.
@@ -80,7 +80,7 @@ func (r *Rotation) Round(ctx context.Context) error {
 	}
 	if failed > 0 {
 		// Log one line for all failures. There may be hundreds in each round, and one error is
-		// sufficient to show the reason.
+		// enough to show the reason.
 		slog.WarnContext(ctx, "cannot reseal records with the first key; a later round retries", "what", r.What, "records", failed, "last", last)
 	}
 	if !ended {

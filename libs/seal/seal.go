@@ -4,8 +4,8 @@
 //
 // It uses AES-256-GCM with keys that HKDF (RFC 5869) derives from secret strings. A sealed value is
 // bound to a name, so a copy in another record cannot be opened. [Key] is a single key. [Keys]
-// holds several keys. It adds the key's id to each sealed value, so that the key can be
-// identified after a rotation. A [Rotation] finds the values that are still sealed with an old key.
+// holds several keys. It adds the key's id to each sealed value, so the key can be identified after
+// a rotation. A [Rotation] finds the values that are still sealed with an old key.
 package seal
 
 import (
@@ -85,15 +85,15 @@ const (
 // ErrKey means that none of the keys can open a sealed value.
 var ErrKey = errors.New("sealed with an unknown key")
 
-// New derives a key from each part of text, which contains one or more parts separated by commas. The
-// first key is used to seal, and all keys are used to open. Repeated parts count once. purpose is as
-// for [Derive].
+// New derives a key from each part of text, which contains one or more comma-separated parts. The
+// first key is used to seal, and all keys are used to open. Repeated parts count once. purpose is
+// as for [Derive].
 func New(purpose, text string) (*Keys, error) {
 	k := &Keys{}
 	for secret := range strings.SplitSeq(text, ",") {
 		secret = strings.TrimSpace(secret)
 		if len(secret) < minKey {
-			return nil, fmt.Errorf("a key has %d characters; use at least %d random characters", len(secret), minKey)
+			return nil, fmt.Errorf("a key is %d characters long; use at least %d random characters", len(secret), minKey)
 		}
 		key, err := Derive(secret, nil, purpose)
 		if err != nil {
@@ -147,8 +147,8 @@ func (k *Keys) Seal(name string, plain []byte) []byte {
 	return first.seal(first.id, name, plain)
 }
 
-// Open is the inverse of Seal. It returns ErrKey if the value's key is missing, and another error
-// if the value was changed or sealed under another name.
+// Open is the inverse of Seal. It returns ErrKey if the value's key is missing, and a different
+// error if the value was changed or sealed under another name.
 func (k *Keys) Open(name string, sealed []byte) ([]byte, error) {
 	key := k.find(sealed)
 	if key == nil {

@@ -55,7 +55,7 @@ func TestWhatIsSealedOpensWhereItBelongsAlone(t *testing.T) {
 		t.Errorf("Open under another name: got %v, want an error other than ErrKey", err)
 	}
 	if _, err := keys(t, "q", one).Open("a", sealed); !errors.Is(err, seal.ErrKey) {
-		t.Errorf("Open for another purpose: got %v, want ErrKey", err)
+		t.Errorf("Open for a different purpose: got %v, want ErrKey", err)
 	}
 	for i := range sealed {
 		changed := bytes.Clone(sealed)
@@ -104,7 +104,7 @@ func TestOneKey(t *testing.T) {
 	}
 	for what, k := range map[string]*seal.Key{"secret": derive("t", "salt", "p"), "salt": derive("s", "pepper", "p"), "purpose": derive("s", "salt", "q")} {
 		if _, err := k.Open("a", sealed); err == nil {
-			t.Errorf("Open with another %s succeeded, want an error", what)
+			t.Errorf("Open with a different %s succeeded, want an error", what)
 		}
 	}
 	// Keys seals like a single key and prepends its id.

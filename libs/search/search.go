@@ -17,7 +17,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// MaxWords is the maximum number of words in a query. Further words are ignored.
+// MaxWords is the maximum number of words in a query. Any further words are ignored.
 const MaxWords = 10
 
 // Fold returns the form of s that searches compare: NFKD without marks, with full case folding, so
@@ -26,7 +26,7 @@ func Fold(s string) string {
 	if !strings.ContainsFunc(s, func(r rune) bool { return r > unicode.MaxASCII }) { // the usual case
 		return strings.ToLower(s)
 	}
-	// Folding can yield marks again (İ becomes i and a dot), so remove marks last.
+	// Folding can reintroduce marks (İ becomes i and a dot), so remove marks last.
 	folded := norm.NFKD.String(cases.Fold().String(norm.NFKD.String(s)))
 	return strings.Map(func(r rune) rune {
 		if unicode.Is(unicode.Mn, r) {
@@ -53,8 +53,8 @@ func Words(texts ...string) []string {
 }
 
 // lengths are the indexed prefix lengths, in code points. A longer word is found by its first eight
-// code points, and other words with the same first eight are filtered out. Further lengths would
-// make every write more expensive.
+// code points, and other words with the same first eight are filtered out. More lengths would make
+// every write more expensive.
 var lengths = []int{1, 2, 3, 4, 6, 8}
 
 // Tokens returns the tokens to index for words: their prefixes of these lengths. It returns at most

@@ -108,7 +108,7 @@ type Passkey struct {
 	Name     string `json:"name,omitempty"`
 }
 
-// OnSession is a call with the current session. ID names what the call acts on.
+// OnSession is a call with the current session. ID identifies what the call acts on.
 type OnSession struct {
 	Browser
 	ID string `json:"id,omitempty"`
@@ -125,7 +125,7 @@ type Profile struct {
 	Identities []Identity   `json:"identities"`
 	Passkeys   []Credential `json:"passkeys"`
 	Sessions   []Signed     `json:"sessions"`
-	// SignIn lists the methods with which the person can sign in to this account again: passkey,
+	// SignIn lists the methods that the person can use to sign in to this account again: passkey,
 	// provider. If it is empty, the person needs a new sign-in link.
 	SignIn []string `json:"signIn"`
 	// Bound means that the session is valid only for this account; see docs/sign-in.md.

@@ -1,5 +1,5 @@
-// Package tags stores which tags an account uses, so that the tags can be listed without reading
-// every link and video.
+// Package tags stores which tags an account uses, so the tags can be listed without reading every
+// link and video.
 //
 // There is one document per account, kind of record and tag. It is written when the tag is added to
 // the first record, and marked when the tag is removed from a record. This way, no single document
@@ -26,8 +26,8 @@ import (
 // Collection contains the tags.
 const Collection = "tags"
 
-// Kind is a kind of record. Links and videos share the list of tags, but each service knows only
-// the tags on its own records.
+// Kind is a kind of record. Links and videos share the list of tags, but each service only knows
+// about the tags on its own records.
 type Kind string
 
 // The kinds of records that have tags.
@@ -65,7 +65,7 @@ func (s *Store) ref(accountID, key string) *firestore.DocumentRef {
 }
 
 const (
-	// settle is the minimum time for which a tag is kept after its removal from a record. spread is
+	// settle is the minimum time that a tag is kept after it is removed from a record. spread is
 	// the time over which the checks are distributed. An unused tag is deleted within a day.
 	settle = time.Hour
 	spread = 18 * time.Hour
@@ -114,8 +114,8 @@ func (s *Store) Change(tx *firestore.Transaction, accountID string, got, lost []
 			writes = append(writes, func() error {
 				return tx.Set(refs[i], &document{AccountID: accountID, Kind: s.kind, Key: keys[i], Name: c.name, Sort: sortKey(c.name)})
 			})
-		// Mark a tag only once until its check, so that removing a tag from a thousand records
-		// causes only one write.
+		// Mark a tag only once until its check, so removing a tag from a thousand records causes
+		// only one write.
 		case !c.got && snap.Exists() && d.CheckAt.IsZero():
 			at := s.now().Add(settle + rand.N(spread))
 			writes = append(writes, func() error {

@@ -1,6 +1,6 @@
-// Package tenant is the contract between auth, which decides about accounts, and the services that
-// store an account's records (links, videos and events). It contains only types and rules. Package
-// wire implements the calls between services.
+// Package tenant is the contract between auth, which makes decisions about accounts, and the
+// services that store an account's records (links, videos and events). It contains only types and
+// rules. Package wire implements the calls between services.
 //
 // auth first commits each decision to its own record and marks it as pending. Then it notifies
 // every [Holder], and finally it responds to the operator. A loop in auth repeats pending
@@ -42,7 +42,7 @@ type Standing struct {
 
 // Target is the target of a takedown: a public address, or the id of a record.
 type Target struct {
-	// URL is a short or share address. The holder that serves the address resolves it.
+	// URL is a short or share URL. The holder that serves the address resolves it.
 	URL string `json:"url,omitempty"`
 	// ID is a link's or a video's id, for the holder of that kind.
 	ID string `json:"id,omitempty"`
@@ -80,7 +80,7 @@ type Domains interface {
 	Usable(ctx context.Context, accountID, domainID string) error
 }
 
-// FailingWebhook is a webhook with a failed last attempt.
+// FailingWebhook is a webhook whose last attempt failed.
 type FailingWebhook struct {
 	ID        string    `json:"id"`
 	AccountID string    `json:"accountId"`
@@ -90,7 +90,7 @@ type FailingWebhook struct {
 	Waiting   int64     `json:"waiting"` // pending deliveries; at most MaxWaiting
 }
 
-// MaxWaiting is the highest reported count of a webhook's pending deliveries.
+// MaxWaiting is the highest count reported for a webhook's pending deliveries.
 const MaxWaiting = 10_000
 
 // FailingPage is a page of failing webhooks.

@@ -112,7 +112,7 @@ func list(ctx context.Context, from Store, first string) (names, problems []stri
 	return names, problems, nil
 }
 
-// patiently repeats a read if the disk or the bucket temporarily fails.
+// patiently retries a read if the disk or the bucket temporarily fails.
 func patiently(ctx context.Context, read func() error) error {
 	pause := readPause
 	for try := 1; ; try++ {
@@ -166,7 +166,7 @@ func (f *Found) add(notes []Note) {
 }
 
 // Of returns the note that counts for each thing in an installation, oldest first. others contains
-// a sentence about each other installation with notes in the same place.
+// a sentence about each other installation with notes in the same trail.
 func (f *Found) Of(installation string) (notes []Note, others []string) {
 	notes = slices.SortedFunc(maps.Values(f.notes[installation]), func(a, b Note) int {
 		if c := a.At.Compare(b.At); c != 0 {

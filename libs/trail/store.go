@@ -153,7 +153,7 @@ func (f Folder) Read(ctx context.Context, name string) ([]byte, error) {
 		text []byte
 		err  error
 	}
-	done := make(chan result, 1) // so that the goroutine ends even if nobody waits any more
+	done := make(chan result, 1) // so that the goroutine ends even if nobody is waiting any more
 	go func() {
 		text, err := f.read(name)
 		done <- result{text, err}
@@ -191,7 +191,7 @@ var (
 	errNoFile   = errors.New("is not a file")
 )
 
-// Prefix is how the names of a trail's objects in a bucket begin.
+// Prefix starts the name of every trail object in a bucket.
 const Prefix = "audit/"
 
 // bucket is a trail in a bucket.
@@ -209,7 +209,7 @@ func OpenBucket(objects *objectstore.Store, name string) Store {
 
 func (b *bucket) String() string { return "gs://" + b.name + "/" + Prefix }
 
-// Create implements [Store]. It uses the storage service's clock and not this machine's to decide
+// Create implements [Store]. It uses the storage service's clock, not this machine's, to decide
 // which days are too old.
 func (b *bucket) Create(ctx context.Context, at time.Time, text []byte) (olderThan time.Time, err error) {
 	day, file := nameFor(at)

@@ -2,12 +2,12 @@
 // roles, suspended and erased accounts, and takedowns. After a restore from a backup, the notes
 // say which rights must be ended again.
 //
-// A note contains only kinds, ids and times. It states the new state and not the change, so
-// applying a note twice is harmless, and only the last note about a record counts. A note that a
-// right has ended permanently always counts, regardless of the times, because clocks may jump.
+// A note contains only kinds, ids and times. It states the new state, not the change, so applying a
+// note twice is harmless, and only the last note about a record counts. A note that a right has
+// ended permanently always counts, regardless of the times, because clocks may jump.
 //
-// A trail is stored in a folder or a bucket ([Store]). Its notes name the installation that wrote
-// them, so a restore does not apply another installation's notes.
+// A trail is stored in a folder or a bucket ([Store]). Its notes identify the installation that
+// wrote them, so a restore does not apply another installation's notes.
 package trail
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// Kind is the kind of a decision.
+// Kind is a kind of decision.
 type Kind string
 
 // The kinds.
@@ -55,7 +55,7 @@ type Note struct {
 	// Of is the installation that made the decision. [Log] sets it.
 	Of string `json:"of"`
 	// At is the time of the decision by the database's clock, so that notes from several processes
-	// are in one order. If it is zero, [Log.Add] sets it from its own clock.
+	// share one order. If it is zero, [Log.Add] sets it from its own clock.
 	At time.Time `json:"at"`
 }
 
@@ -142,7 +142,7 @@ var waitingSince = promauto.NewGauge(prometheus.GaugeOpts{
 
 // round is one write. Its error is set before done is closed.
 type round struct {
-	asked bool // a caller waits for it
+	asked bool // a caller is waiting for it
 	done  chan struct{}
 	err   error
 }
@@ -243,7 +243,7 @@ func (l *Log) await(ctx context.Context, r *round) error {
 	case <-r.done:
 		return r.err
 	case <-ctx.Done():
-		return fmt.Errorf("the write takes too long: %w", ctx.Err())
+		return fmt.Errorf("the write is taking too long: %w", ctx.Err())
 	}
 }
 
@@ -268,7 +268,8 @@ func (l *Log) Flush(ctx context.Context) error {
 	return nil
 }
 
-// write writes the waiting notes until there are none, or until a write fails and no caller waits.
+// write writes the waiting notes until there are none, or until a write fails and no caller is
+// waiting.
 func (l *Log) write() {
 	var clean time.Time
 	for {

@@ -312,7 +312,7 @@ func TestWhatEndedForGoodCountsWhateverTheTimes(t *testing.T) {
 	}
 }
 
-// The notes have no time from the database, so the log's own clock counts.
+// The notes have no time from the database, so the log's own clock applies.
 func TestAClockThatIsSetBackChangesNoOrder(t *testing.T) {
 	t.Parallel()
 	dir, now := t.TempDir(), time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -657,7 +657,7 @@ func TestNotesThatWaitAreMeasured(t *testing.T) {
 	}
 }
 
-// The disk of the trail does not respond while a restore reads one of its files.
+// The trail's disk does not respond while a restore reads one of its files.
 func TestAReadEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -685,11 +685,11 @@ func TestAReadEndsWithItsContext(t *testing.T) {
 			t.Errorf("Read = %v, want %v", err, context.DeadlineExceeded)
 		}
 	case <-time.After(20 * time.Second):
-		t.Error("Read still waits for the disk after its context has ended")
+		t.Error("Read is still waiting for the disk after its context has ended")
 	}
 	for name, err := range folder.List(ctx, "") {
 		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("List with an ended context yielded %s and %v, want %v", name, err, context.DeadlineExceeded)
+			t.Errorf("List after its context has ended yielded %s and %v, want %v", name, err, context.DeadlineExceeded)
 		}
 	}
 }

@@ -15,9 +15,8 @@ type Segments []Segment
 
 var errSegments = errors.New("malformed segment table")
 
-// MarshalJSON packs the table as unsigned varints in base64. Each segment has the gap
-// to the end of the previous one (for the first, its offset), its size and its
-// duration.
+// MarshalJSON packs the table as unsigned varints in base64. Each segment is stored as the gap
+// after the previous one (for the first, its offset), its size and its duration.
 func (s Segments) MarshalJSON() ([]byte, error) {
 	buf := make([]byte, 0, 8*len(s))
 	var end int64

@@ -27,8 +27,8 @@ const QueueName = "jobs"
 // record. Without the announcement, the videos service finds the changes in its next sweep.
 const OutcomeQueueName = "outcomes"
 
-// Limits bound an upload. The videos service sets them in the job, so that every worker applies the
-// same limits. A zero field means no limit.
+// Limits bound an upload. The videos service sets them in the job, so every worker applies the same
+// limits. A zero field means no limit.
 type Limits struct {
 	MaxBytes    int64         `json:"maxBytes"`
 	MaxDuration time.Duration `json:"maxDuration"`
@@ -39,7 +39,7 @@ type Limits struct {
 // Job is a request to prepare one uploaded object for playback.
 type Job struct {
 	ID         string // JobID(VideoID, Generation)
-	AccountID  string // the account, for the turns in the queue; empty in old records
+	AccountID  string // the account, for taking turns in the queue; empty in old records
 	VideoID    string
 	Object     string // the upload's name in the bucket
 	Generation int64  // the object's generation; each generation has its own job
@@ -53,13 +53,13 @@ type Job struct {
 	Parent string
 	Spec   []byte
 
-	// Still is set for a job that takes one picture of a ready video. Its Object is a rendition,
+	// Still is set for a job that takes one picture from a ready video. Its Object is a rendition,
 	// and its outcome contains only a poster.
 	Still *Still
 }
 
 // Still describes the picture that a job takes. The job reads only the rendition's init part and
-// the one segment with the picture, so that a picture from a four-hour film does not require
+// the one segment with the picture, so a picture from a four-hour film does not require reading
 // gigabytes.
 type Still struct {
 	At      float64 // seconds from the beginning of the segment
@@ -67,7 +67,7 @@ type Still struct {
 	Segment Range
 }
 
-// StillOf describes the picture at a rendition's given second.
+// StillOf describes the picture at a given second in a rendition.
 func StillOf(r Rendition, seconds float64) (Still, bool) {
 	start := 0.0
 	for i, s := range r.Segments {
@@ -96,8 +96,8 @@ func PartID(jobID string, index int) string { return jobID + "." + strconv.Itoa(
 // IsPart reports whether an id belongs to a part.
 func IsPart(id string) bool { return strings.Contains(id, ".") }
 
-// JobID returns the job id for one object generation, so that detecting an upload twice
-// creates only one job.
+// JobID returns the job id for one object generation, so detecting an upload twice creates only one
+// job.
 func JobID(videoID string, generation int64) string {
 	return videoID + "-" + strconv.FormatInt(generation, 10)
 }
@@ -114,8 +114,8 @@ func Prefix(videoID string, generation int64, attempt int) string {
 }
 
 // PartsPrefix returns the prefix of a job's finished parts, which are stored until they are joined.
-// It is below VideoPrefix, so that deleting the video also deletes the parts. All attempts share
-// it, so that a dead worker's parts are not lost.
+// It is below VideoPrefix, so deleting the video also deletes the parts. All attempts share it, so
+// a dead worker's parts are not lost.
 func PartsPrefix(videoID string, generation int64) string {
 	return fmt.Sprintf("%sparts-%d/", VideoPrefix(videoID), generation)
 }
@@ -197,7 +197,7 @@ const (
 	Failed  State = "failed"
 )
 
-// Final reports whether the job will not change any more.
+// Final reports whether the job can no longer change.
 func (s State) Final() bool { return s == Done || s == Failed }
 
 // Record is a job and its progress.
@@ -208,8 +208,8 @@ type Record struct {
 	// Attempt is the fencing token. Each claim increases it, and writes with a lower token are
 	// rejected.
 	Attempt int
-	// Tries is the number of claims that have failed or have not ended. Claims that are returned in
-	// a clean shutdown do not count.
+	// Tries is the number of claims that have failed or have not ended. Claims that are returned
+	// during a clean shutdown do not count.
 	Tries int
 	// Inspected means that a worker has inspected the source and done all quick work. The remaining
 	// work takes a long time.
@@ -232,7 +232,7 @@ const (
 )
 
 // Outcome is the result of a job. It has at least one complete rendition, so a video with an
-// Outcome can be shared. Object names are complete and may have the prefixes of several attempts.
+// Outcome can be shared. Object names are complete and may have prefixes from several attempts.
 type Outcome struct {
 	// Version starts at 1 and increases with each publication for the same job. A later version may
 	// add renditions, the storyboard and the download. It never removes them.
@@ -304,7 +304,7 @@ type Storyboard struct {
 	Count      int      `json:"count"` // frames across all sheets
 }
 
-// Objects returns every object to which the outcome refers.
+// Objects returns every object that the outcome refers to.
 func (o *Outcome) Objects() []string {
 	if o == nil {
 		return nil

@@ -17,23 +17,23 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// ErrFull means that too many jobs are waiting already.
-var ErrFull = errors.New("too many are waiting already")
+// ErrFull means that too many jobs are already waiting.
+var ErrFull = errors.New("too many are already waiting")
 
 // QueueOptions are the limits on a [Queue]. Zero means no limit.
 type QueueOptions struct {
 	Name       string // name of the queue in metrics; if empty, there are no metrics
 	Parallel   int    // how many jobs run at the same time
-	Each       int    // how many jobs with one name run at the same time
-	Waiting    int    // how many jobs with one name wait
+	Each       int    // how many jobs with the same name run at the same time
+	Waiting    int    // how many jobs with the same name wait
 	AllWaiting int    // how many jobs wait in total
 }
 
 // Queue limits how much of one kind of work runs at the same time in this process, in total and for
 // each name (for example an account). Unlike [Slots], it makes the remaining work wait.
 //
-// Jobs with one name run in order. Names take turns, so a new name waits for at most one job from
-// each other name, and never for another name's whole backlog. A name at its own limit waits
+// Jobs with the same name run in order. Names take turns, so a new name waits for at most one job
+// from each other name, and never for another name's whole backlog. A name at its own limit waits
 // without delaying other names.
 type Queue struct {
 	opt  QueueOptions
@@ -41,7 +41,7 @@ type Queue struct {
 
 	mu      sync.Mutex
 	names   map[string]*inLine
-	turns   list.List // of *inLine: names that could run a job if a place were free
+	turns   list.List // of *inLine: names that could run a job if a slot were free
 	running int
 	waiting int
 }
@@ -134,7 +134,7 @@ func (q *Queue) line(name string) (*inLine, *waiter, error) {
 	return l, w, nil
 }
 
-// pushOut removes the last job from the longest backlog to free a place for a new job. have is the
+// pushOut removes the last job from the longest backlog to make room for a new job. have is the
 // length of the new job's backlog. Only a backlog longer than have+1 loses a job.
 func (q *Queue) pushOut(have int) bool {
 	var longest *inLine
@@ -177,7 +177,7 @@ func (q *Queue) takeOut(l *inLine, w *waiter) {
 }
 
 // leave removes a waiter after its context is done. If the waiter has since been allowed to run,
-// its job ends immediately, so that its place is not lost.
+// its job ends immediately, so that its slot is not lost.
 func (q *Queue) leave(ctx context.Context, l *inLine, w *waiter) error {
 	q.mu.Lock()
 	waits := w.place != nil
@@ -191,7 +191,7 @@ func (q *Queue) leave(ctx context.Context, l *inLine, w *waiter) error {
 	return ctx.Err()
 }
 
-// end frees a place and gives it to the next job.
+// end frees a slot and gives it to the next job.
 func (q *Queue) end(l *inLine) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -206,7 +206,7 @@ func (q *Queue) end(l *inLine) {
 	}
 }
 
-// passOn starts jobs from names with a turn while places are free.
+// passOn starts jobs from names with a turn while slots are free.
 func (q *Queue) passOn() {
 	for q.turns.Len() > 0 && q.running < q.opt.Parallel {
 		next := q.turns.Remove(q.turns.Front()).(*inLine)

@@ -32,7 +32,7 @@ func (s *Slots) Take(name string) (release func(), ok bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.total--
-		// Drop a name without slots, so that memory use depends only on the running work.
+		// Drop a name without slots, so memory use depends only on the running work.
 		if s.taken[name]--; s.taken[name] == 0 {
 			delete(s.taken, name)
 		}

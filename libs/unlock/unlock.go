@@ -52,8 +52,8 @@ func HourlyRule(record, name string, most int) ratelimit.Rule {
 }
 
 // Guess counts a guess from addr for a record's password, or returns how long the visitor must
-// wait. Count a guess before checking it, so that concurrent guesses do not all pass. The guess is
-// taken from the first of these budgets that is not used up:
+// wait. Count a guess before checking it, so that concurrent guesses do not all get through. The
+// guess is taken from the first of these budgets that is not used up:
 //
 //	reserve  if addr's neighbourhood has no wrong guess for this record within the hour
 //	shared
@@ -86,7 +86,7 @@ func wide(addr netip.Addr, bits4, bits6 int) string {
 	return p.String()
 }
 
-// TooMany returns the number of seconds after which a visitor may try again, and a message for the
+// TooMany returns how many seconds a visitor must wait before trying again, and a message for the
 // visitor.
 func TooMany(wait time.Duration) (seconds int, text string) {
 	seconds = max(1, int((wait+time.Second-1)/time.Second))

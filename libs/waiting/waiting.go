@@ -38,7 +38,7 @@ type Depth struct {
 	Ageless bool
 }
 
-// Work identifies one kind of work and what it waits for. Both are labels of the metrics.
+// Work identifies one kind of work and what it waits for. Both are labels on the metrics.
 type Work struct{ Of, For string }
 
 // Look reads the amount of pending work of one kind.

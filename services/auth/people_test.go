@@ -107,7 +107,7 @@ func TestRoleTable(t *testing.T) {
 		for _, role := range identity.Roles() {
 			got := people[string(role)].api(row.method, row.path, row.body)
 			if role.AtLeast(row.lowest) != (got.status < 300) || got.status >= 300 && (got.status != 403 || got.code() != "INSUFFICIENT_SCOPE") {
-				t.Errorf("role %s: %s %s %s got %d %s, want success only from role %s on", role, row.method, row.path, row.body, got.status, got.body, row.lowest)
+				t.Errorf("role %s: %s %s %s got %d %s, want success only for role %s and above", role, row.method, row.path, row.body, got.status, got.body, row.lowest)
 			}
 		}
 	}
@@ -131,7 +131,7 @@ func TestNobodyGivesARoleAboveTheirOwn(t *testing.T) {
 		"key with all scopes makes an owner":                     r.api("PATCH", "/api/v1/members/"+viewer.id, all, `{"role":"owner"}`),
 		"key with all scopes invites an owner":                   r.api("POST", "/api/v1/invitations", all, `{"role":"owner"}`),
 		"key with all scopes removes an owner":                   r.api("DELETE", "/api/v1/members/"+owner.id, all, ""),
-		"key with few scopes gives the member role":              r.api("PATCH", "/api/v1/members/"+viewer.id, narrow, `{"role":"member"}`),
+		"key with few scopes assigns the member role":            r.api("PATCH", "/api/v1/members/"+viewer.id, narrow, `{"role":"member"}`),
 		"key with few scopes invites an admin":                   r.api("POST", "/api/v1/invitations", narrow, `{"role":"admin"}`),
 		"key without the scope lists members":                    r.api("GET", "/api/v1/members", r.key(id, `{"name":"eight"}`), ""),
 		"key with the default scopes invites a viewer":           r.api("POST", "/api/v1/invitations", r.key(id, `{"name":"eight"}`), `{"role":"viewer"}`),
@@ -271,7 +271,7 @@ func TestOneTimeLinksWorkOnce(t *testing.T) {
 		if s.status == 200 {
 			won++
 		} else if s.status != 404 {
-			t.Errorf("a further use of the link returned %d %s, want 404", s.status, s.body)
+			t.Errorf("using the link again returned %d %s, want 404", s.status, s.body)
 		}
 	}
 	if won != 1 {

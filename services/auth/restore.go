@@ -22,8 +22,8 @@ import (
 )
 
 // Transient returns the collections of records that grant temporary access: sessions, one-time
-// links and devices that wait for approval. A restore omits them, because a backup does not
-// show which of them have ended since.
+// links and devices waiting for approval. A restore omits them, because a backup does not show
+// which of them have ended since.
 func Transient() []string { return store.Transient() }
 
 // Recovery holds the parameters for [Recover].
@@ -100,9 +100,9 @@ func NotKnown(n int, where string) string {
 		"before you let anybody in. Later changes to passwords, passkeys and access rules are lost too."
 }
 
-// ApplyTrail calls [EndAgain] with the notes in a trail that this installation has written. It
-// also reports the files that could not be read and the notes that other installations wrote. n
-// is the number of records that the notes concern.
+// ApplyTrail calls [EndAgain] with the notes in a trail that this installation has written. It also
+// reports the files that could not be read and the notes that other installations wrote. n is the
+// number of records that the notes apply to.
 func ApplyTrail(ctx context.Context, db *firestoredb.DB, found *trail.Found, tell func(string)) (n int, err error) {
 	id, err := db.Installation(ctx)
 	if err != nil {
@@ -150,12 +150,12 @@ func endAgain(ctx context.Context, db *firestoredb.DB, notes []trail.Note, tell 
 			return fmt.Errorf("apply the trail: %w", ctx.Err())
 		}
 		if passing(err) {
-			return fmt.Errorf("apply the trail: %s of %q: %w. %d of %d notes are not applied, so the rights that they end are still valid. "+
+			return fmt.Errorf("apply the trail: %s for %q: %w. %d of %d notes are not applied, so the rights that they end are still valid. "+
 				"Do not let anybody in, and repeat the restore. Repeating it is safe", n.Kind, n.ID, err, failed+len(notes)-i, len(notes))
 		}
 		if err != nil { // the remaining notes must still be applied
 			failed++
-			e.sayf("Not applied: %s of %q in the account %q: %v. Apply it yourself.", n.Kind, n.ID, n.Account, err)
+			e.sayf("Not applied: %s for %q in the account %q: %v. Apply it yourself.", n.Kind, n.ID, n.Account, err)
 		}
 	}
 	if failed > 0 {
@@ -196,7 +196,7 @@ func (e *ending) patiently(ctx context.Context, n trail.Note) error {
 	if !passing(err) || e.waited >= e.patience {
 		return err
 	}
-	e.sayf("Not applied yet: %s of %q: %v. Retrying.", n.Kind, n.ID, err)
+	e.sayf("Not applied yet: %s for %q: %v. Retrying.", n.Kind, n.ID, err)
 	began := time.Now()
 	defer func() { e.waited += time.Since(began) }()
 	for pause := firstPause; passing(err) && e.waited+time.Since(began) < e.patience; pause = min(2*pause, lastPause) {
@@ -245,7 +245,7 @@ func (e *ending) key(ctx context.Context, n trail.Note) error {
 		at, err := time.Parse(time.RFC3339, n.To)
 		switch {
 		case err != nil:
-			e.sayf("The key %s of the account %s was to expire at %s. Revoke it at that time.", n.ID, n.Account, n.To)
+			e.sayf("The key %s in the account %s was due to expire at %s. Revoke it at that time.", n.ID, n.Account, n.To)
 			return nil
 		// The note is accurate only to the second.
 		case !k.ExpiresAt.IsZero() && !at.Before(k.ExpiresAt.Truncate(time.Second)):
@@ -254,14 +254,14 @@ func (e *ending) key(ctx context.Context, n trail.Note) error {
 			if err := e.accounts.EndBy(ctx, n.Account, n.ID, at); err != nil {
 				return err
 			}
-			e.sayf("The key %s of the account %s expires at %s again.", n.ID, n.Account, n.To)
+			e.sayf("The key %s in the account %s expires at %s again.", n.ID, n.Account, n.To)
 			return nil
 		}
 	}
 	if err := e.accounts.Revoke(ctx, n.Account, n.ID); err != nil {
 		return err
 	}
-	e.sayf("Revoked the key %s of the account %s.", n.ID, n.Account)
+	e.sayf("Revoked the key %s in the account %s.", n.ID, n.Account)
 	return nil
 }
 
@@ -276,12 +276,12 @@ func (e *ending) member(ctx context.Context, n trail.Note) error {
 	if n.Kind == trail.MemberRemoved {
 		err = e.members.Remove(ctx, nil, n.Account, n.ID)
 		if err == nil {
-			e.sayf("Removed the member %s of the account %s.", n.ID, n.Account)
+			e.sayf("Removed the member %s from the account %s.", n.ID, n.Account)
 		}
 	} else {
 		role, parseErr := identity.ParseRole(n.To)
 		if parseErr != nil {
-			e.sayf("The member %s of the account %s later got the role %q, which this version does not support. Check the role yourself.", n.ID, n.Account, n.To)
+			e.sayf("The member %s of the account %s was later given the role %q, which this version does not support. Check the role yourself.", n.ID, n.Account, n.To)
 			return nil
 		}
 		if role.AtLeast(m.Role) {
@@ -289,7 +289,7 @@ func (e *ending) member(ctx context.Context, n trail.Note) error {
 		}
 		_, err = e.members.Change(ctx, nil, n.Account, n.ID, member.Change{Role: &role})
 		if err == nil {
-			e.sayf("Lowered the role of the member %s of the account %s from %s to %s.", n.ID, n.Account, m.Role, role)
+			e.sayf("Lowered the role of the member %s in the account %s from %s to %s.", n.ID, n.Account, m.Role, role)
 		}
 	}
 	if errors.Is(err, member.ErrLastOwner) {

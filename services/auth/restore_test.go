@@ -391,8 +391,8 @@ func TestARestoreWaitsForTheDatabase(t *testing.T) {
 	}
 }
 
-// One note concerns a takedown in the backup. The other was written by a database with a clock
-// that is ahead.
+// One note concerns a takedown in the backup. The other was written by a database whose clock is
+// ahead.
 func TestARestoredTakedownKeepsItsReason(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

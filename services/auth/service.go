@@ -88,7 +88,7 @@ type Audit struct {
 	AuditDir string `env:"LINKREEL_AUDIT_DIR"`
 	// AuditBucket is a bucket. The names of the trail's objects begin with audit/.
 	AuditBucket string `env:"LINKREEL_AUDIT_BUCKET"`
-	// Storage configures the access to AuditBucket. Its own Bucket is not used.
+	// Storage configures access to AuditBucket. Its own Bucket is not used.
 	Storage objectstore.Config `envPrefix:"LINKREEL_"`
 }
 
@@ -97,8 +97,8 @@ func (a Audit) Open(ctx context.Context) (trail.Store, func() error, error) {
 	return a.open(ctx, trail.OpenFolder)
 }
 
-// OpenToRead is like [Audit.Open], but for a restore. The folder must exist, so that an
-// unmounted disk does not look like an empty trail.
+// OpenToRead is like [Audit.Open], but for a restore. The folder must exist, so an unmounted disk
+// does not look like an empty trail.
 func (a Audit) OpenToRead(ctx context.Context) (trail.Store, func() error, error) {
 	return a.open(ctx, func(dir string) (trail.Folder, error) {
 		if _, err := os.Stat(dir); err != nil {
@@ -146,9 +146,9 @@ type OIDC struct {
 	Roles       map[string]string `env:"ROLES"`
 	Account     string            `env:"ACCOUNT"`
 	GroupsClaim string            `env:"GROUPS_CLAIM" envDefault:"groups"`
-	// MaxAge is how long a group-based membership lasts after the provider confirmed it at a
-	// sign-in. After that, the member's sessions and passkeys are rejected, and the membership
-	// ends together with the keys that the member created. The minimum is one minute.
+	// MaxAge is how long a group-based membership lasts after the provider has confirmed it at
+	// sign-in. After that, the member's sessions and passkeys are rejected, and the membership ends
+	// together with the keys that the member created. The minimum is one minute.
 	MaxAge time.Duration `env:"MAX_AGE" envDefault:"24h"`
 }
 

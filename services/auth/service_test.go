@@ -94,8 +94,8 @@ func start(t testing.TB, cfg auth.Config) replica {
 	return r
 }
 
-// meet makes the service's first calls to its database, as [boot.Warm] does, so that tests do
-// not count them. If the database is down, the service makes these calls later.
+// meet makes the service's first calls to its database, as [boot.Warm] does, so tests do not count
+// them. If the database is down, the service makes these calls later.
 func meet(t testing.TB, svc *boot.Service) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -743,7 +743,7 @@ func TestSite(t *testing.T) {
 		packed := r.api("GET", path, "", "", "Accept-Encoding", "br, gzip;q=0.5")
 		unasked := r.api("GET", path, "", "", "Accept-Encoding", "") // an empty header counts as absent
 		if plain.header.Get("Content-Encoding") != "" || packed.header.Get("Content-Encoding") != "gzip" || len(packed.body)*2 > len(plain.body) || !bytes.Equal(unasked.body, plain.body) {
-			t.Errorf("%s has %d bytes uncompressed, %d compressed and %d without Accept-Encoding; want at most half the size when compressed", path, len(plain.body), len(packed.body), len(unasked.body))
+			t.Errorf("%s is %d bytes uncompressed, %d compressed and %d without Accept-Encoding; want at most half the size when compressed", path, len(plain.body), len(packed.body), len(unasked.body))
 		}
 		for name, a := range map[string]answer{"plain": plain, "packed": packed, "unasked": unasked} {
 			if a.header.Get("Vary") != "Accept-Encoding" || (name == "packed") == (a.header.Get("ETag") == plain.header.Get("ETag")) {

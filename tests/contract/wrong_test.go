@@ -516,7 +516,7 @@ var wrongRequests = []struct {
 		{"DELETE admin:/admin/v1/accounts/{account}", "", "As: operator", 409, "ACCOUNT_NOT_SUSPENDED", "Suspend the account before you delete it."},
 		{"POST admin:/admin/v1/takedowns", `{"url":"https://example.com/x","reason":"x"}`, "As: operator", 404, "NOT_FOUND", "No link or video has this address."},
 		{"POST admin:/admin/v1/takedowns", `{"linkId":"{link}"}`, "As: operator", 400, "VALIDATION_ERROR", "reason: This field is required."},
-		{"POST admin:/admin/v1/accounts/{account}/sign-in-links", "{}", "As: operator", 400, "VALIDATION_ERROR", "name: Name an existing member by memberId, or send … new one. role: Send the role of the new member."},
+		{"POST admin:/admin/v1/accounts/{account}/sign-in-links", "{}", "As: operator", 400, "VALIDATION_ERROR", "name: Identify an existing member by memberId, or send … new one. role: Send the new member's role."},
 		{"PATCH admin:/admin/v1/accounts/{account}", `{"suspend":true}`, "As: operator", 400, "VALIDATION_ERROR", "suspend: There is no such field here. Did you mean suspended?"},
 	}},
 }

@@ -1,12 +1,12 @@
 // Package keeper stores auth's decisions about accounts in each service that has account records.
 // It has one document for each account, and one loop that erases records.
 //
-//	question                          the one rule
+//	question                          rule
 //	which decision is in effect?      the one with the highest version; an older or repeated one changes nothing
 //	when does it take effect?         when [Keeper.SetState] returns: the service's Changed has run
 //	what is erased?                   all data that the service's Erase finds, a few pages a turn, until it finds no more
 //	when is an account erased?        when [Settle] has passed and the service's Remains returns false; each call checks again
-//	what about late commits?          erased too: a deleting account is checked again for a day, with increasing pauses
+//	what about late commits?          erased too: a deleting account is checked again for a day, at increasing intervals
 //
 // The document is kept after the erasure, as the account's tombstone.
 package keeper
@@ -59,8 +59,8 @@ func Of(snap firestoredb.Snap) (tenant.Standing, error) {
 type Options struct {
 	Standings
 	Now func() time.Time // if nil, the system clock
-	// Turns lets one replica look for due accounts for all replicas. If it is nil, this replica
-	// always looks.
+	// Turns lets one replica look for due accounts on behalf of all replicas. If it is nil, this
+	// replica always looks.
 	Turns *dedup.Seen
 
 	// Changed returns when every replica of the service uses the state: it announces the state, or
@@ -181,18 +181,19 @@ const (
 	lookEvery = 5 * time.Second
 	// lookIdle is the longest pause while no account is due. The replica that stores a decision
 	// looks immediately. If it is killed before that, auth repeats the decision within seconds. If
-	// the account is active again, auth does not repeat it, and the work waits for this pause.
+	// the account is active again, auth does not repeat it, and the work waits until this pause is
+	// over.
 	lookIdle = 30 * time.Second
 	accounts = 100 // number of accounts that get a turn in one round
-	// turn is how many of one account's pages a round erases, so that a large account does not
-	// delay erasing other accounts.
+	// turn is how many of one account's pages a round erases, so a large account does not delay
+	// erasing other accounts.
 	turn = 10
 	// watched is how long a deleting account is checked: a replica that was suspended may still
 	// commit a request that began before the decision.
 	watched = 24 * time.Hour
 	// resumeEvery is the pause between calls to Resume, which is repeated in case the replica that
-	// runs it is killed. There is at least one repetition, because another replica may still
-	// postpone work after reading the old state.
+	// runs it is killed. It is repeated at least once, because another replica may still postpone
+	// work after reading the old state.
 	resumeEvery = time.Minute
 )
 
@@ -279,8 +280,8 @@ func (r *record) next(now time.Time, more bool) *time.Time {
 	switch deleting := tenant.State(r.State) == tenant.Deleting; {
 	case deleting && more: // now, after all other due accounts
 	case deleting && since < watched:
-		// The pauses increase, because late commits usually arrive soon. The last check is at least
-		// a day after the decision.
+		// The pauses get longer, because late commits usually arrive soon. The last check is at
+		// least a day after the decision.
 		at = now.Add(max(lookEvery, since))
 	// Resume runs again while work is left, for up to a day. If the state is less than a minute
 	// old, it runs at least once more (see resumeEvery).

@@ -28,8 +28,8 @@ type (
 		AccountID string `json:"accountId"`
 		tenant.Standing
 	}
-	// export names the key or session that requested the export. Download addresses in the export become
-	// invalid when the key or session loses its rights.
+	// export identifies the key or session that requested the export. Download URLs in the export
+	// become invalid when the key or session loses its rights.
 	export struct {
 		AccountID string `json:"accountId"`
 		KeyID     string `json:"keyId,omitempty"`

@@ -53,10 +53,10 @@ func New(db *firestoredb.DB, now func() time.Time) *Store {
 
 // document is a Record in Firestore. DueAt is the time at which the sweeper must process the job:
 // for a queued job its creation or the end of a backoff, for a running job the end of the lease. A
-// final job has no DueAt, unless it is a part. The parent job's worker deletes the part, but
-// may die before that. Therefore, a final part becomes due again and is then collected. This way,
-// one field is sufficient for all the sweeper's queries. Limits and Still are stored with their
-// fields' Go names.
+// final job has no DueAt, unless it is a part. The parent job's worker deletes the part, but may
+// die before that. Therefore, a final part becomes due again and is then collected. This way, one
+// field is enough for all the sweeper's queries. Limits and Still are stored with their fields' Go
+// names.
 type document struct {
 	AccountID  string            `firestore:"accountId,omitempty"`
 	VideoID    string            `firestore:"videoId"`
@@ -107,7 +107,7 @@ func (d *document) record(id string) (transcode.Record, error) {
 }
 
 // Create stores a new job as queued and reports whether it was new. An existing job with the same
-// id does not change.
+// id is left unchanged.
 func (s *Store) Create(ctx context.Context, j transcode.Job) (bool, error) {
 	now := s.now()
 	if j.CreatedAt.IsZero() {
@@ -139,16 +139,16 @@ func read(snap firestoredb.Snap) (transcode.Record, error) {
 	return d.record(snap.Ref.ID)
 }
 
-// Claim takes the job for the duration lease and returns it with its new fencing token. It returns
+// Claim takes the job for the given lease and returns it with its new fencing token. It returns
 // ErrHeld during another lease or a backoff, and ErrFinal for a finished job. After MaxTries failed
-// claims, a job fails and is not claimed again, so that a file that kills its worker is not retried
+// claims, a job fails and is not claimed again, so a file that kills its worker is not retried
 // forever.
 func (s *Store) Claim(ctx context.Context, id, worker string, lease time.Duration) (transcode.Record, error) {
 	return s.claim(ctx, id, worker, lease, func(*document) bool { return true })
 }
 
-// ClaimNew is like Claim, but only for a job that was not inspected or tried yet and is not part of
-// another job. For other jobs it returns ErrHeld.
+// ClaimNew is like Claim, but only for a job that has not been inspected or tried yet and is not
+// part of another job. For other jobs it returns ErrHeld.
 func (s *Store) ClaimNew(ctx context.Context, id, worker string, lease time.Duration) (transcode.Record, error) {
 	return s.claim(ctx, id, worker, lease, func(d *document) bool { return !d.Inspected && d.Tries == 0 && d.Parent == "" })
 }
@@ -234,8 +234,8 @@ func (s *Store) Publish(ctx context.Context, t Token, o *transcode.Outcome) erro
 	return err
 }
 
-// Fail ends the job permanently. If an outcome was already published, the video can be played, so
-// the job ends as done with that outcome.
+// Fail ends the job permanently. If an outcome has already been published, the video can be played,
+// so the job ends as done with that outcome.
 func (s *Store) Fail(ctx context.Context, t Token, f transcode.Failure) error {
 	return s.holding(ctx, "fail", t, func(d *document) error { return s.fail(d, f) })
 }
@@ -343,8 +343,8 @@ func (s *Store) Due(ctx context.Context, after Cursor, limit int) (records []tra
 }
 
 // Collect handles a final part that is due. It deletes the record if the part's job has ended or no
-// longer exists, because no worker needs the part then. Otherwise the part is due again after
-// partKeep. A part that has since been queued again does not change.
+// longer exists, because no worker needs the part any more. Otherwise the part is due again after
+// partKeep. A part that has since been queued again is left unchanged.
 func (s *Store) Collect(ctx context.Context, part transcode.Record) error {
 	parent, err := s.Get(ctx, part.Parent)
 	if err != nil && !errors.Is(err, ErrNotFound) {
@@ -384,10 +384,10 @@ func (s *Store) fail(d *document, f transcode.Failure) error {
 	return err
 }
 
-// partKeep is the time between two checks whether a finished part is still needed.
+// partKeep is the time between checks on whether a finished part is still needed.
 const partKeep = time.Hour
 
-// end excludes a final job from the sweeps. A part remains included, so that it is collected.
+// end excludes a final job from the sweeps. A part stays in them, so that it is collected.
 func (s *Store) end(d *document) {
 	d.DueAt = time.Time{}
 	if d.Parent != "" {

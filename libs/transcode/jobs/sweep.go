@@ -23,7 +23,7 @@ type Sweeper struct {
 	after Cursor
 }
 
-// Item returns the queue item for a job. Its tenant is the account, so that accounts take turns.
+// Item returns the queue item for a job. Its tenant is the account, so accounts take turns.
 func Item(j transcode.Job) queue.Item {
 	return queue.Item{ID: j.ID, Tenant: j.AccountID, Trace: j.Trace}
 }
@@ -33,9 +33,9 @@ func Item(j transcode.Job) queue.Item {
 // after them is found by the tenth sweep.
 const page, pages = 50, 20
 
-// Sweep checks some pages of due jobs. The next Sweep checks the following pages, because the
-// oldest due jobs may be in the queue while a later job is missing. Pages with missing jobs do not
-// count towards pages. The number of such pages depends on the number of lost jobs, not on the
+// Sweep checks some pages of due jobs. The next Sweep continues with the following pages, because
+// the oldest due jobs may be in the queue while a later job is missing. Pages with missing jobs do
+// not count towards pages. The number of such pages depends on the number of lost jobs, not on the
 // number of waiting jobs.
 func (s *Sweeper) Sweep(ctx context.Context) error {
 	for read := 0; ; {

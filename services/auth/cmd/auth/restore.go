@@ -37,7 +37,7 @@ func restore(ctx context.Context, args []string, out io.Writer) error {
 		return fmt.Errorf("--since: %q is not a time. "+sinceHelp, *since)
 	}
 	if at.After(time.Now()) {
-		return fmt.Errorf("--since: %s is in the future by the clock of this machine. "+sinceHelp, *since)
+		return fmt.Errorf("--since: %s is in the future according to this machine's clock. "+sinceHelp, *since)
 	}
 	cfg, err := env.ParseAsWithOptions[firestoredb.Config](env.Options{Prefix: "LINKREEL_"})
 	if err != nil {

@@ -16,7 +16,7 @@ func TestAFalseTimeIsExplained(t *testing.T) {
 	for since, want := range map[string]string{
 		"yesterday":            `"yesterday" is not a time. Use the time that you restored the database to, in UTC, such as`,
 		"2026-03-01":           `"2026-03-01" is not a time. Use`,
-		"9999-01-01T00:00:00Z": "9999-01-01T00:00:00Z is in the future by the clock of this machine. Use the time that you restored the database to, in UTC, such as",
+		"9999-01-01T00:00:00Z": "9999-01-01T00:00:00Z is in the future according to this machine's clock. Use the time that you restored the database to, in UTC, such as",
 	} {
 		if err := restore(t.Context(), []string{"--since", since}, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("restore --since %s returned %v, want %s", since, err, want)

@@ -28,9 +28,9 @@ type Store interface {
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
 }
 
-// Tx is one atomic change. It writes only at the commit, so its own reads do not see its
-// writes. Each write takes an event type, or [events.Quiet] for no event. The event is written
-// in the same commit and logged.
+// Tx is one atomic change. It writes only on commit, so its own reads do not see its writes. Each
+// write takes an event type, or [events.Quiet] for no event. The event is written in the same
+// commit and logged.
 type Tx interface {
 	Account(id string) (Account, error)
 	Key(accountID, id string) (Key, error)
@@ -61,9 +61,8 @@ type Tx interface {
 	// the account's version and notifies every replica. Creating a key requires no such call,
 	// because it removes no rights.
 	Authority(accountID string) error
-	// Again notifies every replica of the current version. Call it if the change was already
-	// made: an earlier attempt may have crashed after its commit but before notifying the
-	// replicas.
+	// Again notifies every replica of the current version. Call it if the change has already been
+	// made: an earlier attempt may have crashed after its commit but before notifying the replicas.
 	Again(accountID string) error
 	// Note writes a record's state to the trail for restores. Ending a record or changing an
 	// account's state does this automatically. Call Note after changing a role. Also call it
@@ -156,8 +155,8 @@ func (s *Service) Change(ctx context.Context, id string, c Change) (Account, err
 	return after, nil
 }
 
-// NewKey is a request for a key. The caller generates the secret, so that a repeated request
-// can use the same one.
+// NewKey is a request for a key. The caller generates the secret, so a repeated request can use the
+// same one.
 type NewKey struct {
 	ID        string
 	Key       identity.Key
@@ -249,7 +248,7 @@ func GiverNow(tx Tx, by *identity.Principal, now time.Time) (Giver, error) {
 		return Giver{}, err
 	}
 	if g.Role == "" {
-		return Giver{}, apierr.New(apierr.APIKeyRevoked, "The member of this key or session was removed.")
+		return Giver{}, apierr.New(apierr.APIKeyRevoked, "The member that this key or session belongs to was removed.")
 	}
 	// A session's principal has the role's scopes as they were when the principal was loaded.
 	// Only the current role counts.

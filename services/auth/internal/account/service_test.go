@@ -16,8 +16,8 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// memory is an in-memory Store. Its transactions read and write it directly: the tests here
-// check only the rules, and the tests of package store check atomicity.
+// memory is an in-memory Store. Its transactions read and write it directly: the tests here only
+// check the rules, and package store's tests check atomicity.
 type memory struct {
 	accounts map[string]account.Account
 	keys     map[string]account.Key // by hash

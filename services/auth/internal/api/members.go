@@ -318,12 +318,12 @@ func oneOf(fields *httpapi.Fields, memberID, name, role string) {
 			apierr.Detail{
 				Field:   "name",
 				Code:    apierr.Required,
-				Message: "Name an existing member by memberId, or send name and role for a new one.",
+				Message: "Identify an existing member by memberId, or send name and role for a new one.",
 			},
 		)
 	}
 	if role == "" {
-		fields.Add(apierr.Detail{Field: "role", Code: apierr.Required, Message: "Send the role of the new member."})
+		fields.Add(apierr.Detail{Field: "role", Code: apierr.Required, Message: "Send the new member's role."})
 	}
 }
 
@@ -356,7 +356,8 @@ func (p People) startDevice(c *fiber.Ctx, from netip.Addr) error {
 	if err := fields.Err(); err != nil {
 		return err
 	}
-	// Count the attempt only now: a malformed request stores nothing, so it does not count.
+	// Do not count the attempt before this point: a malformed request stores nothing, so it does
+	// not count.
 	if err := p.try(ctx, "device", from, deviceStarts); err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func (h recovery) resume(c *fiber.Ctx) error {
 	r, err := restored.Resume(ctx, h.db, body.RestoreID, restored.Pauses{Webhooks: body.Webhooks, Janitor: body.Janitor})
 	if errors.Is(err, restored.ErrOther) {
 		return &apierr.Error{Code: apierr.PreconditionFailed, Err: err, Message: fmt.Sprintf(
-			"The last restore is %s, not %s, so nothing was resumed. Check the data of the last restore, then send its restoreId.", r.ID, body.RestoreID)}
+			"The last restore is %s, not %s, so nothing was resumed. Check the data from the last restore, then send its restoreId.", r.ID, body.RestoreID)}
 	}
 	if err != nil {
 		return err

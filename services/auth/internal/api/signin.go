@@ -266,7 +266,7 @@ func (s SignIn) judge(ctx context.Context, b wire.Browser) (*identity.Principal,
 		return nil, tooMany(d.Limit.RetryAfter)
 	}
 	if !d.Principal.Session {
-		return nil, apierr.New(apierr.InvalidAPIKey, "This is not a session.")
+		return nil, apierr.New(apierr.InvalidAPIKey, "This is not a valid session.")
 	}
 	return d.Principal, nil
 }
@@ -420,8 +420,8 @@ func userCode(s string) string {
 }
 
 func (s SignIn) decideDevice(ctx context.Context, p *identity.Principal, in wire.DeviceRequest) (none, error) {
-	// judge accepts members of a suspended account, so that they see why nothing works. They
-	// may not create keys, though.
+	// judge accepts members of a suspended account, so they see why nothing works. They may not
+	// create keys, though.
 	if p.Suspended {
 		return none{}, apierr.New(apierr.AccountSuspended, "This account is suspended.")
 	}

@@ -67,8 +67,8 @@ func Site(a *httpapi.API) {
 	})
 }
 
-// ErrorPage implements [httpapi.Options].Page. It sends a page to clients that accept HTML,
-// such as browsers. For all other clients it returns an error, so that they receive JSON.
+// ErrorPage implements [httpapi.Options].Page. It sends a page to clients that accept HTML, such as
+// browsers. For all other clients it returns an error, so they receive JSON.
 func ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
 	c.Vary(fiber.HeaderAccept)
 	if !httpserver.WantsPage(c.Request()) {

@@ -61,7 +61,7 @@ func (h tenantRoutes) accounts(c *fiber.Ctx) error {
 		return apierr.Invalid(wrong...)
 	}
 	if cursor := c.Query("cursor"); cursor != "" && !isID("acc_", cursor) {
-		return apierr.New(apierr.InvalidCursor, "Pass the nextCursor of an earlier answer.")
+		return apierr.New(apierr.InvalidCursor, "Pass the nextCursor from an earlier response.")
 	}
 	found, next, err := h.tenants.Accounts(c.UserContext(), c.Query("cursor"), limit, c.Query("q"))
 	if err != nil {
@@ -94,14 +94,14 @@ func (h tenantRoutes) takeDown(c *fiber.Ctx) error {
 		}
 	}
 	if named != 1 && fields.Err() == nil {
-		fields.Add(apierr.Detail{Field: "url", Code: apierr.Required, Message: "Name one thing to take down: url, linkId or videoId."})
+		fields.Add(apierr.Detail{Field: "url", Code: apierr.Required, Message: "Specify what to take down: url, linkId or videoId."})
 	}
 	if strings.TrimSpace(body.Reason) == "" {
 		fields.Add(apierr.Detail{Field: "reason", Code: apierr.Required, Message: "Give a reason. The owner sees it."})
 	}
 	if at, err := url.Parse(body.URL); body.URL != "" && (err != nil || at.Host == "") {
 		fields.Add(
-			apierr.Detail{Field: "url", Code: apierr.InvalidFormat, Message: "Give the whole short or share address, with its host."},
+			apierr.Detail{Field: "url", Code: apierr.InvalidFormat, Message: "Give the full short or share URL, including the host."},
 		)
 	}
 	if err := fields.Err(); err != nil {
@@ -134,7 +134,7 @@ func (h tenantRoutes) takedowns(c *fiber.Ctx) error {
 	found, next, err := h.tenants.Takedowns(c.UserContext(), c.Query("cursor"), limit)
 	if err != nil {
 		if errors.Is(err, tenancy.ErrNoTakedown) {
-			return apierr.New(apierr.InvalidCursor, "The takedown of this cursor no longer exists. Start from the first page.")
+			return apierr.New(apierr.InvalidCursor, "The takedown that this cursor points to no longer exists. Start from the first page.")
 		}
 		return err
 	}
@@ -152,7 +152,7 @@ func (h tenantRoutes) failingWebhooks(c *fiber.Ctx) error {
 		return apierr.Invalid(wrong...)
 	}
 	if cursor := c.Query("cursor"); cursor != "" && !isID("whk_", cursor) {
-		return apierr.New(apierr.InvalidCursor, "Pass the nextCursor of an earlier response.")
+		return apierr.New(apierr.InvalidCursor, "Pass the nextCursor from an earlier response.")
 	}
 	page, err := h.tenants.Failing(c.UserContext(), c.Query("cursor"), limit)
 	if err != nil {
@@ -196,7 +196,7 @@ func mayExport(c *fiber.Ctx) error {
 
 // Export adds the route for downloading all of an account's data. It needs every read scope.
 func Export(a *httpapi.API, accounts *account.Service, members *member.Service, tenants *tenancy.Service) {
-	a.Finds(fiber.MethodGet, "/api/v1/account/export", mayExport) // checks only the rights, without starting the export
+	a.Finds(fiber.MethodGet, "/api/v1/account/export", mayExport) // only checks permissions, without starting the export
 	a.Handle(fiber.MethodGet, "/api/v1/account/export", httpapi.Access{}, func(c *fiber.Ctx) error {
 		ctx := c.UserContext()
 		p := identity.FromContext(ctx)

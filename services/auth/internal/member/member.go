@@ -77,8 +77,8 @@ func (m Member) Place() paging.Place { return paging.Place{At: m.CreatedAt, ID: 
 // time.
 func (m Member) Lapsed(now time.Time) bool { return m.FromGroups && !now.Before(m.GroupUntil) }
 
-// LinkUse records the use of a sign-in link, so that the member can be shown a notice about it.
-// The zero value means that no link was used.
+// LinkUse records the use of a sign-in link, so the member can be shown a notice about it. The zero
+// value means that no link was used.
 type LinkUse struct {
 	By string // the creator's name
 	At time.Time
@@ -190,7 +190,7 @@ type Identity struct {
 	CreatedAt time.Time
 }
 
-// Passkey is the public key that verifies the signatures of a person's device.
+// Passkey is the public key that verifies signatures from a person's device.
 type Passkey struct {
 	ID       string // the record's id, not the credential's
 	Hash     string // hash of the credential's id, used as the record's name
@@ -256,7 +256,7 @@ var (
 			"and cannot change anything outside it.",
 	)
 	// ErrIdentityTaken is the error for an identity that belongs to another person.
-	ErrIdentityTaken = apierr.New(apierr.IdentityTaken, "This identity belongs to another person here.")
+	ErrIdentityTaken = apierr.New(apierr.IdentityTaken, "This identity already belongs to someone else here.")
 )
 
 // OwnerRequired returns the error for an action that only an owner may take.

@@ -13,8 +13,8 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Reads looks up members, links, sessions and identities. In a [Tx], its results are still
-// valid at the commit.
+// Reads looks up members, links, sessions and identities. In a [Tx], its results are still valid at
+// commit time.
 type Reads interface {
 	// Account looks up an account. It returns [account.ErrNoAccount] if there is none.
 	Account(id string) (account.Account, error)
@@ -66,7 +66,7 @@ type Store interface {
 	GroupMembers(ctx context.Context) ([]Member, error)
 	// WaysOf lists the identities and passkeys of these people.
 	WaysOf(ctx context.Context, personIDs []string) ([]Identity, []Passkey, error)
-	// People makes one atomic change, as Atomically of [account.Store] does.
+	// People makes one atomic change, like Atomically in [account.Store].
 	People(ctx context.Context, what string, fn func(tx Tx) error) error
 }
 
@@ -273,7 +273,7 @@ func (s *Service) endLapsed(ctx context.Context, m Member) error {
 	})
 }
 
-// target returns the member that a call concerns, and the scopes that the caller may grant. It
+// target returns the member that a call applies to, and the scopes that the caller may grant. It
 // reads the scopes again, because the request's principal may be a few seconds old.
 func (s *Service) target(tx Tx, by *identity.Principal, accountID, id string) (Member, identity.ScopeSet, error) {
 	scopes, err := s.authority(tx, by)
@@ -369,8 +369,8 @@ func invitations(in Reads, accountID string) ([]Link, error) {
 	return slices.DeleteFunc(open, func(l Link) bool { return l.Kind != Invitation }), err
 }
 
-// NewInvitation is a request for an invitation. The caller generates the token, so that a
-// repeated request can use the same one.
+// NewInvitation is a request for an invitation. The caller generates the token, so a repeated
+// request can use the same one.
 type NewInvitation struct {
 	ID        string
 	Token     identity.Key

@@ -483,7 +483,7 @@ type Profile struct {
 	Ways        []Way // the ways to sign in to this membership again
 }
 
-// Profile reads the profile of the session's person.
+// Profile reads the profile of the person who is signed in with the session.
 func (s *Service) Profile(ctx context.Context, hash string) (p Profile, err error) {
 	if p.Session, err = s.store.Look(ctx).Session(hash); err != nil {
 		return Profile{}, err
@@ -619,7 +619,7 @@ func roomToSignIn(tx Tx, personID string) error {
 	return nil
 }
 
-// RemovePasskey removes one of the session's person's passkeys.
+// RemovePasskey removes one of the signed-in person's passkeys.
 func (s *Service) RemovePasskey(ctx context.Context, hash, id string) error {
 	x, _, err := s.Person(ctx, hash)
 	if err != nil {

@@ -63,8 +63,8 @@ func (o *OIDC) Name() string {
 	return host
 }
 
-// Purpose is the purpose of a sign-in. It is sealed into the flow, so the second step cannot
-// be used for another purpose.
+// Purpose is the purpose of a sign-in. It is sealed into the flow, so the second step cannot be
+// used for a different purpose.
 type Purpose struct {
 	Link    string `json:"l,omitempty"` // accept this invitation
 	Name    string `json:"n,omitempty"`
@@ -92,7 +92,7 @@ func (o *OIDC) Begin(ctx context.Context, p Purpose) (url, flow string, err erro
 	return cfg.AuthCodeURL(f.State, oidc.Nonce(f.Nonce), oauth2.S256ChallengeOption(f.Verifier)), flow, nil
 }
 
-// Return holds the parameters with which the provider redirected the browser back.
+// Return holds the parameters that the provider passed when it redirected the browser back.
 type Return struct{ Flow, State, Code, Issuer, Error string }
 
 // errRefused returns the same error for every fault in the provider's response. The reason is
@@ -116,7 +116,7 @@ func (o *OIDC) Finish(ctx context.Context, r Return) (member.Proof, Purpose, err
 	// RFC 9207: the response need not contain its issuer, but if it does, the issuer must be
 	// the configured one.
 	if r.Issuer != "" && r.Issuer != o.cfg.Issuer {
-		return member.Proof{}, Purpose{}, errRefused(ctx, "response from another issuer", nil)
+		return member.Proof{}, Purpose{}, errRefused(ctx, "response from a different issuer", nil)
 	}
 	if r.Error != "" || r.Code == "" {
 		slog.InfoContext(ctx, "sign-in not completed at the identity provider", "error", r.Error)
@@ -163,7 +163,7 @@ func (o *OIDC) proof(id *oidc.IDToken) (member.Proof, error) {
 	}
 	// With several audiences, the token's authorized party must be our client.
 	if azp, has := claims["azp"].(string); has && azp != o.cfg.ClientID || !has && len(id.Audience) > 1 {
-		return member.Proof{}, errors.New("token for another party")
+		return member.Proof{}, errors.New("token for a different party")
 	}
 	if id.Subject == "" || len(id.Subject) > 255 {
 		return member.Proof{}, errors.New("no usable subject")
@@ -174,7 +174,7 @@ func (o *OIDC) proof(id *oidc.IDToken) (member.Proof, error) {
 			p.Name = short(text)
 		}
 	}
-	// Some providers send the text "true". Any other value means not verified. An unverified
+	// Some providers send the string "true". Any other value means not verified. An unverified
 	// address is not shown either.
 	if v := claims["email_verified"]; v == true || v == "true" {
 		if text, ok := claims["email"].(string); ok {

@@ -30,7 +30,7 @@ type Passkeys struct {
 func NewPasskeys(baseURL string, sealer *Sealer) (*Passkeys, error) {
 	u, err := url.Parse(baseURL)
 	if err != nil || u.Hostname() == "" {
-		return nil, fmt.Errorf("base address %q is not usable for passkeys", baseURL)
+		return nil, fmt.Errorf("base URL %q cannot be used for passkeys", baseURL)
 	}
 	w, err := webauthn.New(&webauthn.Config{
 		RPID: u.Hostname(), RPDisplayName: "Linkreel", RPOrigins: []string{u.Scheme + "://" + u.Host},
@@ -192,7 +192,7 @@ func RefusedPasskey(ctx context.Context, err error) error {
 		err = fmt.Errorf("%w (%s)", err, detail.DevInfo)
 	}
 	slog.WarnContext(ctx, "passkey rejected", "error", err)
-	return apierr.New(apierr.Forbidden, "This passkey is not known here or could not be verified. Try again, or sign in another way.")
+	return apierr.New(apierr.Forbidden, "This passkey is not recognized or could not be verified. Try again, or sign in another way.")
 }
 
 func credential(k member.Passkey) (c webauthn.Credential, err error) {

@@ -1,6 +1,6 @@
-// Package signin authenticates people with an identity provider (OpenID Connect) or a passkey.
-// It does not know the members: package member takes the proof and decides whether the person
-// may sign in.
+// Package signin authenticates people with an identity provider (OpenID Connect) or a passkey. It
+// does not know about members: package member takes the proof and decides whether the person may
+// sign in.
 //
 // Both methods have two steps. The browser stores the data between the steps (state, nonce,
 // PKCE verifier, challenge) in sealed form, so any replica can handle the second step.

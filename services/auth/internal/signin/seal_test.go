@@ -18,6 +18,6 @@ func TestTheFormatOfFlowsStays(t *testing.T) {
 		t.Errorf("open returned error %[2]v and %[1]v, want state abc", got, err)
 	}
 	if err := s.open("passkey", flow, &got); err == nil {
-		t.Error("open accepted a flow of another kind, want an error")
+		t.Error("open accepted a flow of a different kind, want an error")
 	}
 }

@@ -154,7 +154,7 @@ type (
 	}
 	passkeyDoc struct {
 		ID         string    `firestore:"id"`
-		Hash       string    `firestore:"-"` // names the document
+		Hash       string    `firestore:"-"` // used as the document's name
 		PersonID   string    `firestore:"personId"`
 		MemberID   string    `firestore:"memberId"` // the only membership it is valid for; "" for all
 		Name       string    `firestore:"name"`
@@ -163,7 +163,7 @@ type (
 		LastUsedAt time.Time `firestore:"lastUsedAt,omitzero"`
 	}
 	deviceDoc struct {
-		Hash      string            `firestore:"-"` // names the document
+		Hash      string            `firestore:"-"` // used as the document's name
 		UserCode  string            `firestore:"userCode"`
 		Name      string            `firestore:"name"`
 		Scopes    identity.ScopeSet `firestore:"scopes"`

@@ -250,8 +250,8 @@ func TestATakedownIsConfirmedUnlessItIsLifted(t *testing.T) {
 	}
 }
 
-// Several moderators act on one takedown at once. A change must not undo another, or lose what the
-// holder has answered.
+// Several moderators act on the same takedown at once. One change must not undo another, or lose
+// the holder's response.
 func TestTakedownsKeepTheChangesOfOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -341,7 +341,7 @@ func TestAnUnreadableTakedownKeepsNoErasureOpen(t *testing.T) {
 	}
 }
 
-// meeting is a holder that answers a call only when a second call has arrived.
+// meeting is a holder that does not answer a call until a second call has arrived.
 type meeting struct {
 	tenant.Holder
 	arrived chan struct{}

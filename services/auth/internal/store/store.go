@@ -6,8 +6,8 @@
 // transaction writes the record and its event, and logs the event. If rights change, it also
 // increments the account's version and notifies the replicas.
 //
-// Only [Store.Touch] writes lastUsedAt. It does so outside transactions, so that using a key does
-// not contend with its revocation.
+// Only [Store.Touch] writes lastUsedAt. It does so outside transactions, so using a key does not
+// contend with its revocation.
 package store
 
 import (
@@ -63,7 +63,7 @@ func New(db *record.DB, shown func(record any) any) *Store {
 	}
 }
 
-// reads implements lookups. Inside a change, its results are still valid at the commit.
+// reads implements lookups. Inside a change, its results are still valid at commit time.
 type reads struct {
 	s   *Store
 	ctx context.Context // the call's context; nil inside a change
@@ -186,8 +186,8 @@ func (s *Store) Atomically(ctx context.Context, what string, fn func(account.Tx)
 		ended[i].At = change.At()
 	}
 	err = s.Trail.Add(ctx, ended...)
-	// Log one line per event, so that the log contains every change that has an event. The
-	// log's handler adds the request's trace id.
+	// Log one line per event, so the log contains every change that has an event. The log's handler
+	// adds the request's trace id.
 	by := events.ActorOf(ctx)
 	for _, e := range done {
 		slog.InfoContext(ctx, "audit", "action", e.Type, "account", e.AccountID, "object", e.Object, "byType", by.Type, "by", by.ID)
@@ -228,8 +228,8 @@ func (t *transaction) Note(r any) {
 	}
 }
 
-// AddAccount writes a new account. It notifies no replica, because no replica can have cached a
-// new id.
+// AddAccount writes a new account. It does not notify replicas, because none can have cached a new
+// id.
 func (t *transaction) AddAccount(a account.Account) {
 	t.tx.Create(t.s.db.Ref(accounts.collection, a.ID), fromAccount(a))
 	t.done = append(t.done, events.Event{AccountID: a.ID, Type: "account.created", Object: a.ID})
@@ -390,7 +390,7 @@ func (t *transaction) Role(accountID, memberID string) (identity.Role, error) {
 	return m.Role, err
 }
 
-// place identifies the document of a record, its account, and its id in events.
+// place identifies a record's document, its account, and its id in events.
 type place struct {
 	ref             firestoredb.Ref
 	account, object string

@@ -74,7 +74,7 @@ func byID(q firestore.Query, after string, limit int) firestore.Query {
 	return q
 }
 
-// sifted is like [behind], but returns unreadable records in broken, so that they do not hide those
+// sifted is like [behind], but returns unreadable records in broken, so they do not hide those
 // after them. next is "" at the end.
 func sifted[T any](r reads, k kind[T], q firestore.Query, after string, limit int) (page []T, next string, broken []firestoredb.Broken, err error) {
 	snaps, err := r.s.db.Query(r.ctx, "list "+k.collection, byID(q, after, limit))
@@ -85,7 +85,7 @@ func sifted[T any](r reads, k kind[T], q firestore.Query, after string, limit in
 	return page, next, broken, err
 }
 
-// pendingBehind is like [sifted], but lists only pending records. It returns the errors of
+// pendingBehind is like [sifted], but lists only pending records. It returns the errors for
 // unreadable records.
 func pendingBehind[T any](r reads, k kind[T], after string, limit int) (page []T, next string, err error) {
 	page, next, broken, err := sifted(r, k, r.s.where(k.collection, "pending", true), after, limit)
@@ -110,7 +110,7 @@ func (s *Store) Erasing() waiting.Look {
 	oldest := func(ctx context.Context) (since time.Time, err error) {
 		snaps, err := s.db.Query(ctx, "list erasures", q.Limit(erasingPage).Select("version"))
 		for _, snap := range snaps {
-			// The start of its erasure is the last change to an account.
+			// The last change to an account is the start of its erasure.
 			if since.IsZero() || snap.UpdateTime.Before(since) {
 				since = snap.UpdateTime
 			}
@@ -173,9 +173,8 @@ func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 // purgeBatch is how many documents one pass deletes. A commit is limited to 500 writes.
 const purgeBatch = 400
 
-// forgetPeople erases the ways in which an account's people sign in: its members, and removed
-// members who were signed in recently. It keeps them for people who also belong to another
-// account.
+// forgetPeople erases the ways that an account's people sign in: its members, and removed members
+// who were signed in recently. It keeps them for people who also belong to another account.
 func (s *Store) forgetPeople(ctx context.Context, accountID string) error {
 	mine, err := s.look(ctx).Members(accountID)
 	if err != nil {
@@ -285,18 +284,19 @@ func (s *Store) UnsettledTakedowns(ctx context.Context, after string, limit int)
 	return pendingBehind(s.look(ctx), takedowns, after, limit)
 }
 
-// TakedownsOf lists takedowns of an account by id, starting after the id after. next is "" at the
-// end. Of a takedown that cannot be read, it returns what lifting it needs, as far as possible.
+// TakedownsOf lists an account's takedowns by id, starting after the id after. next is "" at the
+// end. For a takedown that cannot be read, it returns as much as it can of what lifting it
+// requires.
 func (s *Store) TakedownsOf(ctx context.Context, accountID, after string, limit int) (page []tenancy.Takedown, next string, err error) {
 	page, next, broken, err := sifted(s.look(ctx), takedowns, s.where(takedowns.collection, "accountId", accountID), after, limit)
 	for _, b := range broken {
-		slog.ErrorContext(ctx, "cannot decode a takedown of an account that is being erased; lifting it by its readable fields", "account", accountID, "error", b.Err)
+		slog.ErrorContext(ctx, "cannot decode a takedown for an account that is being erased; lifting it based on its readable fields", "account", accountID, "error", b.Err)
 		page = append(page, salvagedTakedown(b.Snap, accountID))
 	}
 	return page, next, err
 }
 
-// salvagedTakedown reads the fields of an unreadable takedown that name its record.
+// salvagedTakedown reads the fields of an unreadable takedown that identify its record.
 func salvagedTakedown(snap firestoredb.Snap, accountID string) tenancy.Takedown {
 	text := func(field string) string {
 		v, _ := snap.DataAt(field)
@@ -387,9 +387,8 @@ func fromTakedown(t tenancy.Takedown) takedownDoc {
 	}
 }
 
-// NoteTakedown writes the start or the end of a takedown to the trail again. A call that finds
-// the takedown already made uses it, because the earlier call may have failed to write the
-// note.
+// NoteTakedown writes the start or the end of a takedown to the trail again. A call that finds an
+// existing takedown uses it, because the earlier call may have failed to write the note.
 func (s *Store) NoteTakedown(ctx context.Context, id string) (t tenancy.Takedown, err error) {
 	var change *record.Tx
 	// Use a transaction, because its time orders this note relative to those of concurrent

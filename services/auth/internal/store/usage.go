@@ -10,9 +10,9 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Usage counts an account's records in the other services' collections, so that an account can
-// be shown while those services are down. This is the only place where auth reads those
-// collections, and it reads only the number and size of the records.
+// Usage counts an account's records in the other services' collections, so an account can be shown
+// while those services are down. This is the only place where auth reads those collections, and it
+// reads only the number and size of the records.
 func (s *Store) Usage(ctx context.Context, accountID string) (u account.Usage, err error) {
 	err = s.db.Do(ctx, "count records", func(ctx context.Context) error {
 		g, ctx := errgroup.WithContext(ctx)

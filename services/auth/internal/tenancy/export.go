@@ -15,9 +15,9 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Limits on the exports in one replica. Each export keeps the services that hold records busy
-// until the client has read it to the end. An account may run two exports, so that an export
-// that nobody reads does not block the next one.
+// Limits on the exports in one replica. Each export keeps the services that hold records busy until
+// the client has read it to the end. An account may run two exports, so an export that nobody reads
+// does not block the next one.
 const (
 	maxExportsOfAccount = 2
 	maxExports          = 16
@@ -45,7 +45,7 @@ type export struct {
 // errPlaceTaken ends a long-running export to make room for another one.
 var errPlaceTaken = &apierr.Error{
 	Code: apierr.RateLimited, RetryAfter: exportLater,
-	Message: "This export ran for a long time and was ended to make room for another account. Try again, and read faster.",
+	Message: "This export ran for a long time and was stopped to make room for another account. Try again, and read faster.",
 }
 
 // begin takes a slot for an export of an account. end releases it. If no slot is free, begin
@@ -57,7 +57,7 @@ func (x *exports) begin(ctx context.Context, account string) (_ context.Context,
 		x.makeRoom(account, 0)
 		return nil, nil, &apierr.Error{
 			Code: apierr.RateLimited, RetryAfter: exportLater,
-			Message: "Too many exports are running already. Try again when one of them has ended.",
+			Message: "Too many exports are already running. Try again when one of them has finished.",
 		}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -45,13 +45,13 @@ func TestSlowExportsGiveTheirPlacesToOtherAccounts(t *testing.T) {
 	now = now.Add(undisturbed)
 	busy("acc_0")
 	if running[0].Err() != nil {
-		t.Error("an account that already runs an export ended another account's export, want it running")
+		t.Error("an account that is already running an export ended another account's export, want it running")
 	}
 	busy("acc_new")
 	select {
 	case <-running[0].Done():
 	case <-time.After(10 * time.Second):
-		t.Fatal("the longest-running export still runs after 10s, want it ended")
+		t.Fatal("the longest-running export is still running after 10s, want it ended")
 	}
 	if cause := context.Cause(running[0]); !errors.Is(cause, errPlaceTaken) {
 		t.Errorf("the longest-running export ended with %v, want %v", cause, errPlaceTaken)
@@ -97,9 +97,9 @@ func TestAnExportThatLinksRefusesGetsThePlaceOfOneThatRunsForLong(t *testing.T) 
 		t.Error("an export was ended before it had run long enough, want it running")
 	}
 	now = now.Add(undisturbed)
-	refused("acc_1") // this account already runs an export
+	refused("acc_1") // this account is already running an export
 	if running[0].Err() != nil {
-		t.Error("an account that already runs an export ended another account's export, want it running")
+		t.Error("an account that is already running an export ended another account's export, want it running")
 	}
 	// auth has already begun to stream the export when links rejects it. This ends the
 	// longest-running export.
@@ -108,7 +108,7 @@ func TestAnExportThatLinksRefusesGetsThePlaceOfOneThatRunsForLong(t *testing.T) 
 	select {
 	case second = <-ended:
 	case <-time.After(10 * time.Second):
-		t.Fatal("the longest-running export still runs after 10s, want it ended")
+		t.Fatal("the longest-running export is still running after 10s, want it ended")
 	}
 	if placeTaken(first) == placeTaken(second) || context.Cause(running[0]) == nil {
 		t.Errorf("the exports ended with %v and %v, and the longest-running one has the cause %v; want exactly one to end with errPlaceTaken", first, second, context.Cause(running[0]))

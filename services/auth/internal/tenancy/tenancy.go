@@ -50,9 +50,9 @@ type Store interface {
 	// UnsettledTakedowns lists takedowns with a change that the holder may not have applied. It
 	// pages and reports errors like Pending.
 	UnsettledTakedowns(ctx context.Context, after string, limit int) (page []Takedown, next string, err error)
-	// TakedownsOf lists takedowns of an account by id, starting after the id after. next is "" at
-	// the end. Of a takedown that cannot be read, it returns what lifting it needs, as far as
-	// possible.
+	// TakedownsOf lists an account's takedowns by id, starting after the id after. next is "" at
+	// the end. For a takedown that cannot be read, it returns as much as it can of what lifting it
+	// requires.
 	TakedownsOf(ctx context.Context, accountID, after string, limit int) (page []Takedown, next string, err error)
 	PutTakedown(ctx context.Context, t Takedown) error
 	// OrderTakedown stores a takedown unless one with its id exists, and returns the stored one.
@@ -372,19 +372,19 @@ const (
 	mostErrors  = 20
 )
 
-// patience bounds one try to finish a decision, so that decisions that wait for a hanging holder give
-// their places to the others. erasurePatience is longer, because an erasure has many records, and
-// a try that is cut off only resumes after it.
+// patience bounds one attempt to finish a decision, so that decisions waiting for a holder that
+// hangs make way for the others. erasurePatience is longer, because an erasure has many records,
+// and an attempt that is cut off does not resume until a later round.
 const (
 	patience        = 10 * time.Second
 	erasurePatience = time.Minute
 )
 
-// Repeat tries once to finish each pending decision, and reports whether there were any. After
-// a failure, it continues with the others. Erasures run last, because they take longer, and
-// because an erasure concurrent with enforce could leave a takedown behind. All other decisions
-// run concurrently: a takedown may be waiting for its holder, and a suspension must still reach
-// the other holders. Several replicas may perform the same step at the same time.
+// Repeat tries once to finish each pending decision, and reports whether there were any. After a
+// failure, it continues with the others. Erasures run last, because they take longer, and because
+// an erasure running concurrently with enforce could leave a takedown behind. All other decisions
+// run concurrently: a takedown may be waiting for its holder, and a suspension must still reach the
+// other holders. Several replicas may perform the same step at the same time.
 func (s *Service) Repeat(ctx context.Context) (found bool, err error) {
 	var r round
 	var erasures atomic.Bool
@@ -444,8 +444,8 @@ func (r *round) end() (bool, error) {
 	return r.found, errors.Join(r.failed...)
 }
 
-// each calls settle for every record of a list, several at a time. It reads every page, so that
-// records that cannot be settled do not hide the others. patience bounds each call.
+// each calls settle for every record in a list, several at a time. It reads every page, so records
+// that cannot be settled do not hide the others. patience bounds each call.
 func each[T any](
 	ctx context.Context, r *round, what string, patience time.Duration,
 	list func(after string) ([]T, string, error), settle func(context.Context, T) (id string, err error),

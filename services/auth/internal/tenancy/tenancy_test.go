@@ -144,8 +144,8 @@ func TestAnOrderLeavesOneTakedownInForce(t *testing.T) {
 		kept map[string]Takedown
 		want string
 	}{
-		"earlier takedown is being lifted":           {map[string]Takedown{"tkd_1": onLink("tkd_1", Lifting)}, "tkd_2"},
-		"only the holder knows the earlier takedown": {map[string]Takedown{}, "tkd_1"},
+		"earlier takedown is being lifted":                 {map[string]Takedown{"tkd_1": onLink("tkd_1", Lifting)}, "tkd_2"},
+		"only the holder knows about the earlier takedown": {map[string]Takedown{}, "tkd_1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -225,12 +225,12 @@ func TestRepeatTakesDownOnlyWhatIsStillAsked(t *testing.T) {
 		there map[string]Takedown
 		taken bool
 	}{
-		"asked long ago":                       {map[string]Takedown{"tkd_1": of(Asked, time.Minute)}, true},
-		"asked just now":                       {map[string]Takedown{"tkd_1": of(Asked, time.Second)}, false},
-		"asked in the future by another clock": {map[string]Takedown{"tkd_1": of(Asked, -time.Hour)}, true},
-		"lifted after it was listed":           {map[string]Takedown{}, false},
-		"settled after it was listed":          {map[string]Takedown{"tkd_1": of(InForce, time.Minute)}, false},
-		"being lifted since it was listed":     {map[string]Takedown{"tkd_1": of(Lifting, time.Minute)}, false},
+		"asked long ago": {map[string]Takedown{"tkd_1": of(Asked, time.Minute)}, true},
+		"asked just now": {map[string]Takedown{"tkd_1": of(Asked, time.Second)}, false},
+		"asked in the future according to another clock": {map[string]Takedown{"tkd_1": of(Asked, -time.Hour)}, true},
+		"lifted after it was listed":                     {map[string]Takedown{}, false},
+		"settled after it was listed":                    {map[string]Takedown{"tkd_1": of(InForce, time.Minute)}, false},
+		"being lifted since it was listed":               {map[string]Takedown{"tkd_1": of(Lifting, time.Minute)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -244,7 +244,7 @@ func TestRepeatTakesDownOnlyWhatIsStillAsked(t *testing.T) {
 	}
 }
 
-// hanging is a holder that answers only orders for the link lnk_1. Every other order hangs.
+// hanging is a holder that only answers orders for the link lnk_1. Every other order hangs.
 type hanging struct{ links }
 
 func (h *hanging) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown, error) {
@@ -255,7 +255,7 @@ func (h *hanging) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown
 	return tenant.Takedown{ID: o.ID, Kind: tenant.KindLink, RecordID: o.Target.ID}, nil
 }
 
-// Takedowns that hang fill every place of a round. They must give their places to the next one.
+// Takedowns that hang fill every slot in a round. They must make way for the next one.
 func TestTakedownsThatHangDelayNoOther(t *testing.T) {
 	t.Parallel()
 	kept := stale{shelf{takedowns: map[string]Takedown{}}, nil}
@@ -271,7 +271,7 @@ func TestTakedownsThatHangDelayNoOther(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if _, err := s.Repeat(ctx); !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
-		t.Errorf("Repeat returned %v after the context's end %v, want the deadlines of the orders that hang", err, ctx.Err())
+		t.Errorf("Repeat returned %v with the context's error %v, want deadline errors only for the orders that hang", err, ctx.Err())
 	}
 	if last := kept.listed[together]; kept.takedowns[last.ID].Phase != InForce {
 		t.Errorf("the takedown after those that hang is %+v, want it in force", kept.takedowns[last.ID])
