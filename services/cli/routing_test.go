@@ -19,7 +19,7 @@ func TestCommandsSendWhatALinkDecides(t *testing.T) {
 	for _, tt := range []struct {
 		args []string
 		in   string
-		want string // "" if no request may be sent
+		want string // "" if no request should be sent
 	}{
 		{strings.Fields("create --redirect-type 308 --forward-query --forward-path --starts 1d --expired-url https://e.example/over"), "",
 			made + `"redirectType":308,"forwardQuery":true,"forwardPath":true,"startsAt":1790086400000,"expiredUrl":"https://e.example/over"}`},

@@ -157,9 +157,9 @@ var english = map[string]string{
 	"link.og.description": "Preview description",
 	"link.og.image":       "Address of the preview picture",
 	"link.history":        "History",
-	"link.history.all":    "All activity of this link",
+	"link.history.all":    "All activity for this link",
 
-	"qr.alt": "QR code of",
+	"qr.alt": "QR code for",
 	"qr.svg": "Download SVG",
 	"qr.png": "Download PNG",
 
@@ -173,7 +173,7 @@ var english = map[string]string{
 	"decide.maxclicks.bad":  "Use a whole number from 1 to 1,000,000,000.",
 	"decide.expiredurl":     "Address after the link has ended",
 	"decide.expiredurl.hint": "Visitors are redirected to this address when the link has expired or reached its click limit. Leave it empty to show a " +
-		"page of ours.",
+		"default page.",
 	"decide.redirect":     "Redirect",
 	"decide.redirecttype": "Redirect type",
 	"decide.redirecttype.hint": "Browsers remember a permanent redirect for a minute. Repeated visits in that minute do not reach " +
@@ -258,12 +258,12 @@ var english = map[string]string{
 	"try.status.410":    "Ended. There is no redirect.",
 
 	"stats.title":           "Clicks",
-	"stats.span":            "Period of the chart",
+	"stats.span":            "Chart period",
 	"stats.days.7":          "7 days",
 	"stats.days.30":         "30 days",
 	"stats.days.90":         "90 days",
 	"stats.total":           "clicks in this period",
-	"stats.chart":           "Clicks by day, as bars. The table below has the numbers.",
+	"stats.chart":           "Bar chart of clicks by day. The table below has the numbers.",
 	"stats.table":           "Numbers by day",
 	"stats.days":            "Clicks by day",
 	"stats.day":             "Day (UTC)",
@@ -348,10 +348,10 @@ var english = map[string]string{
 	"settings.account.save":   "Save account",
 	"settings.domain":         "Domain for new links",
 	"settings.domain.default": "The default short address",
-	"settings.domain.hint":    "New links use this domain unless the form or the API call names another one. Existing links keep their domain.",
-	"settings.domain.gone": "The domain for new links was deleted. New links are rejected unless the form or the API call names a domain. " +
+	"settings.domain.hint":    "New links use this domain unless the form or the API call specifies another one. Existing links keep their domain.",
+	"settings.domain.gone": "The domain for new links was deleted. New links are rejected unless the form or the API call specifies a domain. " +
 		"Choose a domain and save.",
-	"settings.domain.lapsed": "The domain for new links is no longer verified. New links are rejected unless the form or the API call names a domain. " +
+	"settings.domain.lapsed": "The domain for new links is no longer verified. New links are rejected unless the form or the API call specifies a domain. " +
 		"Verify it again on the Domains page, or choose another one and save.",
 	"settings.role":         "Your role",
 	"settings.accounts":     "Your accounts",
@@ -441,7 +441,7 @@ var english = map[string]string{
 	"video.about.expiring":          "anybody who has the address, until a date",
 	"video.progress":                "Progress",
 	"video.reload":                  "Check again",
-	"video.access.restored":         "Check the rule below and save it. The operator restored this service from a backup, and later changes of this rule were lost. Restored on",
+	"video.access.restored":         "Check the rule below and save it. The operator restored this service from a backup, and later changes to this rule were lost. Restored on",
 	"video.access.oldpassword":      "The password is from the backup too. If you have changed it since then, enter the new one again.",
 	"video.takendown":               "The operator took this video down on",
 	"video.failed.next":             "Try another file, or export the file again from the program that created it.",
@@ -458,7 +458,7 @@ var english = map[string]string{
 	"video.description.hint":        "Shown below the video on its page. At most 2,000 characters.",
 	"video.access":                  "Access",
 	"video.who":                     "Who can watch",
-	"video.access.hint": "A change withdraws access that was granted before. People who are watching lose access " +
+	"video.access.hint": "A change withdraws access that was granted earlier. People who are watching lose access " +
 		"within 15 minutes.",
 	"video.access.save":        "Change access",
 	"video.password":           "Password",
@@ -469,7 +469,7 @@ var english = map[string]string{
 	"video.expires.past":       "Choose a time in the future.",
 	"video.downloads":          "Viewers may download the file",
 	"video.origins":            "Sites that may embed the video",
-	"video.origins.hint":       "One on each line, such as https://www.example.com. Leave this empty to allow every site.",
+	"video.origins.hint":       "One per line, such as https://www.example.com. Leave this empty to allow every site.",
 	"video.captions":           "Captions",
 	"video.captions.none":      "No captions yet. With captions, people can follow the video without sound.",
 	"video.captions.lang":      "Language",
@@ -482,13 +482,13 @@ var english = map[string]string{
 	"video.captions.remove":    "Remove captions",
 	"video.thumbnail":          "Thumbnail",
 	"video.thumbnail.alt":      "Current thumbnail",
-	"video.thumbnail.time":     "Time of the thumbnail",
+	"video.thumbnail.time":     "Thumbnail time",
 	"video.thumbnail.hint":     "In seconds, or in minutes and seconds, such as 1:15. The new thumbnail appears after a moment.",
 	"video.thumbnail.choose":   "Choose a frame",
 	"video.thumbnail.at":       "Frame at",
 	"video.thumbnail.bad":      "Enter a time in seconds, or in minutes and seconds, such as 1:15.",
 	"video.thumbnail.take":     "Use this frame",
-	"video.thumbnail.playhead": "Use the current time of the player",
+	"video.thumbnail.playhead": "Use the player's current time",
 	"video.thumbnail.ours":     "Restore the automatic thumbnail",
 	"video.delete":             "Delete",
 	"video.delete.text":        "The share address stops working immediately, and the file is deleted. This cannot be undone.",
@@ -558,7 +558,7 @@ var english = map[string]string{
 	"domains.since":           "Verified since",
 	"domains.set": "Create these records at your DNS provider, then choose “Verify now”. New records can take an hour to " +
 		"become visible.",
-	"domains.records":             "Records of",
+	"domains.records":             "Records for",
 	"domains.type":                "Type",
 	"domains.name":                "Name",
 	"domains.value":               "Value",
