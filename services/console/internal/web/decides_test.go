@@ -179,7 +179,7 @@ func TestANewLinkWithRules(t *testing.T) {
 	if resp, page := d.post("/app", "/app/links", form); resp.StatusCode != http.StatusSeeOther {
 		t.Fatalf("creating a link with rules returned %d, want 303:\n%s", resp.StatusCode, page)
 	}
-	same(t, "a link that decides", d.sent("POST /api/v1/links"), `{"expiresAt":1893553440000,"password":"x","redirectType":308,`+
+	same(t, "a link with rules", d.sent("POST /api/v1/links"), `{"expiresAt":1893553440000,"password":"x","redirectType":308,`+
 		`"rules":[{"name":"A","url":"https://a.example/","when":{"system":["linux"]}}],"url":"https://go.dev/"}`)
 }
 
