@@ -668,7 +668,7 @@ func TestLoginStoresAKeyThatWorksForItsOwnerAlone(t *testing.T) {
 	}
 	// The CLI sends the stored key only to the stored address.
 	if got := run("", "account", "--base-url", "http://127.0.0.1:1"); got.code != ExitAuth {
-		t.Errorf("with another address, the command returned %+v, want exit code 3", got)
+		t.Errorf("with a different address, the command returned %+v, want exit code 3", got)
 	}
 	if got := run("", "logout"); got.code != 0 || run("", "account").code != ExitAuth {
 		t.Errorf("logout returned %+v, want the key to be deleted", got)

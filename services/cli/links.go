@@ -388,7 +388,7 @@ func linksExport(a *app, fs *flag.FlagSet) action {
 	})
 }
 
-// The first six columns are the columns of the first release. `links import` reads all of them.
+// The first six columns are those from the first release. `links import` reads all of them.
 var exportColumns = []string{
 	"id", "slug", "url", "title", "clicks", "createdAt", "shortUrl", "domainId", "expiresAt", "tags", "archived", "externalId",
 	"importedClicks", "redirectType", "forwardQuery", "forwardPath", "startsAt", "expiredUrl", "hasPassword", "maxClicks", "rules",

@@ -70,7 +70,7 @@ func TestExplainAndAvailable(t *testing.T) {
 }
 
 // Importing an export in either format must restore the same links. A list omits the rules, so only a
-// link with rules needs another request.
+// link with rules needs an extra request.
 func TestAnExportIsImportedWithWhatLinksDecide(t *testing.T) {
 	t.Parallel()
 	const common = `"slug":"abc","destinationUrl":"https://e.example/","shortUrl":"http://old.example/abc","createdAt":1767225600000,"status":"active","tags":[],"archived":false,`

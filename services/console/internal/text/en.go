@@ -17,7 +17,7 @@ var english = map[string]string{
 	"nav.signout":       "Sign out",
 
 	"palette.open":   "Find",
-	"palette.title":  "Search and jump to",
+	"palette.title":  "Search or jump to",
 	"palette.field":  "Page, link or video",
 	"palette.links":  "Search links for",
 	"palette.videos": "Search videos for",
@@ -608,7 +608,7 @@ var english = map[string]string{
 	"webhook.enabled":          "Messages are sent.",
 	"webhook.disabled":         "It is switched off, and no messages are sent.",
 	"webhook.waits":            "paused",
-	"webhook.paused":           "It is paused. The operator restored this service from a backup and has not resumed webhooks yet. Messages will be sent once it does.",
+	"webhook.paused":           "It is paused. The operator restored this service from a backup and has not resumed webhooks yet. Messages will be sent once they are resumed.",
 	"webhook.disabled.gone":    "It was switched off because the receiver returned 410 Gone.",
 	"webhook.disabled.failing": "It was switched off because every delivery failed for five days.",
 	"webhook.enable":           "Switch on",

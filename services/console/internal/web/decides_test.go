@@ -235,7 +235,7 @@ func TestAVisitIsTried(t *testing.T) {
 	t.Parallel()
 	d := decidingDesk(t)
 	if page := d.page(linkAt); strings.Contains(page, `role="status"`) {
-		t.Error("the page shows a result although the form was not sent")
+		t.Error("the page shows a result even though the form was not sent")
 	}
 	d.store(`"1"`, map[string]string{"GET /api/v1/links/lnk_1/explain": `{"status":302,"location":"https://apple.example/","rule":"iPhones","why":"All conditions of the rule hold."}`})
 	page := d.page(linkAt + "?try=1&try-device=phone&try-country=DE&try-query=a%3D1%26b&try-at=2030-01-02T03:04&try-percent=0")

@@ -850,7 +850,7 @@ func TestFailedRowsAreCorrectedAndSentAlone(t *testing.T) {
 		t.Errorf("the request contains (error %v) %+v, want the two corrected rows", err, sent)
 	}
 	if savedRows(t, page) != "" || strings.Contains(page, "rowCount") {
-		t.Errorf("the page has a form for failed rows, although no row failed:\n%s", page)
+		t.Errorf("the page has a form for failed rows even though no row failed:\n%s", page)
 	}
 
 	// If the whole request is rejected, the form keeps the typed values.

@@ -8,8 +8,8 @@
 //
 // Redis only wakes replicas. The writer of an event publishes the account as a hint. One of the
 // replicas that receive the hint assigns the events their positions in the feed, and claims
-// most of their deliveries in the same commit. Without Redis, a sweep every few seconds finds the same
-// events.
+// most of their deliveries in the same commit. Without Redis, a sweep every few seconds finds the
+// same events.
 //
 // A first attempt writes nothing until it ends. Until all of an event's first attempts have ended,
 // the feed lists the event as being in its first attempts, and the event remains in the outbox.

@@ -88,7 +88,8 @@ func (f *Feed) Since(id string) {
 
 // History identifies the events to which the feed's positions refer. A restore begins a new
 // history for a feed. Positions up to its [Restore.Head] refer to the same events as before. Higher
-// positions do not. History is zero for a feed that has never been restored. Cursors contain the history.
+// positions do not. History is zero for a feed that has never been restored. Cursors contain the
+// history.
 type History [4]byte
 
 func historyOf(restoreID string) (h History) {

@@ -37,8 +37,8 @@ func TestPlacesFollowTheOrderOfWhatWaits(t *testing.T) {
 	}
 }
 
-// A few events are stored in the feed's document. Many events become pages, and no page may be
-// too long.
+// A few events are stored in the feed's document. Many events become pages, and no page should
+// be too long.
 func TestEventsBecomePages(t *testing.T) {
 	t.Parallel()
 	list := func(n, size int) (out []*feed.Event) {
