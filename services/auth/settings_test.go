@@ -42,7 +42,7 @@ func TestOwnersChangeTheAccountsSettings(t *testing.T) {
 		t.Errorf("an owner's PATCH of the plan returned %s, want the field ignored", got.body)
 	}
 	shows("both", set(`{"name":"Ä","defaultDomainId":"dom_other"}`), "Ä", `"dom_other"`)
-	shows("settings read with another key", r.api("GET", "/api/v1/account", plain, ""), "Ä", `"dom_other"`)
+	shows("settings read with a different key", r.api("GET", "/api/v1/account", plain, ""), "Ä", `"dom_other"`)
 
 	for body, code := range map[string]string{
 		`{"name":null}`: "VALIDATION_ERROR", `{"name":""}`: "VALIDATION_ERROR", `{"name":" "}`: "VALIDATION_ERROR", `{"name":5}`: "VALIDATION_ERROR",

@@ -24,7 +24,7 @@ func accountCommands() []command {
 		{"domains add", "HOSTNAME", "add a host name and print the DNS record to create", domainsAdd},
 		{"domains list", "", "list domains", domainsList},
 		{"domains get", "ID", "show a domain", domainsGet},
-		{"domains stats", "ID", "show by day the visits that no link served", domainsStats},
+		{"domains stats", "ID", "show the daily visits that no link served", domainsStats},
 		{"domains verify", "ID", "check the DNS record now", domainsVerify},
 		{"domains update", "ID", "set the addresses for visits that no link serves", domainsUpdate},
 		{"domains delete", "ID…", "delete domains", domainsDelete},
@@ -90,7 +90,7 @@ func domainsVerify(a *app, fs *flag.FlagSet) action {
 	})
 	return func(ctx context.Context, args []string) error {
 		if _, ok := span(*wait); !ok {
-			return usagef("--wait must be a length of time, such as 10m or 1h, not %q", *wait)
+			return usagef("--wait must be a duration, such as 10m or 1h, not %q", *wait)
 		}
 		if err := check(ctx, args); err != nil || d.Status == "verified" {
 			return err
@@ -120,7 +120,7 @@ func (a *app) domain(what string, do func(*client.Client, context.Context, strin
 			if c := d.Certificate; c.Status != "none" {
 				facts(w, "certificate", c.Status, "error", text(c.Error))
 			}
-			facts(w, "home", text(d.HomeURL), "not found", text(d.NotFoundURL), "after the end", text(d.ExpiredURL))
+			facts(w, "home", text(d.HomeURL), "not found", text(d.NotFoundURL), "after expiry", text(d.ExpiredURL))
 			if d.Status != "verified" {
 				for _, r := range d.Records {
 					fmt.Fprintf(w, "set in DNS       %s %s %q\n", clean(r.Name), clean(r.Type), r.Value)
@@ -179,7 +179,7 @@ func keysRoll(a *app, fs *flag.FlagSet) action {
 func overlapOf(flag string) (time.Duration, error) {
 	d, ok := span(flag)
 	if !ok {
-		return 0, usagef("--overlap must be a length of time, such as 1h or 7d, not %q", flag)
+		return 0, usagef("--overlap must be a duration, such as 1h or 7d, not %q", flag)
 	}
 	return d, nil
 }

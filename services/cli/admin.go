@@ -19,12 +19,12 @@ func adminCommands() []command {
 	return []command{
 		{"admin accounts list", "", "list accounts (operators only)", adminAccounts},
 		{"admin accounts create", "NAME", "create an account (operators only)", adminCreate},
-		{"admin sign-in-link", "ACCOUNT", "make a link that signs a person, such as the first owner, in to the console", adminSignIn},
+		{"admin sign-in-link", "ACCOUNT", "create a link that signs someone in to the console, such as the first owner", adminSignIn},
 		{"admin accounts suspend", "ID", "suspend an account with its links and pages", adminSuspend(true)},
 		{"admin accounts resume", "ID", "lift a suspension", adminSuspend(false)},
 		{"admin accounts delete", "ID", "erase a suspended account and all its data", adminDelete},
 		{"admin webhooks", "", "list failing webhooks of all accounts", adminWebhooks},
-		{"admin recovery show", "", "show the last restore from a backup, and what is paused since then", adminRecovery},
+		{"admin recovery show", "", "show the last restore from a backup, and what is still paused", adminRecovery},
 		{"admin recovery resume", "", "after a restore, send webhooks again and turn the janitor on", adminResume},
 		{"admin takedowns list", "", "list links and videos that were taken down", adminTakedowns},
 		{"admin takedowns add", "ADDRESS|ID", "take down a link or video, given by its address or ID", adminTakeDown},
@@ -55,7 +55,7 @@ func (o *operator) dial() (*client.Operator, error) {
 	if address == "" || token == "" {
 		return nil, &client.APIError{
 			Status: 401, Code: "MISSING_API_KEY",
-			Message: "No address or token of the operator's API: set LINKREEL_ADMIN_URL and LINKREEL_ADMIN_TOKEN",
+			Message: "No address or token for the operator's API: set LINKREEL_ADMIN_URL and LINKREEL_ADMIN_TOKEN",
 		}
 	}
 	return client.NewOperator(client.Config{BaseURL: address, Key: token, UserAgent: "linkreel-cli/1", Sleep: o.env.Sleep})
@@ -67,7 +67,7 @@ func (o *operator) asks(what string, do func(context.Context, *client.Operator, 
 
 func adminAccounts(a *app, fs *flag.FlagSet) action {
 	o := a.operator(fs)
-	search := fs.String("search", "", "only accounts with this `text` in name or id")
+	search := fs.String("search", "", "only accounts with this `text` in their name or id")
 	return o.asks("", func(ctx context.Context, c *client.Operator, _ string) error {
 		return show(a.table("ID", "PLAN", "STATE", "CREATED", "NAME"), c.AdminAccounts(ctx, client.AdminListAccountsQuery{Q: *search}), 0, func(acc client.OperatorAccount) []string {
 			return []string{acc.ID, acc.Plan, acc.State, when(&acc.CreatedAt), acc.Name}
@@ -154,7 +154,7 @@ func adminResume(a *app, fs *flag.FlagSet) action {
 		if err == nil && r.RestoreID != nil {
 			id := cmp.Or(*restore, *r.RestoreID)
 			if id == *r.RestoreID {
-				a.note("the restore %s of %s, with the data of %s", clean(id), when(r.RestoredAt), when(r.DataAt))
+				a.note("the restore %s on %s, with the data from %s", clean(id), when(r.RestoredAt), when(r.DataAt))
 			}
 			r, err = c.AdminResume(ctx, client.RecoveryResume{RestoreID: id, Webhooks: *webhooks, Janitor: *janitor})
 		}
@@ -179,7 +179,7 @@ func recoveryFacts(w io.Writer, r *client.Recovery) {
 		}
 		return "resumed " + when(since)
 	}
-	facts(w, "restore", *r.RestoreID, "restored", when(r.RestoredAt), "data of", when(r.DataAt),
+	facts(w, "restore", *r.RestoreID, "restored", when(r.RestoredAt), "data from", when(r.DataAt),
 		"webhooks", state(r.WebhooksPaused, r.WebhooksResumedAt), "janitor", state(r.JanitorPaused, r.JanitorResumedAt))
 }
 

@@ -128,7 +128,7 @@ func readDesired(in io.Reader, file string) (*desired, error) {
 				return nil, usagef("%s: %s: %s must be a date such as 2027-01-31T12:00:00Z, or never", file, l.name(), field)
 			}
 			if _, relative := span(*at); relative {
-				return nil, usagef("%s: %s: %s must be a date, not a length of time, because the file can be applied many times", file, l.name(), field)
+				return nil, usagef("%s: %s: %s must be a date, not a duration, because the file can be applied many times", file, l.name(), field)
 			}
 		}
 	}
@@ -193,7 +193,7 @@ func (p *applier) readDomains(ctx context.Context, want *desired) (map[string]*c
 	if err != nil && !client.HasCode(err, "PLAN_REQUIRED", "INSUFFICIENT_SCOPE") {
 		return nil, err
 	}
-	if err != nil && len(want.Domains) > 0 { // without domains in the file, the plan need not include them
+	if err != nil && len(want.Domains) > 0 { // if the file has no domains, the plan need not include them
 		return nil, err
 	}
 	have := map[string]*client.Domain{}

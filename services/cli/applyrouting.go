@@ -17,7 +17,7 @@ import (
 // desiredRules contains a link's rules in a file. An empty list removes all rules.
 type desiredRules []client.LinkRule
 
-// UnmarshalYAML reads rules with the API's field names. It converts dates to numbers.
+// UnmarshalYAML reads rules that use the API's field names. It converts dates to numbers.
 func (r *desiredRules) UnmarshalYAML(n *yaml.Node) error {
 	var v any
 	if err := n.Decode(&v); err != nil {

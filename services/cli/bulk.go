@@ -405,7 +405,7 @@ func (o *importer) reader(file string, r io.Reader) (func() (linktable.Row, erro
 	return linktable.Read(r, format, func(what string) { o.note("not kept: %s", clean(what)) })
 }
 
-// journal is the record of an import: a heading and one line per finished chunk.
+// journal is the record of an import: a header and one line per finished chunk.
 type journal struct {
 	ID   string
 	done map[int]doneChunk
@@ -465,7 +465,7 @@ func (j *journal) rows() (n int) {
 	return n
 }
 
-// address returns the deployment's address for the journal's heading.
+// address returns the deployment's address for the journal's header.
 func (a *app) address() string {
 	saved, _ := a.login() // connect has already reported an error
 	return strings.TrimRight(cmp.Or(a.baseURL, a.env.Getenv("LINKREEL_BASE_URL"), saved.BaseURL), "/")

@@ -1,6 +1,6 @@
 // Package cli is the command-line client for the API: `linkreel links create …` and the other commands.
 // Standard output contains only results, so commands work in pipes. Messages for people are printed
-// to standard error. With --json, each result is one JSON object on a line.
+// to standard error. With --json, each result is one JSON object per line.
 //
 // A long command can be stopped at any time, even by SIGKILL. The same command then resumes and
 // creates nothing twice.
@@ -253,7 +253,7 @@ type app struct {
 }
 
 func (a *app) globals(fs *flag.FlagSet) {
-	fs.BoolVar(&a.json, "json", false, "print results as JSON, one object on a line")
+	fs.BoolVar(&a.json, "json", false, "print results as JSON, one object per line")
 	fs.BoolVar(&a.quiet, "quiet", false, "do not print messages and progress")
 	fs.StringVar(&a.baseURL, "base-url", "", "address of the API (default LINKREEL_BASE_URL, then the login)")
 	fs.StringVar(&a.key, "key", "", "API key (default LINKREEL_API_KEY, then the login)")
@@ -320,7 +320,7 @@ func explain(err error) string {
 	case e.Code == "INSUFFICIENT_SCOPE":
 		text += "; the key lacks " + e.RequiredScope
 	case e.RestartAfter != "":
-		text += "; read on with --after " + e.RestartAfter
+		text += "; continue with --after " + e.RestartAfter
 	case e.RetryAfter > 0:
 		text += fmt.Sprintf("; try again in %s", e.RetryAfter)
 	}

@@ -271,7 +271,7 @@ func TestResultsGoToStandardOutputAlone(t *testing.T) {
 		t.Errorf("links list --json returned %+v, want two lines", got)
 	}
 	if got := run(t.Context(), "", "links", "export"); got.code != 0 || !strings.HasPrefix(got.out, "id,slug,url,title,clicks,createdAt,shortUrl,domainId,expiresAt,tags,archived,externalId,importedClicks,redirectType,forwardQuery,forwardPath,startsAt,expiredUrl,hasPassword,maxClicks,rules\nlnk_1,demo,https://example.com,") {
-		t.Errorf("links export returned %+v, want the heading and the first link", got)
+		t.Errorf("links export returned %+v, want the header and the first link", got)
 	}
 }
 
@@ -392,7 +392,7 @@ func TestDomainsVerifyWaitsAndFailsUnlessVerified(t *testing.T) {
 		"not verified":           {"", 0, ExitRefused, 1, "pending", "No TXT record was found. (DOMAIN_NOT_VERIFIED)"},
 		"verified while waiting": {"--wait 10m", 5, ExitOK, 5, "verified", "not verified yet: No TXT record was found.\n"},
 		"never verified":         {"--wait 40s", 0, ExitRefused, 4, "pending", "(DOMAIN_NOT_VERIFIED)"},
-		"not a duration":         {"--wait soon", 1, ExitUsage, 0, "", "--wait must be a length of time"},
+		"not a duration":         {"--wait soon", 1, ExitUsage, 0, "", "--wait must be a duration"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -668,7 +668,7 @@ func TestLoginStoresAKeyThatWorksForItsOwnerAlone(t *testing.T) {
 	}
 	// The CLI sends the stored key only to the stored address.
 	if got := run("", "account", "--base-url", "http://127.0.0.1:1"); got.code != ExitAuth {
-		t.Errorf("with another address, the command returned %+v, want exit code 3", got)
+		t.Errorf("with a different address, the command returned %+v, want exit code 3", got)
 	}
 	if got := run("", "logout"); got.code != 0 || run("", "account").code != ExitAuth {
 		t.Errorf("logout returned %+v, want the key to be deleted", got)

@@ -35,7 +35,7 @@ func completion(env Env, args []string) error {
 			return err
 		}
 	}
-	return usagef("name one shell: bash, zsh or fish")
+	return usagef("specify a shell: bash, zsh or fish")
 }
 
 // complete prints the words that may follow the given ones, one per line.

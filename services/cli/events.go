@@ -35,16 +35,16 @@ func eventCommands() []command {
 		{"webhooks test", "ID", "send a test message", webhooksTest},
 		{"webhooks deliveries", "ID", "list deliveries and their results", webhooksDeliveries},
 		{"webhooks retry", "ID DELIVERY", "send a delivery again", webhooksRetry},
-		{"webhooks replay", "ID", "send the events of a time range again", webhooksReplay},
-		{"webhooks verify", "FILE", "check the signature of a message, with its body in a file, or - for standard input", webhooksVerify},
-		{"webhooks listen", "", "while the command runs, send each event once to a receiver on this machine", webhooksListen},
+		{"webhooks replay", "ID", "send the events from a time range again", webhooksReplay},
+		{"webhooks verify", "FILE", "check the signature of a message whose body is in a file, or - for standard input", webhooksVerify},
+		{"webhooks listen", "", "send each event once to a receiver on this machine while the command runs", webhooksListen},
 	}
 }
 
 func eventsShow(a *app, fs *flag.FlagSet) action {
 	follow := fs.Bool("follow", false, "keep printing new events until Ctrl-C")
 	types := fs.String("type", "", "comma-separated `list` of types; default is all")
-	object := fs.String("object", "", "only events of the record with this `id`")
+	object := fs.String("object", "", "only events for the record with this `id`")
 	after := fs.String("after", "", "only events after the one with this `id`, or after this cursor, oldest first")
 	limit := fs.Int("limit", 0, "stop after `n` events; without --after and --follow, the default is 20")
 	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
@@ -285,14 +285,14 @@ func webhooksReplay(a *app, fs *flag.FlagSet) action {
 // webhooksVerify checks a message as a receiver does, with the clients' own function. The secret is
 // never an argument, because other users of the machine can read the arguments of a process.
 func webhooksVerify(a *app, fs *flag.FlagSet) action {
-	id := fs.String("id", "", "`value` of the header webhook-id")
-	stamp := fs.String("timestamp", "", "`value` of the header webhook-timestamp")
-	signature := fs.String("signature", "", "`value` of the header webhook-signature")
-	headers := fs.String("headers", "", "`file` with the request's headers, one \"name: value\" on a line")
-	secret := fs.String("secret-file", "", "`file` with the secret, or with several; default is the secret in LINKREEL_WEBHOOK_SECRET")
+	id := fs.String("id", "", "`value` of the webhook-id header")
+	stamp := fs.String("timestamp", "", "`value` of the webhook-timestamp header")
+	signature := fs.String("signature", "", "`value` of the webhook-signature header")
+	headers := fs.String("headers", "", "`file` with the request's headers, one \"name: value\" per line")
+	secret := fs.String("secret-file", "", "`file` with one or more secrets; default is the secret in LINKREEL_WEBHOOK_SECRET")
 	return func(_ context.Context, args []string) error {
 		if len(args) != 1 {
-			return usagef("give the FILE that has the message's body, or - for standard input")
+			return usagef("give the FILE that contains the message body, or - for standard input")
 		}
 		if *headers == "" && (*id == "" || *stamp == "" || *signature == "") {
 			return usagef("needs --headers, or --id, --timestamp and --signature")
@@ -335,7 +335,7 @@ func webhooksVerify(a *app, fs *flag.FlagSet) action {
 }
 
 // headersFrom reads the headers of a request from a file. A first line with the method and the path
-// is ignored, and so is all that follows an empty line. Without a file there are no headers.
+// is ignored, and so is everything after an empty line. Without a file there are no headers.
 func headersFrom(file string) (http.Header, error) {
 	header := http.Header{}
 	if file == "" {

@@ -236,22 +236,22 @@ func TestWebhooksVerify(t *testing.T) {
 		code       int
 		want       string // the output, or a part of the error
 	}{
-		"a body in a file":           {secret, "", append([]string{saved}, flags...), ExitOK, "verified evt_1\n"},
-		"a body on standard input":   {secret, body, append([]string{"-"}, flags...), ExitOK, "verified evt_1\n"},
-		"headers in a file":          {secret, "", []string{saved, "--headers", headers}, ExitOK, "verified evt_1\n"},
-		"a flag before the file":     {secret, "", []string{saved, "--headers", incomplete, "--signature", signature}, ExitOK, "verified evt_1\n"},
-		"json":                       {secret, "", append([]string{saved, "--json"}, flags...), ExitOK, `{"id":"evt_1","verified":true}` + "\n"},
-		"an older secret in a file":  {"", "", append([]string{saved, "--secret-file", file(t, "secrets", other+"\n"+secret+"\n")}, flags...), ExitOK, "verified evt_1\n"},
-		"a secret file that decides": {secret, "", append([]string{saved, "--secret-file", file(t, "other", other)}, flags...), ExitRefused, "(reason: signature)"},
-		"a changed body":             {secret, body + "\n", append([]string{"-"}, flags...), ExitRefused, "(reason: signature)"},
-		"another secret":             {other, body, append([]string{"-"}, flags...), ExitRefused, "(reason: signature)"},
-		"an old message":             {secret, "", []string{saved, "--id", "evt_1", "--timestamp", old, "--signature", oldSignature}, ExitRefused, "(reason: timestamp)"},
-		"a missing header":           {secret, "", []string{saved, "--headers", incomplete}, ExitRefused, "webhook-signature is missing (reason: header)"},
-		"a secret that is not valid": {"whsec_?", "", append([]string{saved}, flags...), ExitRefused, "(reason: secret)"},
-		"no secret":                  {"", "", append([]string{saved}, flags...), ExitUsage, "LINKREEL_WEBHOOK_SECRET"},
-		"no headers":                 {secret, "", []string{saved, "--id", "evt_1"}, ExitUsage, "needs --headers"},
-		"no body":                    {secret, "", flags, ExitUsage, "give the FILE"},
-		"a file that does not exist": {secret, "", append([]string{saved + "x"}, flags...), ExitFailed, "no such file"},
+		"a body in a file":            {secret, "", append([]string{saved}, flags...), ExitOK, "verified evt_1\n"},
+		"a body on standard input":    {secret, body, append([]string{"-"}, flags...), ExitOK, "verified evt_1\n"},
+		"headers in a file":           {secret, "", []string{saved, "--headers", headers}, ExitOK, "verified evt_1\n"},
+		"a flag before the file":      {secret, "", []string{saved, "--headers", incomplete, "--signature", signature}, ExitOK, "verified evt_1\n"},
+		"json":                        {secret, "", append([]string{saved, "--json"}, flags...), ExitOK, `{"id":"evt_1","verified":true}` + "\n"},
+		"an older secret in a file":   {"", "", append([]string{saved, "--secret-file", file(t, "secrets", other+"\n"+secret+"\n")}, flags...), ExitOK, "verified evt_1\n"},
+		"a secret file that prevails": {secret, "", append([]string{saved, "--secret-file", file(t, "other", other)}, flags...), ExitRefused, "(reason: signature)"},
+		"a changed body":              {secret, body + "\n", append([]string{"-"}, flags...), ExitRefused, "(reason: signature)"},
+		"a different secret":          {other, body, append([]string{"-"}, flags...), ExitRefused, "(reason: signature)"},
+		"an old message":              {secret, "", []string{saved, "--id", "evt_1", "--timestamp", old, "--signature", oldSignature}, ExitRefused, "(reason: timestamp)"},
+		"a missing header":            {secret, "", []string{saved, "--headers", incomplete}, ExitRefused, "webhook-signature is missing (reason: header)"},
+		"a secret that is not valid":  {"whsec_?", "", append([]string{saved}, flags...), ExitRefused, "(reason: secret)"},
+		"no secret":                   {"", "", append([]string{saved}, flags...), ExitUsage, "LINKREEL_WEBHOOK_SECRET"},
+		"no headers":                  {secret, "", []string{saved, "--id", "evt_1"}, ExitUsage, "needs --headers"},
+		"no body":                     {secret, "", flags, ExitUsage, "give the FILE"},
+		"a file that does not exist":  {secret, "", append([]string{saved + "x"}, flags...), ExitFailed, "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -332,7 +332,7 @@ func TestWebhooksListen(t *testing.T) {
 func TestALostPlaceInTheFeedIsToldWithWhereToReadOn(t *testing.T) {
 	t.Parallel()
 	lost := &client.APIError{Status: 410, Code: "CURSOR_AHEAD", Message: "Restored from a backup.", RestartAfter: "AAAAAAAAAAOD78FP"}
-	if text := explain(lost); !strings.HasSuffix(text, "; read on with --after AAAAAAAAAAOD78FP") {
+	if text := explain(lost); !strings.HasSuffix(text, "; continue with --after AAAAAAAAAAOD78FP") {
 		t.Errorf("%q does not contain the cursor from which to resume", text)
 	}
 }

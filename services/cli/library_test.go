@@ -319,7 +319,7 @@ func TestApplySetsThePagesOfDomains(t *testing.T) {
 	}
 }
 
-// The file in docs/cli.md prints the sample below it, for an account as the sample assumes.
+// The file in docs/cli.md prints the sample below it for the account that the sample assumes.
 func TestTheExampleOfApplyPrintsItsSample(t *testing.T) {
 	t.Parallel()
 	guide, err := os.ReadFile("../../docs/cli.md")

@@ -25,7 +25,7 @@ func linkCommands() []command {
 		{"links get", "ID", "show a link", linksGet},
 		{"links update", "ID", "change a link", linksUpdate},
 		{"links delete", "ID…", "delete links", linksDelete},
-		{"links change", "ID…", "change tags, archiving or expiry of many links in one call", linksChange},
+		{"links change", "ID…", "change the tags, archived state or expiry of many links in one call", linksChange},
 		{"links explain", "ID", "show where a visit would be redirected, and why", linksExplain},
 		{"links available", "SLUG", "show whether a slug is available", linksAvailable},
 		{"links stats", "ID", "show clicks over time", linksStats},
@@ -81,12 +81,12 @@ func (a *app) noteEnd(ctx context.Context, c *client.Client, id string) {
 func linksList(a *app, fs *flag.FlagSet) action {
 	limit := fs.Int("limit", 0, "stop after `n` links; 0 lists all")
 	var f client.ListLinksQuery
-	fs.StringVar(&f.Q, "search", "", "only links with words that start with these `words` in slug, title, tags or destination")
+	fs.StringVar(&f.Q, "search", "", "only links whose slug, title, tags or destination have words that start with these `words`")
 	texts(fs, "tag", "only links with this `tag`; repeat the flag to require several tags", &f.Tag)
 	fs.StringVar(&f.DomainID, "domain", "", "only links on the domain with this `id`; default means the default host")
 	fs.StringVar(&f.Slug, "slug", "", "only links with this `slug`, ignoring case")
 	fs.StringVar(&f.ExternalID, "external-id", "", "only the link with this external `id`")
-	fs.StringVar(&f.Archived, "archived", "false", "archived links: false for none, true for only them, all for both")
+	fs.StringVar(&f.Archived, "archived", "false", "archived links: false hides them, true lists only them, all lists everything")
 	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
 		t := a.table("ID", "SLUG", "CLICKS", "CREATED", "TITLE", "DESTINATION")
 		return show(t, c.Links(ctx, f), *limit, func(l client.LinkSummary) []string {
@@ -388,7 +388,7 @@ func linksExport(a *app, fs *flag.FlagSet) action {
 	})
 }
 
-// The first six columns are the columns of the first release. `links import` reads all of them.
+// The first six columns are those from the first release. `links import` reads all of them.
 var exportColumns = []string{
 	"id", "slug", "url", "title", "clicks", "createdAt", "shortUrl", "domainId", "expiresAt", "tags", "archived", "externalId",
 	"importedClicks", "redirectType", "forwardQuery", "forwardPath", "startsAt", "expiredUrl", "hasPassword", "maxClicks", "rules",

@@ -27,8 +27,8 @@ func mcpCommands() []command {
 
 func mcpServe(a *app, fs *flag.FlagSet) action {
 	t := tools{app: a}
-	fs.StringVar(&t.folder, "files", "", "offer the tool upload_video, for files in this `folder` only")
-	fs.BoolVar(&t.readOnly, "read-only", false, "offer only tools that change nothing")
+	fs.StringVar(&t.folder, "files", "", "offer the upload_video tool, only for files in this `folder`")
+	fs.BoolVar(&t.readOnly, "read-only", false, "offer only read-only tools")
 	return func(ctx context.Context, args []string) error {
 		if err := none(args); err != nil {
 			return err

@@ -16,7 +16,7 @@ var (
 	systems = []any{"windows", "macos", "linux", "ios", "android", "chromeos", "other"}
 )
 
-// routingIn contains the settings with which an assistant can change how a link handles visits.
+// routingIn contains the settings that let an assistant change how a link handles visits.
 type routingIn struct {
 	RedirectType int    `json:"redirectType,omitempty" jsonschema:"HTTP status of the redirect; a new link has 302; browsers remember a 301 or 308 for a minute, and repeated visits in that minute are not counted; 301 and 308 cannot be combined with password or maxClicks"`
 	ForwardQuery *bool  `json:"forwardQuery,omitempty" jsonschema:"true adds the visitor's query to the destination, false does not; a new link does not; parameters that the destination already has are kept, except utm_ ones"`

@@ -31,8 +31,8 @@ func (b *bar) on() bool { return b.a.env.Terminal && !b.a.quiet && b.total > 0 }
 // set draws the bar, at most ten times per second.
 func (b *bar) set(n int64) {
 	now := b.a.env.Now()
-	// The speed is measured over half a second and smoothed, because the speed of single writes
-	// varies too much for an estimate of the remaining time.
+	// The speed is measured over half a second and smoothed, because the speed of individual
+	// writes varies too much for an estimate of the remaining time.
 	if d := now.Sub(b.last).Seconds(); d >= 0.5 {
 		speed := max(0, float64(n-b.lastN)/d)
 		if b.speed == 0 {

@@ -137,7 +137,7 @@ func routingFacts(l *client.Link) []string {
 		most = strconv.FormatInt(*l.MaxClicks, 10)
 	}
 	out := []string{"redirect type", kind, "forwards query", yes[l.ForwardQuery], "forwards path", yes[l.ForwardPath],
-		"starts", when(l.StartsAt), "after the end", text(l.ExpiredURL), "password", yes[l.HasPassword], "click limit", most}
+		"starts", when(l.StartsAt), "after expiry", text(l.ExpiredURL), "password", yes[l.HasPassword], "click limit", most}
 	for _, r := range l.Rules {
 		conditions, _ := json.Marshal(r.When) // strings, numbers and times can always be encoded
 		out = append(out, "rule", fmt.Sprintf("%s: %s → %s", r.Name, conditions, r.URL))
@@ -157,7 +157,7 @@ func linksExplain(a *app, fs *flag.FlagSet) action {
 		v.At = moment(s, a.env.Now()).String()
 		return nil
 	})
-	fs.Func("percent", "the visitor's `place` for rules with a percentage, 0 to 99", func(s string) error {
+	fs.Func("percent", "the visitor's `percentile` for rules with a percentage, 0 to 99", func(s string) error {
 		n, err := strconv.Atoi(s)
 		v.Percent = &n
 		return err

@@ -19,7 +19,7 @@ func TestCommandsSendWhatALinkDecides(t *testing.T) {
 	for _, tt := range []struct {
 		args []string
 		in   string
-		want string // "" if no request may be sent
+		want string // "" if no request should be sent
 	}{
 		{strings.Fields("create --redirect-type 308 --forward-query --forward-path --starts 1d --expired-url https://e.example/over"), "",
 			made + `"redirectType":308,"forwardQuery":true,"forwardPath":true,"startsAt":1790086400000,"expiredUrl":"https://e.example/over"}`},
@@ -70,7 +70,7 @@ func TestExplainAndAvailable(t *testing.T) {
 }
 
 // Importing an export in either format must restore the same links. A list omits the rules, so only a
-// link with rules needs another request.
+// link with rules needs an extra request.
 func TestAnExportIsImportedWithWhatLinksDecide(t *testing.T) {
 	t.Parallel()
 	const common = `"slug":"abc","destinationUrl":"https://e.example/","shortUrl":"http://old.example/abc","createdAt":1767225600000,"status":"active","tags":[],"archived":false,`

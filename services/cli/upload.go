@@ -58,8 +58,8 @@ func (u *uploader) seal(key string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// bring uploads a file and waits until the video is ready, for at most patience. If the video is
-// not ready by then, bring returns it in its current state. If the video cannot be prepared, the
+// bring uploads a file and waits up to patience for the video to be ready. If the video is not
+// ready by then, bring returns it in its current state. If the video cannot be prepared, the
 // error is a *[client.VideoError]. If the file was sent, bring returns an error together with the
 // previous state of the video.
 func (u *uploader) bring(ctx context.Context, file string, patience time.Duration, w watcher) (*client.Video, error) {
@@ -108,7 +108,7 @@ func (u *uploader) bring(ctx context.Context, file string, patience time.Duratio
 	return now, nil
 }
 
-// wait polls a video until it is ready or failed, for at most patience, and returns the last state.
+// wait polls a video for up to patience until it is ready or failed, and returns the last state.
 // old is the video before its file was sent. If it had failed, the service reports that status
 // until it detects the new file.
 func wait(

@@ -31,7 +31,7 @@ func videoCommands() []command {
 func videosList(a *app, fs *flag.FlagSet) action {
 	limit := fs.Int("limit", 0, "stop after `n` videos; 0 lists all")
 	var f client.ListVideosQuery
-	fs.StringVar(&f.Q, "search", "", "only videos with words that start with these `words` in title, description, slug or tags")
+	fs.StringVar(&f.Q, "search", "", "only videos whose title, description, slug or tags have words that start with these `words`")
 	texts(fs, "tag", "only videos with this `tag`; repeat the flag to require several tags", &f.Tag)
 	fs.StringVar(&f.Status, "status", "", "only videos with this `status`: uploading, processing, ready or failed")
 	fs.StringVar(&f.Privacy, "privacy", "", "only videos with this `privacy`: public, unlisted, password or expiring")
@@ -159,7 +159,7 @@ func videosAccess(a *app, fs *flag.FlagSet) action {
 }
 
 // amend applies changes to access settings. An empty value changes nothing, and the origin "any"
-// allows every site. amend drops settings that belong to another privacy level.
+// allows every site. amend drops settings that belong to a different privacy level.
 func amend(
 	access *client.VideoAccess, privacy, password, expires, download string, origins []string, now time.Time,
 ) (in client.VideoAccessUpdate, err error) {
@@ -173,7 +173,7 @@ func amend(
 		privacy = access.Privacy
 	}
 	if password != "" && privacy != "password" {
-		return in, usagef("a password needs the privacy password")
+		return in, usagef("a password requires privacy password")
 	}
 	// The call replaces all access settings, so fields without a flag are sent unchanged.
 	in = client.VideoAccessUpdate{
@@ -186,7 +186,7 @@ func amend(
 	if expires != "" {
 		end, ok := endOf(expires, now)
 		if !ok {
-			return in, usagef("expires %q must be a length of time, such as 7d, or a date, such as 2027-01-31", expires)
+			return in, usagef("expires %q must be a duration, such as 7d, or a date, such as 2027-01-31", expires)
 		}
 		in.ExpiresAt = client.Set(client.At(end))
 	} else if privacy == "expiring" && access.ExpiresAt != nil {
@@ -309,7 +309,7 @@ func settle(in *client.VideoCreate, expires string, now time.Time) error {
 	}
 	end, ok := endOf(expires, now)
 	if !ok {
-		return usagef("expires %q must be a length of time, such as 7d, or a date, such as 2027-01-31", expires)
+		return usagef("expires %q must be a duration, such as 7d, or a date, such as 2027-01-31", expires)
 	}
 	in.ExpiresAt = client.At(end)
 	return nil

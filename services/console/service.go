@@ -1,6 +1,6 @@
 // Package console is the service for <base>/app: the pages where people sign in and work. It
 // calls the public API with the person's session as the key and renders the responses as
-// HTML. It stores nothing, so replacing a pod signs nobody out.
+// HTML. It stores nothing, so replacing a pod does not sign anyone out.
 //
 // The console calls the API through the Go client (libs/clients/go). internal/web contains the
 // pages, internal/text all English text, and libs/design the visual design. libs/signin defines the
@@ -39,7 +39,7 @@ type Config struct {
 	// "/api/v1/links=http://links:8080,/=http://auth:8080". The longest matching path wins.
 	// If there are no routes, all calls go to BaseURL.
 	APIRoutes map[string]string `env:"LINKREEL_API_ROUTES" envKeyValSeparator:"="`
-	// StorageURL is the beginning of the videos' signed URLs. Use the same value as for the videos
+	// StorageURL is the prefix of the videos' signed URLs. Use the same value as for the videos
 	// service.
 	StorageURL string `env:"LINKREEL_STORAGE_PUBLIC_URL" envDefault:"https://storage.googleapis.com"`
 	// AuthURL is auth's internal address. InternalToken is the secret shared by the console

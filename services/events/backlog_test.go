@@ -140,8 +140,8 @@ func TestReplaysAreBounded(t *testing.T) {
 	eventually(t, "another replay is accepted", func() bool { return replay().status == 202 })
 }
 
-// More events are waiting than one commit can place. The first event after the commit has the
-// same millisecond as the last event in it.
+// There are more events waiting than one commit can place. The first event after the commit falls
+// in the same millisecond as the last event in it.
 func TestOrderHoldsAcrossCommitsOfPlaces(t *testing.T) {
 	t.Parallel()
 	for name, distinct := range map[string]int{"same millisecond at the boundary": 150, "same millisecond for all events": 0} {
@@ -178,8 +178,8 @@ func TestOrderHoldsAcrossCommitsOfPlaces(t *testing.T) {
 	}
 }
 
-// Events in their first attempts remain in the outbox. After them, the outbox has more events from
-// the same millisecond than one commit can place.
+// Events whose first attempts are in progress remain in the outbox. Behind them, the outbox has more
+// events from the same millisecond than one commit can place.
 func TestAFirstTryHoldsUpNoPlaces(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -203,7 +203,7 @@ func TestAFirstTryHoldsUpNoPlaces(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "all events have their places", func() bool {
+	eventually(t, "all events have been placed", func() bool {
 		p := r.feed(key, "type=link.updated&limit=1")
 		return len(p.Data) == 1 && p.Data[0].Object == fmt.Sprint("lnk_", changes-1)
 	})

@@ -289,7 +289,7 @@ func TestReceivers(t *testing.T) {
 				t.Errorf("the delivery is %+v with the error %v, want the status and error in the table", d.Data[0], deref(a.Error))
 			}
 			if len(a.Response) > 1024 || strings.ContainsAny(a.Response, "\x00\x1b") {
-				t.Errorf("the stored response has %d bytes, want at most 1024 printable ones: %q", len(a.Response), a.Response)
+				t.Errorf("the stored response is %d bytes long, want at most 1024 printable bytes: %q", len(a.Response), a.Response)
 			}
 			if a.Duration > 4_000 {
 				t.Errorf("the attempt took %d ms, want at most 4000", a.Duration)
@@ -463,7 +463,7 @@ func TestWebhooksAreDisabled(t *testing.T) {
 		fails := func() {
 			n := len(r.deliveries(key, h.ID, "").Data)
 			w.change("acc_a", libevents.VideoReady, "vid_1", map[string]any{})
-			// An outcome is dated when it is stored, so wait for that before moving the clock.
+			// An outcome is timestamped when it is stored, so wait for that before moving the clock.
 			eventually(t, "the outcome is recorded", func() bool {
 				recorded, all := 0, r.deliveries(key, h.ID, "").Data
 				for _, d := range all {
@@ -571,7 +571,7 @@ func TestHangingReceiversDelayNobodyElse(t *testing.T) {
 		<-tick.C
 	}
 	want := rounds * mixed * answering
-	eventually(t, "all other webhooks have all their messages", func() bool { return len(answers.messages()) >= want })
+	eventually(t, "all other webhooks have received all their messages", func() bool { return len(answers.messages()) >= want })
 	var took []time.Duration
 	got := map[string]bool{}
 	for _, m := range answers.messages() {
@@ -765,7 +765,7 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// TestEventsThatGetNoPlace tests two kinds of events that cannot get a place. They must not
+// TestEventsThatGetNoPlace tests two kinds of events that cannot be placed. They must not
 // block other events.
 func TestEventsThatGetNoPlace(t *testing.T) {
 	t.Parallel()

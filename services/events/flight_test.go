@@ -14,8 +14,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// Every event takes three writes: one adds it to the outbox, one gives it a place in the feed, and one
-// deletes it from the outbox. Each first attempt takes one more.
+// Every event takes three writes: one adds it to the outbox, one assigns it a position in the feed, and
+// one deletes it from the outbox. Each first attempt takes one more.
 func TestAFirstTryCostsOneWrite(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -24,7 +24,7 @@ func TestAFirstTryCostsOneWrite(t *testing.T) {
 	var hooks []hook
 	for n := 1; n <= 2; n++ {
 		hooks = append(hooks, r.hook(key, newReceiver(t, nil).URL, "link.updated"))
-		r.feed(key, "") // so that the webhook's own event gets its place first
+		r.feed(key, "") // so that the webhook's own event is placed first
 		for i := range 5 {
 			w.Firestore.ResetStats()
 			w.change("acc_a", libevents.LinkUpdated, fmt.Sprint("lnk_", i), map[string]any{"id": "lnk_1"})
@@ -41,7 +41,7 @@ func TestAFirstTryCostsOneWrite(t *testing.T) {
 	}
 }
 
-// This test kills a replica after the receiver has got the message but before the outcome is
+// This test kills a replica after the receiver has received the message but before the outcome is
 // stored.
 func TestAKilledReplicaLosesNoFirstTry(t *testing.T) {
 	t.Parallel()

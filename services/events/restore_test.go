@@ -40,17 +40,17 @@ func TestWebhooksWaitAfterARestoreUntilTheyAreResumed(t *testing.T) {
 
 	r = w.start()
 	w.change("acc_a", libevents.LinkCreated, "lnk_2", map[string]any{})
-	eventually(t, "the event gets a place", func() bool { return r.feed(key, "limit=1").objects() == "lnk_2" })
+	eventually(t, "the event is placed", func() bool { return r.feed(key, "limit=1").objects() == "lnk_2" })
 	r.want(202, key, "POST", "/api/v1/webhooks/"+h.ID+"/test", nil)
 	w.forward(8 * time.Hour) // later than any time at which a deferred delivery becomes due
 	w.change("acc_a", libevents.LinkCreated, "lnk_3", map[string]any{})
-	eventually(t, "the next event gets a place", func() bool { return r.feed(key, "limit=1").objects() == "lnk_3" })
+	eventually(t, "the next event is placed", func() bool { return r.feed(key, "limit=1").objects() == "lnk_3" })
 	var shown struct{ Enabled, Paused bool }
 	r.want(200, key, "GET", "/api/v1/webhooks/"+h.ID, nil).into(t, &shown)
 	if !shown.Enabled || !shown.Paused {
 		t.Errorf("the API returned %+v, want an enabled webhook that is paused", shown)
 	}
-	r.stop() // waits for running attempts
+	r.stop() // waits for attempts in progress
 	if n := len(rec.messages()); n != 1 {
 		t.Fatalf("the receiver got %d messages during the pause, want 0", n-1)
 	}
@@ -147,7 +147,7 @@ func TestACursorOfALostTimeIsAhead(t *testing.T) {
 
 	r = again(r, false) // a restore that was not recorded, such as one by Google
 	if restart := ahead(r, "after="+lost); at(r, restart) != "" || at(r, second) != "" {
-		t.Errorf("the events after %s are %q, want none: places up to the backup are still valid", restart, at(r, restart))
+		t.Errorf("the events after %s are %q, want none: positions up to the backup are still valid", restart, at(r, restart))
 	}
 	ahead(r, "cursor="+lost)
 	r.want(400, key, "GET", "/api/v1/events?after="+lostID, nil) // there is no record of the restore
@@ -157,7 +157,7 @@ func TestACursorOfALostTimeIsAhead(t *testing.T) {
 	if restart := ahead(r, "after="+lostID); at(r, restart) != "" {
 		t.Errorf("the events after the lost one are %q, want none", at(r, restart))
 	}
-	_, third := grow(r, "lnk_3") // this event gets the lost event's place
+	_, third := grow(r, "lnk_3") // this event is assigned the lost event's position
 	_, fourth := grow(r, "lnk_4")
 	for name, query := range map[string]string{"lost event's cursor": "after=" + lost, "lost event's id": "after=" + lostID, "wait after its cursor": "wait=1&after=" + lost} {
 		if restart := ahead(r, query); at(r, restart) != "lnk_3 lnk_4" {
@@ -177,7 +177,7 @@ func TestACursorOfALostTimeIsAhead(t *testing.T) {
 		t.Errorf("the events after restartAfter are %q, want the whole feed", at(r, restart))
 	}
 	ahead(r, "after="+lost)
-	// A restore of a later backup knows the earlier restore.
+	// A restore of a later backup knows about the earlier restore.
 	r.stop()
 	w.restore()
 	r = w.start()
@@ -230,7 +230,7 @@ func TestAServiceThatRunsDuringARestoreWaitsToo(t *testing.T) {
 		a := r.call(key, "GET", "/api/v1/events?limit=1", nil)
 		return a.status == 200 && strings.Contains(string(a.body), "lnk_2")
 	})
-	r.stop() // waits for running attempts
+	r.stop() // waits for attempts in progress
 	if n := len(rec.messages()); n != 1 {
 		t.Errorf("the receiver got %d messages during the pause, want none", n-1)
 	}

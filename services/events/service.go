@@ -135,7 +135,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	hooks := webhook.NewService(kept, engine, cfg.Now, api.Shown)
 
 	options := stores.API(cfg.Public, auth, cfg.InternalToken)
-	options.Timeout = 40 * time.Second // a reader may hold its request for 25 seconds
+	options.Timeout = 40 * time.Second // a reader may keep its request open for 25 seconds
 	public := httpapi.New(options)
 	api.Routes(public, api.Options{Feed: reader, Webhooks: hooks, Policy: policy, Paused: func() bool {
 		r, _ := restore.Last()
@@ -147,7 +147,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		Standings: store.Standings(stores.DB), Now: cfg.Now, Turns: stores.Turns(), Erase: kept.EraseSome, Remains: kept.Remains, Resume: engine.Resume,
 		Changed: func(ctx context.Context, account string, s tenant.State) (err error) {
 			if s == tenant.Active {
-				// The keeper's loop does the same seconds later, in case this replica is killed
+				// The keeper's loop does the same a few seconds later, in case this replica is killed
 				// first.
 				_, err = engine.Resume(ctx, account)
 			}

@@ -229,7 +229,7 @@ func TestALongFeedReadsAsAShortOne(t *testing.T) {
 func TestWhatPlacesCost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	// No replica is notified, so events get their places when the feed is read.
+	// No replica is notified, so events are placed when the feed is read.
 	r := w.start(func(c *events.Config) { c.Redis.URL, c.SweepEvery = "127.0.0.1:1", time.Hour })
 	key := w.key("acc_a", identity.Free)
 	for _, step := range []struct {

@@ -398,7 +398,7 @@ var wrongRequests = []struct {
 		{"GET /api/v1/videos?status=done", "", "", 400, "VALIDATION_ERROR", "status: Use one of uploading, processing, ready, failed."},
 		{"GET /api/v1/videos?privacy=secret", "", "", 400, "VALIDATION_ERROR", "privacy: Use one of public, unlisted, password, expiring."},
 		{"GET /api/v1/videos?cursor=zzz", "", "", 400, "INVALID_CURSOR", "This cursor does not come from a list of videos. Start again without a cursor."},
-		{"GET /api/v1/events?type=link.created,link.deleted", "", "", 400, "VALIDATION_ERROR", "type: Name one type each time, and repeat the parameter: type=link.created&type=link.deleted."},
+		{"GET /api/v1/events?type=link.created,link.deleted", "", "", 400, "VALIDATION_ERROR", "type: Specify one type each time, and repeat the parameter: type=link.created&type=link.deleted."},
 		{"GET /api/v1/events?types=link.created", "", "", 400, "VALIDATION_ERROR", "types: There is no such parameter here. Did you mean type?"},
 		{"GET /api/v1/events?type=link.made", "", "", 400, "VALIDATION_ERROR", "type: There is no event type with this name. Use one such as link.created."},
 		{"GET /api/v1/events?after=nonsense", "", "", 400, "INVALID_CURSOR", "This cursor does not come from an earlier response to … unchanged, or leave it out to start again."},

@@ -179,7 +179,7 @@ func TestANewLinkWithRules(t *testing.T) {
 	if resp, page := d.post("/app", "/app/links", form); resp.StatusCode != http.StatusSeeOther {
 		t.Fatalf("creating a link with rules returned %d, want 303:\n%s", resp.StatusCode, page)
 	}
-	same(t, "a link that decides", d.sent("POST /api/v1/links"), `{"expiresAt":1893553440000,"password":"x","redirectType":308,`+
+	same(t, "a link with rules", d.sent("POST /api/v1/links"), `{"expiresAt":1893553440000,"password":"x","redirectType":308,`+
 		`"rules":[{"name":"A","url":"https://a.example/","when":{"system":["linux"]}}],"url":"https://go.dev/"}`)
 }
 
@@ -235,7 +235,7 @@ func TestAVisitIsTried(t *testing.T) {
 	t.Parallel()
 	d := decidingDesk(t)
 	if page := d.page(linkAt); strings.Contains(page, `role="status"`) {
-		t.Error("the page shows a result although the form was not sent")
+		t.Error("the page shows a result even though the form was not sent")
 	}
 	d.store(`"1"`, map[string]string{"GET /api/v1/links/lnk_1/explain": `{"status":302,"location":"https://apple.example/","rule":"iPhones","why":"All conditions of the rule hold."}`})
 	page := d.page(linkAt + "?try=1&try-device=phone&try-country=DE&try-query=a%3D1%26b&try-at=2030-01-02T03:04&try-percent=0")

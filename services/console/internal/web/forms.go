@@ -94,7 +94,7 @@ func readMinute(typed, instant string, present *client.Time) (*client.Time, bool
 	}
 	ms, err := strconv.ParseInt(instant, 10, 64)
 	if err != nil {
-		// No script ran. Some browsers send seconds although the field shows none.
+		// No script ran. Some browsers send seconds even though the field shows none.
 		if len(typed) == len(minuteForm) {
 			typed += ":00"
 		}
@@ -112,7 +112,7 @@ func readMinute(typed, instant string, present *client.Time) (*client.Time, bool
 	return &chosen, true
 }
 
-// pageLink returns the current page's address with another cursor and the same filters.
+// pageLink returns the current page's address with a different cursor and the same filters.
 func (r *request) pageLink(q url.Values, cursor string) string {
 	next := maps.Clone(q)
 	next.Set("cursor", cursor)

@@ -58,7 +58,7 @@ func TestFramerKeepsEveryFrame(t *testing.T) {
 				for i, size := range sizes[:last] {
 					total += size
 					if size == 0 || size%(256<<10) != 0 {
-						t.Errorf("%s: part %d of %d has %d bytes, want a positive multiple of 256 KiB", name, i, len(sizes), size)
+						t.Errorf("%s: part %d of %d is %d bytes long, want a positive multiple of 256 KiB", name, i, len(sizes), size)
 					}
 				}
 				if got := packets(uploaded); strings.Join(got, "") != strings.Join(want, "") {

@@ -129,7 +129,7 @@ func (r *request) table(fixed []importRow, mending bool) (string, error) {
 func (r *request) makeAll(items []client.LinkCreate, rows []importRow, at []int, once string) error {
 	var to int
 	for from := 0; from < len(items); from = to {
-		// Repeat a request that got no response, without any change.
+		// Repeat a request that got no response without changing it.
 		most := from + chunk(items[from:])
 		for to = from + 1; to < most && rows[at[to]].Lost == rows[at[from]].Lost; {
 			to++

@@ -735,7 +735,7 @@ func TestImportShowsWhatBecameOfEachRow(t *testing.T) {
 	}
 	d.post("/app/links/import", "/app/links/import", url.Values{"csv": {"https://a.example\tsale\tSummer, sale"}})
 	if got := d.said("POST ").body; got != `{"urls":[{"url":"https://a.example","slug":"sale","title":"Summer, sale"}]}` {
-		t.Errorf("the request body is %s, want one link without headings", got)
+		t.Errorf("the request body is %s, want one link from the table without a header", got)
 	}
 	for _, bad := range []string{"", "  \n", "\"unclosed,x\nhttps://a.example", strings.Repeat("https://a.example\n", 501), "url,slug\n"} {
 		resp, page := d.post("/app/links/import", "/app/links/import", url.Values{"csv": {bad}})
@@ -850,7 +850,7 @@ func TestFailedRowsAreCorrectedAndSentAlone(t *testing.T) {
 		t.Errorf("the request contains (error %v) %+v, want the two corrected rows", err, sent)
 	}
 	if savedRows(t, page) != "" || strings.Contains(page, "rowCount") {
-		t.Errorf("the page has a form for failed rows, although no row failed:\n%s", page)
+		t.Errorf("the page has a form for failed rows even though no row failed:\n%s", page)
 	}
 
 	// If the whole request is rejected, the form keeps the typed values.
@@ -928,7 +928,7 @@ func TestImportCreatesNothingIfTheDomainsCannotBeRead(t *testing.T) {
 	} {
 		d.answers["GET /api/v1/domains"] = refused
 		resp, page := d.post("/app/links/import", "/app/links/import", table)
-		// This must be the last request to the API, because no link may be sent after it.
+		// This must be the last request to the API, because no links should be sent after it.
 		if got := d.said("").call; resp.StatusCode != refused.status || got != "GET /api/v1/domains?limit=100" {
 			t.Errorf("got %d and the last request %q, want the error from the domains request and no later request:\n%s", resp.StatusCode, got, page)
 		}

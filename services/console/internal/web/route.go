@@ -19,7 +19,7 @@ import (
 const callTime = 8 * time.Second
 
 // NewAPI returns a client that sends each call to the public API to the address for its path
-// prefix. It connects lazily. It does not retry calls, because a person who waits for a page
+// prefix. It connects lazily. It does not retry calls, because a person waiting for a page
 // can click again.
 func NewAPI(addresses map[string]string) (*client.Client, error) {
 	dialer := &net.Dialer{Timeout: time.Second, KeepAlive: 15 * time.Second}

@@ -244,7 +244,7 @@ func escapeCondition(s string) string {
 	return b.String()
 }
 
-// conditions returns each condition on the visit's query as a line name=value, escaped as in
+// conditions returns each condition on the visit's query as a name=value line, escaped as in
 // a URL.
 func conditions(query map[string]string) (lines []string) {
 	for _, name := range slices.Sorted(maps.Keys(query)) {

@@ -46,8 +46,8 @@ func (r *request) methods() (signin.Methods, error) {
 	}
 	_, err, _ := w.one.Do("", func() (any, error) {
 		k := &knownWays{at: r.pages.cfg.Now()}
-		// Continue even if this request ends, because other requests wait for the same
-		// response.
+		// Continue even if this request ends, because other requests are waiting for
+		// the same response.
 		err := r.pages.cfg.Auth.Call(context.WithoutCancel(r.ctx), signin.OpMethods, struct{}{}, &k.Methods)
 		if err == nil {
 			w.known.Store(k)

@@ -12,7 +12,7 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// tried is the form "Try a visit" on a link's page. After the person has sent the form, tried also
+// tried is the "Try a visit" form on a link's page. After the person has sent the form, tried also
 // contains the visit's result. The form uses GET, because it changes nothing.
 type tried struct {
 	Fields []field

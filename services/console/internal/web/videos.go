@@ -222,7 +222,7 @@ func setAccess(r *request) error {
 }
 
 func setThumbnail(r *request) error {
-	// The button "ours" restores the automatic thumbnail, which needs a null time. Ignore the
+	// The "ours" button restores the automatic thumbnail, which needs a null time. Ignore the
 	// time field then, because browsers send it too.
 	if r.form.Get("ours") != "" {
 		return r.onVideo(r.edit("PUT", r.videoPath()+"/thumbnail", client.VideoThumbnail{}, r.oneVideo), "thumbnail")

@@ -244,7 +244,7 @@ func (r *request) done(path, notice string) error {
 	return r.doneWith(path, url.Values{"done": {notice}})
 }
 
-// doneWith redirects like done, but with the query parameters that the caller gives.
+// doneWith redirects like done, but with the query parameters that the caller passes.
 func (r *request) doneWith(path string, more url.Values) error {
 	sep := "?"
 	if strings.Contains(path, "?") {

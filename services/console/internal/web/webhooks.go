@@ -29,7 +29,7 @@ func (w webhook) State() string {
 	return text.Get("webhook.disabled")
 }
 
-// Sends reports whether messages are sent now. Otherwise, the page offers neither a test nor a retry,
+// Sends reports whether messages are being sent. Otherwise, the page offers neither a test nor a retry,
 // because its notice would wrongly say that the message is being sent.
 func (w webhook) Sends() bool { return w.Enabled && !w.Paused }
 

@@ -15,7 +15,7 @@ import (
 type Options struct {
 	Feed     *feed.Service
 	Webhooks *webhook.Service
-	Policy   caller.Policy // which addresses webhooks may have
+	Policy   caller.Policy // which addresses webhooks may use
 	// Paused reports whether all webhooks are paused after a restore until the operator resumes
 	// them.
 	Paused func() bool

@@ -23,7 +23,7 @@ const (
 )
 
 // listEvents reads the feed, newest first. With `after` or `wait`, it reads forwards from a
-// place in the feed, oldest first.
+// position in the feed, oldest first.
 func (h api) listEvents(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	account := identity.FromContext(ctx).AccountID
@@ -96,7 +96,7 @@ func feedQuery(c *fiber.Ctx, account string) (q feed.Query, wait time.Duration, 
 // noType returns the error message for an invalid type name.
 func noType(name string) string {
 	if strings.Contains(name, ",") {
-		return "Name one type each time, and repeat the parameter: type=link.created&type=link.deleted."
+		return "Specify one type each time, and repeat the parameter: type=link.created&type=link.deleted."
 	}
 	return "There is no event type with this name. Use one such as link.created."
 }

@@ -224,7 +224,7 @@ func instant(fields *httpapi.Fields, field string, value jsdate.Moment) time.Tim
 	ms, ok := fields.Instant(field, value)
 	t := time.UnixMilli(ms)
 	if ok && (t.Year() < 1 || t.Year() > 9999) { // Firestore supports only these years
-		fields.Add(apierr.Detail{Field: field, Code: apierr.OutOfRange, Message: "Use a time in the years 1 to 9999."})
+		fields.Add(apierr.Detail{Field: field, Code: apierr.OutOfRange, Message: "Use a time between the years 1 and 9999."})
 	}
 	return t
 }

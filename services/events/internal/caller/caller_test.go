@@ -20,7 +20,7 @@ import (
 )
 
 // closed lists addresses in every block of IANA's special-purpose registries, addresses that
-// clouds use for their own services, and other notations of such addresses.
+// clouds use for their own services, and other ways of writing such addresses.
 var closed = []string{
 	"0.0.0.0", "0.1.2.3", "0.255.255.255", "169.254.0.1", "169.254.169.254", "192.0.0.1", "192.0.0.8", "192.0.0.170", "192.0.2.1", "168.63.129.16", "192.31.196.1", "192.52.193.1",
 	"192.88.99.1", "192.175.48.1", "198.18.0.1", "198.19.255.255", "198.51.100.7", "203.0.113.9", "224.0.0.1", "239.255.255.255", "240.0.0.1", "255.255.255.255",
@@ -154,8 +154,8 @@ func resolver(t *testing.T, answer func(name string, n int64) netip.Addr) string
 	return conn.LocalAddr().String()
 }
 
-// TestNames calls about 200 names that resolve to blocked addresses, and a name with changing
-// addresses. No call may connect.
+// TestNames calls about 200 names that resolve to blocked addresses, and a name whose address
+// keeps changing. None of the calls should connect.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	var reached atomic.Int64
@@ -498,7 +498,7 @@ func TestFailuresHaveACause(t *testing.T) {
 		"a closed connection":           {Config{Policy: open}, "http://" + closes, webhook.CauseClosed},
 		"a hanging receiver":            {Config{Policy: open, Timeout: 100 * time.Millisecond}, "http://" + hangs, webhook.CauseTimeout},
 		"a private address":             {Config{Policy: Policy{AllowHTTP: true}}, says403.URL, webhook.CauseForbidden},
-		"http although not allowed":     {Config{Policy: Policy{AllowPrivate: true}}, says403.URL, webhook.CauseForbidden},
+		"http when it is not allowed":   {Config{Policy: Policy{AllowPrivate: true}}, says403.URL, webhook.CauseForbidden},
 		"an unreachable proxy":          {Config{Policy: open, Resolver: names, Proxy: "http://" + gone.Addr().String()}, "http://good.example:8080/", webhook.CauseProxy},
 		"a proxy that returns an error": {Config{Policy: open, Resolver: names, Proxy: says403.URL}, "http://good.example:8080/", webhook.CauseProxy},
 	} {
@@ -511,7 +511,7 @@ func TestFailuresHaveACause(t *testing.T) {
 			t.Cleanup(c.Close)
 			calls := 1
 			if tt.want == webhook.CauseClosed {
-				calls = 1000 // net/http returns another error if the connection closes before the request is written, so try many times
+				calls = 1000 // net/http returns a different error if the connection closes before the request is written, so try many times
 			}
 			for range calls {
 				if r := c.Send(t.Context(), tt.target, nil, nil); r.Cause != tt.want || r.OK() {

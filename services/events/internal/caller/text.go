@@ -39,8 +39,8 @@ func (p Policy) Parse(text string) (webhook.Address, *apierr.Detail) {
 	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) || r == utf8.RuneError }) {
 		return refuse(apierr.InvalidValue, "The address contains a control character.")
 	}
-	// Parse according to the URL standard, which also recognises other notations of IPv4
-	// addresses (0x7f.1, 2130706433).
+	// Parse according to the URL standard, which also recognises other ways of
+	// writing IPv4 addresses (0x7f.1, 2130706433).
 	u, err := whatwg.Parse(text)
 	if err != nil || u.Hostname() == "" {
 		return refuse(apierr.InvalidFormat, "This address is not valid according to the URL standard.")

@@ -7,9 +7,9 @@
 // has the same ID.
 //
 // Redis only wakes replicas. The writer of an event publishes the account as a hint. One of the
-// replicas that receive the hint gives the events their places in the feed, and claims most of
-// their deliveries in the same commit. Without Redis, a sweep every few seconds finds the same
-// events.
+// replicas that receive the hint assigns the events their positions in the feed, and claims
+// most of their deliveries in the same commit. Without Redis, a sweep every few seconds finds the
+// same events.
 //
 // A first attempt writes nothing until it ends. Until all of an event's first attempts have ended,
 // the feed lists the event as being in its first attempts, and the event remains in the outbox.
@@ -46,22 +46,22 @@ import (
 
 // Store is the part of the store that the engine uses. It makes no decisions.
 type Store interface {
-	// Waiters lists accounts with events that have no place yet, starting after the given
+	// Waiters lists accounts with events that have no position yet, starting after the given
 	// account. oldest contains the time of each account's oldest such event. next is the
 	// account after which to continue, or "" at the end.
 	Waiters(ctx context.Context, after string) (oldest map[string]time.Time, next string, err error)
 	// Expired lists accounts with recent events that have expired.
 	Expired(ctx context.Context) (accounts []string, err error)
 	// Waiting lists an account's events in the outbox, in commit order. Up to sending of them
-	// already have a place, and the others do not. If more is true, the outbox may contain
-	// further events, and at least one event in the list has no place.
+	// already have a position, and the others do not. If more is true, the outbox may contain
+	// further events, and at least one event in the list has no position.
 	Waiting(ctx context.Context, accountID string, sending int) (list []*feed.Event, more bool, err error)
 	Feed(ctx context.Context, accountID string) (*feed.Feed, error)
-	// Place writes places and deliveries in one commit. It returns feed.ErrMoved if the feed has
+	// Place writes positions and deliveries in one commit. It returns feed.ErrMoved if the feed has
 	// changed since p.Before.
 	Place(ctx context.Context, p *feed.Placing, list []*webhook.Delivery) error
 
-	// Receiver reads a webhook. silent means that the account must not be sent messages now.
+	// Receiver reads a webhook. silent means that the account must not be sent messages for now.
 	Receiver(ctx context.Context, accountID, id string) (w *webhook.Webhook, silent bool, err error)
 	Webhooks(ctx context.Context, accountID string) ([]*webhook.Webhook, error)
 	Update(ctx context.Context, accountID, id string, fn func(*webhook.Webhook) (events.Type, error)) (*webhook.Webhook, error)
@@ -106,13 +106,13 @@ type Options struct {
 	// Patience is the age at which a sweep assumes that an event's wake-up was lost. The
 	// default is 2 s.
 	Patience time.Duration
-	// Hold reports whether webhooks are paused. During a pause, no message may be sent. After a
+	// Hold reports whether webhooks are paused. During a pause, no messages are sent. After a
 	// pause, since is the time at which it ended, and earlier failures do not count against a
 	// webhook. Call [Engine.Released] when a pause has ended. By default, webhooks are never
 	// paused.
 	Hold func() (held bool, since time.Time)
-	// Restore returns the ID of the last database restore, or "". If it fails, no event
-	// gets a place. By default, there has been no restore.
+	// Restore returns the ID of the last database restore, or "". If it fails, no events
+	// are placed. By default, there has been no restore.
 	Restore func(ctx context.Context) (id string, err error)
 }
 
@@ -140,10 +140,9 @@ type Engine struct {
 	replaying chan struct{}
 	replayed  atomic.Bool // the last search for replays found some
 	// waiter is the account after which the next sweep starts to look for events without a
-	// place.
+	// position.
 	waiter string
-	// beyond has, for each due lane, the place up to which sweeps have read beyond a full first
-	// page.
+	// beyond records, for each due lane, how far sweeps have read beyond a full first page.
 	beyond [webhook.MaxLanes]paging.Place
 	// former is the unused lane that the last sweep also read; see dueLanes.
 	former int
@@ -172,7 +171,7 @@ func New(st Store, call Caller, rdb redis.UniversalClient, opt Options) *Engine 
 	return e
 }
 
-// Run delivers events until ctx is done. It then waits for running attempts and releases its
+// Run delivers events until ctx is done. It then waits for attempts in progress and releases its
 // remaining deliveries.
 func (e *Engine) Run(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
@@ -184,8 +183,8 @@ func (e *Engine) Run(ctx context.Context) error {
 	return nil
 }
 
-// drain waits briefly for running attempts. It makes the remaining deliveries due immediately,
-// so that another replica finds them.
+// drain waits briefly for attempts in progress. It makes the remaining deliveries due immediately, so
+// that another replica can find them.
 func (e *Engine) drain() {
 	e.mu.Lock()
 	e.stopped = true
@@ -240,7 +239,7 @@ func (e *Engine) saveAll(
 	return mine, err
 }
 
-// woken gives the account's new events their places, unless another replica does so.
+// woken places the account's new events in the feed, unless another replica does so.
 func (e *Engine) woken(ctx context.Context, accountID string) {
 	// Do not block the listener. A slow Redis must not delay later hints.
 	go func() {
@@ -250,7 +249,7 @@ func (e *Engine) woken(ctx context.Context, accountID string) {
 	}()
 }
 
-// Settle gives places to all events that were committed before the call.
+// Settle places all events that were committed before the call.
 func (e *Engine) Settle(ctx context.Context, accountID string) {
 	select {
 	case <-e.settler.ask(ctx, accountID):
@@ -398,7 +397,7 @@ func (e *Engine) dueLanes() []int {
 // where it stopped.
 const maxWaiters = 50
 
-// sweepFeeds gives places to events that have waited too long.
+// sweepFeeds places events that have waited too long.
 func (e *Engine) sweepFeeds(ctx context.Context) error {
 	before := e.opt.Now().Add(-e.opt.Patience)
 	var oldest time.Time

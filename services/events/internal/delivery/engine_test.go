@@ -317,7 +317,7 @@ func (s *backlogs) Send(_ context.Context, target string, _ map[string]string, _
 	return webhook.Result{Attempt: webhook.Attempt{Status: 200}}
 }
 
-// ended prevents new attempts and waits for running ones.
+// ended prevents new attempts and waits for those in progress.
 func ended(e *Engine) {
 	e.mu.Lock()
 	e.stopped = true
@@ -403,7 +403,7 @@ func TestAnAccountHasATwentiethOfTheFailingAttempts(t *testing.T) {
 	}
 }
 
-// Many accounts have endless backlogs of events without a place. An account with a single event
+// Many accounts have endless backlogs of events without a position. An account with a single event
 // must wait for at most one commit by each of the others.
 func TestBacklogsOfEventsDelayNoOtherAccount(t *testing.T) {
 	t.Parallel()
@@ -429,7 +429,7 @@ func TestBacklogsOfEventsDelayNoOtherAccount(t *testing.T) {
 		begun := time.Now()
 		<-s.ask(t.Context(), "quiet")
 		if took := time.Since(begun); took > noisy/16*time.Second {
-			t.Errorf("the quiet account's event received its place after %v, want within %ds", took, noisy/16)
+			t.Errorf("the quiet account's event was placed after %v, want within %ds", took, noisy/16)
 		}
 		close(stop)
 		time.Sleep(time.Minute) // lets every round end

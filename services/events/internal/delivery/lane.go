@@ -49,7 +49,7 @@ type lane struct {
 
 type job struct {
 	delivery *webhook.Delivery
-	fresh    bool // the event has only just received its place
+	fresh    bool // the event has only just been placed
 }
 
 func (l *lane) held() int { return len(l.queue) + l.running + l.reserved }

@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// settler gives events their places in the feed. It makes one commit per account at a time, at
+// settler places events in the feed. It makes one commit per account at a time, at
 // a rate that the account's feed document can sustain.
 type settler struct {
 	settle func(ctx context.Context, accountID string) (n int, more bool, err error)
@@ -99,7 +99,7 @@ func (s *settler) round(ctx context.Context, accountID string) (commits int) {
 		n, more, err := s.settle(ctx, accountID)
 		s.slots.Release(1)
 		if err != nil {
-			slog.WarnContext(ctx, "cannot give an account's events their places; the next sweep retries", "account", accountID, "error", err)
+			slog.WarnContext(ctx, "cannot place an account's events in the feed; the next sweep retries", "account", accountID, "error", err)
 		}
 		if n > 0 {
 			commits++
@@ -133,7 +133,7 @@ func (s *settler) forget() {
 	}
 }
 
-// settle makes one commit. n is the number of events that received a place. Once the engine has
+// settle makes one commit. n is the number of events that were placed. Once the engine has
 // stopped, settle does nothing, because this replica could no longer send the deliveries.
 func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool, err error) {
 	e.mu.Lock()
@@ -159,16 +159,16 @@ func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool
 	return n, more, err
 }
 
-// place gives an account's waiting events their places, in commit order, and creates the
+// place assigns positions to an account's waiting events, in commit order, and creates the
 // deliveries. It returns feed.ErrMoved if the caller must try again.
 //
-// For each object, the order of places is the order of commits. A later change to an object
+// For each object, the order of positions is the order of commits. A later change to an object
 // reads the result of the earlier change, so the earlier event has already been committed. Reading
 // the waiting events returns every event that was committed before the read started. The result
 // therefore never has the later event without the earlier one.
 func (e *Engine) place(ctx context.Context, accountID string) (n int, more bool, err error) {
 	// Read the feed before the waiting events. If the feed is unchanged at the commit, none of
-	// these events has received a place since then. Read both outside the transaction. Otherwise,
+	// these events has been placed since then. Read both outside the transaction. Otherwise,
 	// every change to the account would abort it.
 	before, err := e.store.Feed(ctx, accountID)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package feed models an account's event feed, an ordered log that gives each event a
-// number, its place. Callers read it newest first as a history, or oldest first from a given
-// place to get new events.
+// Package feed models an account's event feed, an ordered log that assigns each event a
+// number, its position. Callers read it newest first as a history, or oldest first from a given
+// position to get new events.
 //
 // An event gets its number only after its change has been committed and all lower numbers have
 // been assigned. A caller that reads the events after a number therefore misses none,
@@ -19,7 +19,7 @@ import (
 	"github.com/linkreel/linkreel/libs/events"
 )
 
-// Event is one event with its place.
+// Event is one event with its position.
 type Event struct {
 	ID        string
 	AccountID string
@@ -46,15 +46,15 @@ func (s Subscriber) Wants(t events.Type) bool {
 	return s.Enabled && (slices.Contains(s.Events, All) || slices.Contains(s.Events, string(t)))
 }
 
-// Feed is the document that gives an account's events their places. Every account with events
+// Feed is the document that assigns an account's events their positions. Every account with events
 // has a feed. Older events are in pages, which never change.
 type Feed struct {
 	AccountID string
-	// Head is the highest place. Recent contains the newest events, which are not in a page yet.
-	// The last of them has the place Head.
+	// Head is the highest position. Recent contains the newest events, which are not in a page yet.
+	// The last of them is at Head.
 	Head   int64
 	Recent []*Event
-	// Sending lists the events that have a place and are in their first attempts. Each of them
+	// Sending lists the events that have a position and are in their first attempts. Each of them
 	// remains in the outbox until the outcomes of all its first attempts are stored, so that no
 	// event is lost if a replica dies.
 	Sending []Sending
@@ -69,9 +69,9 @@ type Feed struct {
 	Version, ReadAt time.Time
 }
 
-// Restore is a feed's record of a database restore. Head is the feed's highest place at
-// the restore. Before the restore, the feed may have given higher places to other events, which
-// are now lost.
+// Restore is a feed's record of a database restore. Head is the feed's highest position at
+// the restore. Before the restore, the feed may have assigned higher positions to other events,
+// which are now lost.
 type Restore struct {
 	ID   string
 	Head int64
@@ -86,9 +86,10 @@ func (f *Feed) Since(id string) {
 	f.Restores = append(slices.Clip(f.Restores), Restore{id, f.Head})
 }
 
-// History identifies the events to which the feed's places refer. A restore begins a new history
-// for a feed. Places up to its [Restore.Head] refer to the same events as before. Higher places do
-// not. History is zero for a feed that has never been restored. Cursors contain the history.
+// History identifies the events to which the feed's positions refer. A restore begins a new
+// history for a feed. Positions up to its [Restore.Head] refer to the same events as before. Higher
+// positions do not. History is zero for a feed that has never been restored. Cursors contain the
+// history.
 type History [4]byte
 
 func historyOf(restoreID string) (h History) {
@@ -105,9 +106,9 @@ func (f *Feed) History() (h History) {
 	return h
 }
 
-// Shared returns the highest place that refers to the same event in h and in the current history.
-// known is false if the feed does not recognize h, for example because it belongs to another
-// restore of the same backup.
+// Shared returns the highest position that refers to the same event in h and in the current history.
+// known is false if the feed does not recognize h, for example because it belongs to a
+// different restore of the same backup.
 func (f *Feed) Shared(h History) (place int64, known bool) {
 	place, known = f.Head, h == f.History()
 	for i := len(f.Restores) - 1; i >= 0 && !known; i-- {
@@ -117,8 +118,8 @@ func (f *Feed) Shared(h History) (place int64, known bool) {
 	return place, known
 }
 
-// Reached returns the error CURSOR_AHEAD for a place in a history that was lost. The error
-// contains the cursor from which a reader misses no current event.
+// Reached returns the error CURSOR_AHEAD for a position in a lost history. The error contains the
+// cursor from which a reader can continue without missing a current event.
 func (f *Feed) Reached(p Place) error {
 	shared, known := f.Shared(p.History)
 	switch {
@@ -136,7 +137,7 @@ func Ahead(restart string) error {
 	return &apierr.Error{
 		Code: apierr.CursorAhead, RestartAfter: restart,
 		Message: "This installation was restored from a backup, and this place in the feed is of the time after the backup. " +
-			"The events of that time are lost. Read again the records that you rely on, then read the feed on from `after` = `restartAfter`.",
+			"The events from that time are lost. Read the records that you rely on again, then continue reading the feed with `after` = `restartAfter`.",
 	}
 }
 
@@ -144,7 +145,7 @@ func Ahead(restart string) error {
 type Sending struct {
 	EventID  string
 	At       time.Time // the event's time
-	Since    time.Time // the time at which the event received its place
+	Since    time.Time // the time at which the event was placed
 	Webhooks []string
 	// Event is set only in results of [Feed.Apart].
 	Event *Event
@@ -154,7 +155,7 @@ type Sending struct {
 // placing reads and rewrites all of them.
 const MaxSending = 100
 
-// Apart separates events without a place (fresh) from those in their first attempts. lapsed
+// Apart separates events without a position (fresh) from those in their first attempts. lapsed
 // lists the events that began their first attempts before the given time, which means that
 // their replica has died. more means that the outbox may contain events after those in waiting.
 func (f *Feed) Apart(waiting []*Event, more bool, before time.Time) (fresh []*Event, lapsed []Sending) {
@@ -173,7 +174,7 @@ func (f *Feed) Apart(waiting []*Event, more bool, before time.Time) (fresh []*Ev
 		if e != nil && s.Since.Before(before) {
 			lapsed = append(lapsed, Sending{s.EventID, s.At, s.Since, s.Webhooks, e})
 		}
-		// An event that is dropped too early would get a second place. Drop only events that
+		// An event that is dropped too early would be placed a second time. Drop only events that
 		// have certainly left the outbox: waiting contains all events in the outbox up to last.
 		if e != nil || more && s.At.After(last) {
 			sending = append(sending, s)
@@ -183,7 +184,7 @@ func (f *Feed) Apart(waiting []*Event, more bool, before time.Time) (fresh []*Ev
 	return slices.DeleteFunc(waiting, func(e *Event) bool { return there[e.ID] == nil }), lapsed
 }
 
-// Placing is one commit that gives events their places and moves them from the outbox to the feed.
+// Placing is one commit that assigns events their positions and moves them from the outbox to the feed.
 // It is valid only for the exact feed from which it was created.
 type Placing struct {
 	Before, After *Feed
@@ -209,15 +210,15 @@ const (
 	pageBytes      = 512 << 10
 )
 
-// Place gives the next places to the waiting events, in their order. It takes as many events as
+// Place assigns the next positions to the waiting events, in order. It takes as many events as
 // fit into one commit together with their deliveries. It also drops expired events, so there
 // may be something to write even without waiting events. If there is nothing to write, Place
 // returns nil.
 func (f *Feed) Place(waiting []*Event) *Placing {
 	p := &Placing{Before: f, Placed: f.fitting(waiting)}
 	after := *f
-	// Drop only from the front, because places must have no gaps. Places are almost in time order,
-	// so an expired event in the middle is kept only slightly too long.
+	// Drop only from the front, because positions must have no gaps. Positions are almost in time
+	// order, so an expired event in the middle is kept only slightly too long.
 	for len(after.Recent) > 0 && !after.Recent[0].Kept(f.ReadAt) {
 		after.Recent = after.Recent[1:]
 	}
@@ -307,8 +308,8 @@ func (f *Feed) Wanting(t events.Type) (ids []string) {
 	return ids
 }
 
-// ErrMoved means that another replica has given places in this feed since it was read.
-var ErrMoved = errors.New("another replica has given places in this feed")
+// ErrMoved means that another replica has placed events in this feed since it was read.
+var ErrMoved = errors.New("another replica has placed events in this feed")
 
 // Query selects a page of an account's feed.
 type Query struct {
@@ -317,8 +318,8 @@ type Query struct {
 	Object    string        // "" means all objects
 	Limit     int
 
-	Before  int64 // if Forward is false, only places below it; 0 means all
-	After   int64 // if Forward is true, only places above it
+	Before  int64 // if Forward is false, only positions below it; 0 means all
+	After   int64 // if Forward is true, only positions above it
 	Forward bool  // read oldest first instead of newest first
 	// From is the cursor that Before or After came from, if any. [Feed.Reached] checks it.
 	From *Place
@@ -339,15 +340,15 @@ type Page struct {
 	History History // the feed's history when it was read
 }
 
-// Place is a place in an account's feed, as encoded in a cursor.
+// Place is a position in an account's feed, as encoded in a cursor.
 type Place struct {
 	Seq     int64
 	History History
 }
 
-// Cursor converts a place in an account's feed to a string for callers. Its checksum includes
+// Cursor converts a position in an account's feed to a string for callers. Its checksum includes
 // the account, which exposes mistyped cursors and cursors from other accounts. A cursor need not
-// be secret: callers who guess one only read their own feed from a different place.
+// be secret: callers who guess one only read their own feed from a different position.
 func Cursor(accountID string, p Place) string {
 	b := binary.BigEndian.AppendUint64(nil, uint64(p.Seq))
 	if p.History != (History{}) { // most feeds have never been restored, so their cursors are short

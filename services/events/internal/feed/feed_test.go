@@ -29,7 +29,7 @@ func TestPlacesFollowTheOrderOfWhatWaits(t *testing.T) {
 		}
 		p := f.Place(waiting)
 		if head := p.After.Head; len(p.Placed) != want || p.Placed[0].Seq != 8 || p.Placed[want-1].Seq != head || head != int64(7+want) || f.Head != 7 {
-			t.Errorf("with %d webhooks, Place gave %d places up to %d, want %d places", webhooks, len(p.Placed), head, want)
+			t.Errorf("with %d webhooks, Place assigned %d positions up to %d, want %d", webhooks, len(p.Placed), head, want)
 		}
 		if n := len(f.Wanting(events.LinkCreated)); n != webhooks {
 			t.Errorf("Wanting returned %d webhooks, want %d", n, webhooks)
@@ -37,8 +37,8 @@ func TestPlacesFollowTheOrderOfWhatWaits(t *testing.T) {
 	}
 }
 
-// A few events are stored in the feed's document. Many events become pages, and no page may be
-// too long.
+// A few events are stored in the feed's document. Many events become pages, and no page should
+// be too long.
 func TestEventsBecomePages(t *testing.T) {
 	t.Parallel()
 	list := func(n, size int) (out []*feed.Event) {
@@ -79,14 +79,14 @@ func TestWhatHasExpiredLeavesTheFeed(t *testing.T) {
 	young := &feed.Event{At: now.Add(-events.Kept + time.Second), Seq: 8}
 	p := (&feed.Feed{Head: 8, Recent: []*feed.Event{old, young}, ReadAt: now}).Place(nil)
 	if p == nil || len(p.After.Recent) != 1 || p.After.Recent[0] != young || p.After.Head != 8 || len(p.Placed) != 0 {
-		t.Fatalf("Place returned %+v, want only the young event and no new places", p)
+		t.Fatalf("Place returned %+v, want only the young event and no new positions", p)
 	}
 	if p := p.After.Place(nil); p != nil {
 		t.Errorf("Place returned %+v with nothing to write, want nil", p)
 	}
 }
 
-// An event in its first attempts is still in the outbox and must keep its place.
+// An event in its first attempts is still in the outbox and must keep its position.
 func TestWhatIsAtItsFirstTriesGetsNoSecondPlace(t *testing.T) {
 	t.Parallel()
 	event := func(id string, after time.Duration) *feed.Event { return &feed.Event{ID: id, At: now.Add(after)} }

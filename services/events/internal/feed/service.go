@@ -13,21 +13,21 @@ import (
 
 // Store reads feeds.
 type Store interface {
-	// Page reads a page from all events that have a place. It fails in the same cases as
+	// Page reads a page from all events that have a position. It fails in the same cases as
 	// [Feed.Reached].
 	Page(ctx context.Context, q Query) (Page, error)
 	// Feed reads the account's feed without its pages. The feed for an account without events is
 	// empty.
 	Feed(ctx context.Context, accountID string) (*Feed, error)
-	// PlaceOf finds the place of one of the account's events. It returns ErrCursor if there is no
+	// PlaceOf finds the position of one of the account's events. It returns ErrCursor if there is no
 	// such event.
 	PlaceOf(ctx context.Context, accountID, eventID string) (int64, error)
 }
 
-// Settler gives waiting events their places.
+// Settler places waiting events in the feed.
 type Settler struct {
-	// Settle returns once every event that was committed before the call has a place. If giving
-	// them places fails, they get them later.
+	// Settle returns once every event that was committed before the call has been placed. If
+	// placing them fails, they are placed later.
 	Settle func(ctx context.Context, accountID string)
 	// News returns a channel that is closed when the account's feed grows after the call. Call
 	// forget to stop waiting.
@@ -62,7 +62,7 @@ func NewService(store Store, settler Settler, restored func() string) *Service {
 	return &Service{store: store, settler: settler, restored: restored, stop: make(chan struct{}), held: turns.NewSlots(maxHeldOfAccount, maxHeld)}
 }
 
-// Place returns the place to which a cursor refers. The cursor comes from an earlier response,
+// Place returns the position to which a cursor refers. The cursor comes from an earlier response,
 // or it is the ID of an event, or "" for the start of the feed. from is the value for
 // [Query.From].
 func (s *Service) Place(ctx context.Context, accountID, cursor string) (seq int64, from *Place, err error) {
@@ -103,7 +103,7 @@ func (s *Service) lost(ctx context.Context, accountID string) error {
 	return Ahead(Cursor(accountID, Place{shared, f.History()}))
 }
 
-// Head returns the highest place.
+// Head returns the highest position.
 func (s *Service) Head(ctx context.Context, accountID string) (int64, error) {
 	s.settler.Settle(ctx, accountID)
 	f, err := s.store.Feed(ctx, accountID)
@@ -119,7 +119,7 @@ func (s *Service) Read(ctx context.Context, q Query) (Page, error) {
 	return s.store.Page(ctx, q)
 }
 
-// Page reads a page from the events that already have a place.
+// Page reads a page from the events that already have a position.
 func (s *Service) Page(ctx context.Context, q Query) (Page, error) { return s.store.Page(ctx, q) }
 
 // Wait is like Read, but it holds the request until the page has an event or the wait is over.
@@ -129,7 +129,7 @@ func (s *Service) Wait(ctx context.Context, q Query, wait time.Duration) (Page, 
 	release, ok := s.held.Take(q.AccountID)
 	if !ok {
 		return Page{}, &apierr.Error{Code: apierr.RateLimited, RetryAfter: 5 * time.Second,
-			Message: "Too many requests from this account are already waiting for events. Ask without `wait`, or share one reader."}
+			Message: "Too many requests from this account are already waiting for events. Send the request without `wait`, or share one reader."}
 	}
 	defer release()
 	end := time.After(wait)

@@ -56,7 +56,7 @@ func (s *Store) EraseSome(ctx context.Context, accountID string) (more bool, err
 		return true, err
 	}
 	// Delete the feed again at the end. An event that had not been erased yet may have been
-	// given a place, which recreates the feed.
+	// placed, which recreates the feed.
 	return false, s.db.DeleteAll(ctx, "erase feed", s.feedRef(accountID))
 }
 

@@ -308,7 +308,7 @@ func (s *Store) Drop(ctx context.Context, d *webhook.Delivery) error {
 const dueLimit = 200
 
 // Due lists a page of the due deliveries in up to 30 lanes, oldest first. It starts after the
-// place behind, or at the oldest delivery if behind is zero. Pass next as behind to read the
+// position behind, or at the oldest delivery if behind is zero. Pass next as behind to read the
 // following page. next is zero if there are no more pages. Due may return deliveries together
 // with an error.
 func (s *Store) Due(ctx context.Context, lanes []int, behind paging.Place) (

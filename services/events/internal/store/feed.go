@@ -49,8 +49,8 @@ type subscriberDoc struct {
 	Enabled bool     `firestore:"enabled"`
 }
 
-// pageDoc is the document feedPages/{account}~{first place}. It contains an account's events with
-// consecutive places from First to Last.
+// pageDoc is the document feedPages/{account}~{first position}. It contains an account's events
+// with consecutive positions from First to Last.
 type pageDoc struct {
 	AccountID string     `firestore:"accountId"`
 	First     int64      `firestore:"first"`
@@ -128,7 +128,7 @@ func waitingEvent(id string, d *outbox.Document) *feed.Event {
 func newPage(accountID string, list []*feed.Event) (id string, d *pageDoc) {
 	d = &pageDoc{AccountID: accountID, First: list[0].Seq, Last: list[len(list)-1].Seq, Events: eventDocs(list)}
 	for _, e := range list {
-		// The order of times can differ slightly from the order of places, so the last event is
+		// The order of times can differ slightly from the order of positions, so the last event is
 		// not always the newest.
 		if e.At.After(d.Newest) {
 			d.Newest = e.At
@@ -219,7 +219,7 @@ func (s *Store) Place(ctx context.Context, p *feed.Placing, list []*webhook.Deli
 		}
 		return nil
 	}
-	err := s.db.Commit(ctx, "give places", write, firestore.WithCommitResponseTo(&committed))
+	err := s.db.Commit(ctx, "place events", write, firestore.WithCommitResponseTo(&committed))
 	if errors.Is(err, firestoredb.ErrStale) || errors.Is(err, firestoredb.ErrExists) || errors.Is(err, firestoredb.ErrNotFound) {
 		return fmt.Errorf("%w: %w", feed.ErrMoved, err)
 	}
@@ -260,10 +260,10 @@ func (s *Store) putFeed(tx *firestore.Transaction, f *feed.Feed) error {
 func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
 // Waiting reads an account's events in the outbox, in commit order. Up to sending of them
-// already have a place, and the others do not. Waiting reads as many events as one commit
+// already have a position, and the others do not. Waiting reads as many events as one commit
 // takes, or all events from a single millisecond if there are more. If more is true, the outbox
-// may contain further events, and at least one event in the list has no place. Waiting sets
-// unreadable events aside, because they would block all later events.
+// may contain further events, and at least one event in the list has no position. Waiting
+// sets unreadable events aside, because they would block all later events.
 func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (list []*feed.Event, more bool, err error) {
 	limit := feed.MaxPlaced + sending
 	type dated struct {
@@ -325,7 +325,7 @@ func (s *Store) withoutPlace(ctx context.Context, snap *firestore.DocumentSnapsh
 // sweepPage is the number of documents that a sweep reads at a time.
 const sweepPage = 100
 
-// Waiters lists accounts with events that have no place yet, starting after the given account.
+// Waiters lists accounts with events that have no position yet, starting after the given account.
 // oldest contains the time of each account's oldest such event. next is the account after which
 // to continue, or "" at the end. If one account fills a page, the next page starts after that
 // account, so that its backlog does not hide others.
@@ -352,7 +352,7 @@ func (s *Store) Expired(ctx context.Context) (accounts []string, err error) {
 		Where("trimOn", ">", "").Where("trimOn", "<=", day(s.now())).OrderBy("trimOn", firestore.Asc).Limit(sweepPage))
 }
 
-// PlaceOf finds the place of one of the account's events.
+// PlaceOf finds the position of one of the account's events.
 func (s *Store) PlaceOf(ctx context.Context, accountID, eventID string) (int64, error) {
 	is := func(e *feed.Event) bool { return e.ID == eventID }
 	place, found, err := s.first(ctx, accountID, is, s.pagesOf(accountID).
@@ -363,8 +363,8 @@ func (s *Store) PlaceOf(ctx context.Context, accountID, eventID string) (int64, 
 	return place, err
 }
 
-// PlaceAt returns the place just before the account's first event at or after t. found is false
-// if there is no such event.
+// PlaceAt returns the position just before the account's first event at or after t. found is
+// false if there is no such event.
 func (s *Store) PlaceAt(ctx context.Context, accountID string, t time.Time) (place int64, found bool, err error) {
 	is := func(e *feed.Event) bool { return !e.At.Before(t) }
 	place, found, err = s.first(ctx, accountID, is, s.pagesOf(accountID).
@@ -372,8 +372,8 @@ func (s *Store) PlaceAt(ctx context.Context, accountID string, t time.Time) (pla
 	return place - 1, found, err
 }
 
-// first returns the place of the first event for which is returns true. It looks in the first page
-// that q finds, and then in the recent events.
+// first returns the position of the first event for which is returns true. It looks in the first
+// page that q finds, and then in the recent events.
 func (s *Store) first(
 	ctx context.Context, accountID string, is func(*feed.Event) bool, q firestore.Query,
 ) (place int64, found bool, err error) {
@@ -423,7 +423,7 @@ func (s *Store) Page(ctx context.Context, q feed.Query) (feed.Page, error) {
 		}
 		return !out.More
 	}
-	begun := f.Head - int64(len(f.Recent)) // the highest place in any page
+	begun := f.Head - int64(len(f.Recent)) // the highest position in any page
 	if !q.Forward {
 		for _, e := range slices.Backward(f.Recent) {
 			if !take(e) {
@@ -451,9 +451,9 @@ func (s *Store) pages(ctx context.Context, q feed.Query, take func(*feed.Event) 
 	}
 	after, before := q.After, q.Before
 	for more := true; more; {
-		// When reading forwards, order pages by their last place. When reading backwards, order
-		// them by their first place. The query then starts with the page that contains the
-		// caller's place, so no separate query is needed to find it.
+		// When reading forwards, order pages by their last position. When reading backwards, order
+		// them by their first position. The query then starts with the page that contains the
+		// caller's position, so no separate query is needed to find it.
 		next := find.OrderBy("first", firestore.Desc)
 		switch {
 		case q.Forward:

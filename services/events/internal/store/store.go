@@ -1,18 +1,18 @@
 // Package store stores feeds, webhooks and deliveries in Firestore. It makes no decisions. Its
 // collections are:
 //
-//	events/{evt_…}            events that wait for their place, or for the outcomes of their first
-//	                          attempts; every service writes them (libs/events/outbox)
-//	feeds/{account}           the highest place, the newest events, and who subscribes to what
+//	events/{evt_…}            events waiting for their position, or for the outcomes of their
+//	                          first attempts; every service writes them (libs/events/outbox)
+//	feeds/{account}           the highest position, the newest events, and who subscribes to what
 //	feedPages/{account}~{…}   older events, up to 200 in a document that never changes
 //	webhooks/{whk_…}          subscriptions, with sealed secrets
 //	webhookDeliveries/{whd_…} one event on its way to one webhook
 //	webhookReplays/{whr_…}    requests to send a time range of events again
 //	eventAccounts/{account}   accounts that are suspended or being erased
 //
-// The commit that gives an event its place also creates its deliveries. For webhooks that are
+// The commit that assigns an event its position also creates its deliveries. For webhooks that are
 // called immediately, the commit only records the first attempts in the feed and leaves the
-// event in the outbox. An event with a place therefore reaches every subscriber, even if any
+// event in the outbox. An event with a position therefore reaches every subscriber, even if any
 // process dies.
 package store
 

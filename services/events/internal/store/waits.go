@@ -10,7 +10,7 @@ import (
 	"github.com/linkreel/linkreel/libs/waiting"
 )
 
-// Waits counts the waiting work: events without a place in their feed, deliveries that are due
+// Waits counts the waiting work: events without a position in their feed, deliveries that are due
 // for an attempt, and deliveries that are waiting for a retry, for an attempt to end, or for room
 // in their webhook's lane.
 func (s *Store) Waits() []waiting.Look {

@@ -148,7 +148,7 @@ func (s *Store) Webhooks(ctx context.Context, accountID string) ([]*webhook.Webh
 func (s *Store) Create(ctx context.Context, w *webhook.Webhook) error {
 	return s.records.Tx(ctx, "create webhook", func(tx *record.Tx) error {
 		// Every creation reads and writes the feed, so two concurrent creations cannot both
-		// take the last free place.
+		// take the last free slot.
 		var d feedDoc
 		if _, err := tx.Load(s.feedRef(w.AccountID), &d); err != nil {
 			return err
@@ -208,8 +208,8 @@ func (s *Store) CountPending(ctx context.Context, webhookID string, most int) (i
 		Where("dueAt", ">", time.Time{}).OrderBy("dueAt", firestore.Asc).Limit(most))
 }
 
-// Rotation returns the work of sealing all webhooks' secrets again with the first key. It
-// writes no events.
+// Rotation returns the work of resealing all webhooks' secrets with the first key. It writes no
+// events.
 func (s *Store) Rotation() *seal.Rotation {
 	return &seal.Rotation{
 		Keys: s.seal, What: "webhooks' secrets (LINKREEL_WEBHOOK_SECRET_KEY)", List: s.sealedBy, Reseal: s.reseal, Unopened: s.unopened,

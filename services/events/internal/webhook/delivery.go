@@ -16,20 +16,20 @@ import (
 // [Delivery] method for each. Package delivery decides when to call the methods, and the store
 // saves the result:
 //
-//	before     what happens                           method   after      due       deferred
-//	-          its event gets a place, a lane has room  Send     pending    in Lease (*)
-//	-          its event gets a place, the lane is full Send     pending    in Defer  yes
-//	-          its event gets a place in a pause      PutOff   pending    now       yes
-//	-          a replay reaches its event             Send     pending    in Defer  yes
-//	-          the owner tests the webhook            Test     pending    now
-//	pending    a lane claims it                       Claim    pending    in Lease
-//	pending    lane is full, or account suspended     PutOff   pending    later     yes
-//	pending    the replica that has it stops          Release  pending    now
-//	pending    an attempt ends with 2xx                    Note     delivered
-//	pending    an attempt fails, more are left             Note     pending    by Schedule
-//	pending    an attempt fails, the last or a final one   Note     failed
-//	any        the owner retries it                   Again    pending    now
-//	any        its webhook is gone                             dropped
+//	before     what happens                               method   after      due           deferred
+//	-          its event is placed, a lane has room       Send     pending    in Lease (*)
+//	-          its event is placed, the lane is full      Send     pending    in Defer      yes
+//	-          its event is placed during a pause         PutOff   pending    now           yes
+//	-          a replay reaches its event                 Send     pending    in Defer      yes
+//	-          the owner tests the webhook                Test     pending    now
+//	pending    a lane claims it                           Claim    pending    in Lease
+//	pending    lane is full, or account suspended         PutOff   pending    later         yes
+//	pending    the replica that has it stops              Release  pending    now
+//	pending    an attempt ends with 2xx                   Note     delivered
+//	pending    an attempt fails, more are left            Note     pending    by Schedule
+//	pending    an attempt fails, the last or a final one  Note     failed
+//	any        the owner retries it                       Again    pending    now
+//	any        its webhook is gone                                 dropped
 //
 // (*) The delivery has only a [Flight] and no document yet. The feed refers to its event, which
 // remains in the outbox until the next state is stored. After Lease, a replica that still finds
@@ -78,7 +78,7 @@ type Delivery struct {
 	Flight *Flight
 }
 
-// Place returns the delivery's place in its webhook's list.
+// Place returns the delivery's position in its webhook's list.
 func (d *Delivery) Place() paging.Place { return paging.Place{At: d.CreatedAt, ID: d.ID} }
 
 // Flight is shared by the first attempts of one event.

@@ -14,8 +14,8 @@ type Replay struct {
 	WebhookID string
 	From, To  time.Time
 
-	// Next is the place in the account's feed after which the next step starts to read. It is 0
-	// before the first step.
+	// Next is the position in the account's feed after which the next step starts to read. It is
+	// 0 before the first step.
 	Next  int64
 	DueAt time.Time
 }
@@ -40,7 +40,7 @@ func (r *Replay) Step(w *Webhook, page feed.Page, now time.Time) (list []*Delive
 	after := *r
 	after.DueAt = now
 	for _, e := range page.Events {
-		// Places follow the order of commits, and times follow the order of requests. The two
+		// Positions follow the order of commits, and times follow the order of requests. The two
 		// orders can differ slightly, so read a little beyond the end.
 		if e.At.After(r.To.Add(time.Minute)) {
 			return list, nil

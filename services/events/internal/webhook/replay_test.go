@@ -28,7 +28,7 @@ func TestAReplaySendsWhatItsWebhookWantsOfItsTimes(t *testing.T) {
 		t.Errorf("Step created %+v, want deferred deliveries of evt_1 and evt_2", list)
 	}
 	if next == nil || next.Next != 8 || next.DueAt != now {
-		t.Errorf("the replay's next state is %+v, want it due now after place 8", next)
+		t.Errorf("the replay's next state is %+v, want it due now after position 8", next)
 	}
 	if again, _ := r.Step(w, page, now.Add(time.Hour)); again[0].ID != list[0].ID || again[1].ID == list[0].ID {
 		t.Errorf("two identical steps created the IDs %s and %s, want the same ID, and not the other event's %s", list[0].ID, again[0].ID, again[1].ID)

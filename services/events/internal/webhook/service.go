@@ -150,7 +150,7 @@ func (s *Service) Change(ctx context.Context, accountID, id string, check func(r
 	})
 }
 
-// Delete removes a webhook. Running attempts end normally, but no further messages are sent to
+// Delete removes a webhook. Attempts in progress finish normally, but no further messages are sent to
 // the receiver.
 func (s *Service) Delete(ctx context.Context, accountID, id string, check func(rev int64) error) error {
 	return s.store.Delete(ctx, accountID, id, check)

@@ -47,7 +47,7 @@ type Webhook struct {
 	Cause Cause
 }
 
-// Place returns the webhook's place in its account's list.
+// Place returns the webhook's position in its account's list.
 func (w *Webhook) Place() paging.Place { return paging.Place{At: w.CreatedAt, ID: w.ID} }
 
 // Secret signs messages until it expires. Text is set only when signing a message or returning
