@@ -54,7 +54,7 @@ func TestASuspendedAccountIsSentNothingUntilItIsLifted(t *testing.T) {
 	}
 	for _, d := range r.deliveries(key, h.ID, "limit=100").Data {
 		if len(d.Attempts) > 0 && d.Status == "pending" {
-			t.Errorf("the pending delivery %s has the attempts %v, want none", d.ID, d.Attempts)
+			t.Errorf("pending delivery %s has attempts %v, want none", d.ID, d.Attempts)
 		}
 	}
 

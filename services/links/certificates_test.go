@@ -509,7 +509,7 @@ func TestCertificatesAreRenewedBeforeTheirEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.forward(50 * 24 * time.Hour)
-	time.Sleep(250 * time.Millisecond) // leave time for two sweeps, which must order nothing
+	time.Sleep(250 * time.Millisecond) // leave time for two sweeps, which should not order anything
 	if n := w.orders.Load(); n != 1 {
 		t.Fatalf("got %d orders before the renewal is due, want 1", n)
 	}
@@ -937,7 +937,7 @@ func TestTheRotationPassesOverDamagedCertificates(t *testing.T) {
 	batch := w.Client(t).BulkWriter(t.Context())
 	for i := range 110 {
 		for name, doc := range map[string]map[string]any{
-			"damaged":    {"key": []byte("damaged, and of another key"), "notAfter": w.now().Add(time.Hour)},
+			"damaged":    {"key": []byte("damaged, and sealed with another key"), "notAfter": w.now().Add(time.Hour)},
 			"unreadable": {"failures": "many"},
 		} {
 			doc["keyId"] = old

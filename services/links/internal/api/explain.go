@@ -40,9 +40,9 @@ func (h public) explain(c *fiber.Ctx) error {
 			return err
 		}
 		if owner != l.DomainID {
-			d, why := link.Decide(nil, visit, &link.Surroundings{}), "The host name belongs to another domain now, so it does not serve this link."
+			d, why := link.Decide(nil, visit, &link.Surroundings{}), "The host name now belongs to another domain, so it does not serve this link."
 			if owner == "" {
-				why = "No verified domain has the host name, so it does not serve this link."
+				why = "No verified domain has this host name, so it does not serve this link."
 			}
 			return httpapi.JSON(c, fiber.StatusOK, wire.LinkExplained{Status: d.Status, Why: why})
 		}

@@ -182,7 +182,7 @@ func failureOf(host string, err error) Failure {
 	case !errors.As(err, &p):
 		return Failure{Words: "The certificate authority cannot be reached. We will try again.", Away: true}
 	case p.Type == acme.ProblemTypeRateLimited:
-		return Failure{Words: "The certificate authority allows no more certificates for now: " + bounded(p.Detail), Limited: true}
+		return Failure{Words: "The certificate authority is not issuing any more certificates for now: " + bounded(p.Detail), Limited: true}
 	case p.Status >= http.StatusInternalServerError:
 		return Failure{Words: "The certificate authority reports an error on its side: " + bounded(p.Detail), Away: true}
 	}

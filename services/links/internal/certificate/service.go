@@ -34,7 +34,7 @@ type Store interface {
 	Certificate(ctx context.Context, host string) (r *Record, found bool, err error)
 	// ChangeCertificate runs fn on a host's record and its owner, and stores the changes to both.
 	// If the host has no record, fn gets the zero record. fn may run several times and must have no
-	// other effect. If fn returns an error, nothing is stored. If the error is ErrForget, the
+	// other side effects. If fn returns an error, nothing is stored. If the error is ErrForget, the
 	// record is removed.
 	ChangeCertificate(ctx context.Context, host string, fn func(r *Record, o *Owner) error) error
 	// DueCertificates lists up to limit hosts with due records, earliest first. It includes hosts
@@ -145,7 +145,7 @@ const (
 	fresh = 10 * time.Minute
 	// patience is how long a handshake waits for an order.
 	patience = 12 * time.Second
-	// handoff is the pause between checks of another replica's order.
+	// handoff is the pause between checks on another replica's order.
 	handoff = 300 * time.Millisecond
 	// loss is the age at which a private key that cannot be decrypted counts as lost. Until then,
 	// this replica may simply not have received the right sealing key yet.
@@ -501,7 +501,7 @@ func (s *Service) leave(r *Record) error {
 // certificates and a fifth for renewals.
 func (s *Service) fifth() int { return max(1, s.opt.PerHour/5) }
 
-// spend takes an order from the hour's budgets. The limit per account prevents one account from
+// spend takes an order from the hour's budgets. The per-account limit prevents one account from
 // blocking the others' orders; see [Service.fifth]. The error is ErrShare if the account has used
 // up its share, and ErrLimited if all accounts together have used up the budget.
 func (s *Service) spend(ctx context.Context, o claimed) (refund func(), wait time.Duration, err error) {
@@ -554,7 +554,7 @@ func (s *Service) putOff(ctx context.Context, o claimed, wait time.Duration, why
 		}
 	} else {
 		orders.WithLabelValues("limited").Inc()
-		slog.WarnContext(ctx, "the orders that LINKREEL_ACME_ORDERS_PER_HOUR allows are used up; postponing this order",
+		slog.WarnContext(ctx, "all orders allowed by LINKREEL_ACME_ORDERS_PER_HOUR are used up; postponing this order",
 			"host", o.host, "renewal", o.renewal, "next", wait.String())
 	}
 	now := s.opt.Now()

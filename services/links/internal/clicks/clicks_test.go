@@ -488,7 +488,7 @@ func TestAfterManyLinksAFlusherRestsAndKeepsItsLease(t *testing.T) {
 	}
 	all.Wait()
 	resting := NewFlusher(patient(t, addr), 0, b, nil)
-	other := NewFlusher(patient(t, addr), 0, newBook(), nil) // if it counted any clicks, b would lack them
+	other := NewFlusher(patient(t, addr), 0, newBook(), nil) // if it counted any clicks, b would be missing them
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan bool)
 	began := time.Now()

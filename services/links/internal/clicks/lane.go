@@ -29,7 +29,7 @@ const (
 	gather = 2 * time.Millisecond
 )
 
-// lane is the path of clicks to one partition.
+// lane carries clicks to one partition.
 type lane struct {
 	log      *Log
 	caller   *caller
@@ -50,7 +50,7 @@ type lane struct {
 	late  producer   // batches that went through the spool
 	spool *spool
 	sums  sums
-	list  []numbered // scratch space of settle
+	list  []numbered // scratch space for settle
 
 	lost  lograte.Limit // rate limit for log lines about lost clicks
 	cause error         // why Redis was last lost
@@ -145,7 +145,7 @@ func (l *lane) confirm(it item) Outcome {
 	b.items = append(b.items, it)
 	l.mu.Unlock()
 	if i == 0 {
-		l.wake <- struct{}{} // never blocks: only the first item of a batch sends
+		l.wake <- struct{}{} // never blocks: only the first item in a batch sends
 	}
 	<-b.done
 	return b.outcome(i)

@@ -44,7 +44,7 @@ func (l *lane) tend(ctx context.Context) {
 		case now.Before(due):
 		case l.probe(ctx):
 			regained = time.Now()
-			pause = min(2*pause, probeMax) // in case Redis is soon lost again
+			pause = min(2*pause, probeMax) // in case Redis is lost again soon
 		default:
 			due = time.Now().Add(min(pause, 250*time.Millisecond))
 			if now.Sub(regained) < calm {
@@ -256,7 +256,7 @@ func (l *lane) close(ctx context.Context) (empty bool, err error) {
 	if l.away.Load() {
 		_, _ = l.send(ctx, l.log.slow, &l.live, nil) // batches that do not arrive are kept in the spool
 	}
-	l.drain(ctx, time.Now().Add(time.Hour)) // nothing is added to the spool now, so drain need not stop for a probe
+	l.drain(ctx, time.Now().Add(time.Hour)) // nothing more is added to the spool, so drain need not stop for a probe
 	l.state.Lock()
 	defer l.state.Unlock()
 	return l.spool.empty(), l.spool.close()

@@ -66,7 +66,7 @@ const (
 	TakenDown                   // the link was taken down, or its destination is blocked
 	NotYet                      // the link has not started yet
 	Over                        // the link has expired
-	Exhausted                   // all clicks of the link are used up
+	Exhausted                   // all clicks on the link are used up
 	Locked                      // the link requires its password
 	Led                         // the visitor is redirected
 )
@@ -370,15 +370,15 @@ func (d *Decision) Why() string {
 			return "The operator took the link down."
 		}
 		if d.Rule != nil {
-			return fmt.Sprintf("The destination of the rule %q is blocked or points back to this host.", d.Rule.Name)
+			return fmt.Sprintf("The destination of rule %q is blocked or points back to this host.", d.Rule.Name)
 		}
 		return "The destination is blocked or points back to this host."
 	case NotYet:
 		return "The link does not redirect before its startsAt."
 	case Locked:
-		return "The link asks for its password."
+		return "The link asks for a password."
 	case Exhausted:
-		return "All clicks of the link are used up."
+		return "The link has used up all its clicks."
 	case Over:
 		if d.Location != "" {
 			return "The link has expired. Visits are redirected to the page for expired links."
@@ -396,7 +396,7 @@ func (d *Decision) Why() string {
 func (d *Decision) whyLed() string {
 	passed := ""
 	if d.Reason.Locked {
-		passed = " The link asks for its password first."
+		passed = " The link asks for a password first."
 	}
 	if d.Reason.Split {
 		passed += " A rule that splits visitors was skipped because no percent was given."

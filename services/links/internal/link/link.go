@@ -29,7 +29,7 @@ func SlugTaken(s Slug) error {
 
 // Full returns the error for a link that exceeds the account's limit.
 func Full() error {
-	return apierr.New(apierr.QuotaExceeded, "The account has reached its limit for links. Delete some, or ask the operator for a higher limit.")
+	return apierr.New(apierr.QuotaExceeded, "The account has reached its link limit. Delete some, or ask the operator for a higher limit.")
 }
 
 // GeneratedSlugLength is the length of a generated slug.
