@@ -1,8 +1,8 @@
 // Package links is the short-link service. It contains the API for links and domains, and the
 // redirects.
 //
-// It has three listeners, which differ in their callers and in the cost of their requests: "api"
-// for callers with a key, "redirect" for visitors, and "internal" for the cluster.
+// It has three listeners, which differ in who calls them and in what a request costs: "api" for
+// callers with a key, "redirect" for visitors, and "internal" for the cluster.
 package links
 
 import (
@@ -123,8 +123,8 @@ type Config struct {
 	// should point to the short host.
 	DomainTarget string `env:"LINKREEL_DOMAIN_TARGET"`
 
-	// BlockedDestinations is a file of host names, one per line. No link may redirect to one of
-	// these hosts or to their subdomains. The file is reloaded when it changes.
+	// BlockedDestinations is a file of host names, one per line. Links must not redirect to these
+	// hosts or their subdomains. The file is reloaded when it changes.
 	BlockedDestinations string `env:"LINKREEL_BLOCKED_DESTINATIONS"`
 	// AbuseContact is an address (mailto:, https:, or a plain e-mail address) to which
 	// public pages link as "Report".

@@ -151,7 +151,7 @@ func checkTogether(f *httpapi.Fields, l *link.Link, in *wire.LinkRouting) {
 	}
 }
 
-// addRouting adds those fields of a link's routing that lists show.
+// addRouting adds the routing fields that lists show.
 func addRouting(out *wire.LinkSummary, r *link.Routing) {
 	out.ForwardQuery, out.ForwardPath = r.ForwardQuery, r.ForwardPath
 	if r.RedirectType != 0 {

@@ -9,7 +9,7 @@ import (
 // no [Places].
 var ErrNoLimit = errors.New("the link does not limit its clicks")
 
-// Places records how many clicks of a link's MaxClicks are used. The record exists as long as the
+// Places records how many of a link's MaxClicks have been used. The record exists as long as the
 // link has a limit. Every visit takes a slot here before it is redirected. This makes the limit
 // hold across all replicas, even if Redis or the click log fails.
 type Places struct {
@@ -19,7 +19,7 @@ type Places struct {
 	// Settled is false as long as clicks made before the limit was set may still be uncounted.
 	// While it is false, the number of remaining slots is unknown, and visits get none.
 	Settled bool
-	Recent  []Grant // last grants, oldest first
+	Recent  []Grant // most recent grants, oldest first
 }
 
 // Grant is the result of an ask that took or returned slots.
@@ -82,8 +82,8 @@ func (p *Places) Take(a Ask) (granted int64, changed bool) {
 	return granted, true
 }
 
-// Settle counts the clicks made before the limit was set as used slots. clicks is the total number
-// of the link's clicks. Call it only when every click has been counted.
+// Settle counts the clicks made before the limit was set as used slots. clicks is the link's total
+// number of clicks. Call it only when every click has been counted.
 func (p *Places) Settle(clicks int64) {
 	p.Used, p.Settled = max(p.Used, clicks), true
 }
@@ -96,9 +96,9 @@ func (l *Link) Limit() int64 {
 	return l.Routing.MaxClicks
 }
 
-// exhausted reports whether all clicks of the link are used up. The number of clicks alone does not
-// show this. If a process was killed before it responded to a visit, the visit's slot is used, but
-// there is no click.
+// exhausted reports whether the link has used up all its clicks. The number of clicks alone does
+// not show this. If a process was killed before it responded to a visit, the visit's slot is used,
+// but there is no click.
 func (l *Link) exhausted() bool {
 	return l.Limit() > 0 && (l.UsedUp || l.Clicks >= l.Limit())
 }

@@ -41,7 +41,7 @@ type Store interface {
 	// nothing, nothing is committed. The error is ErrRefused for a commit that is too large for the
 	// database.
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
-	// Add creates links whose slugs were never used, in one database call and without reading.
+	// Add creates links whose slugs have never been used, in one database call and without reading.
 	// limit is the account's link limit; 0 means no limit. The error is ErrInTheWay if one of the
 	// links cannot be created this way.
 	Add(ctx context.Context, limit int, links ...*Link) error

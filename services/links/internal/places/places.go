@@ -8,7 +8,7 @@
 // slot stays used. If the outcome of a commit is unknown, its visits get an error. The replica then
 // retries until it knows the outcome, and gives the slots to other visits.
 //
-// When a link is exhausted, this is written to the record of its slug, which every replica caches.
+// When a link is exhausted, the change is written to its slug's record, which every replica caches.
 // From then on, only a replica's first visit to the link requests a slot.
 //
 // If an existing link gets a limit, some of its clicks may not be counted yet. Until all of them
@@ -257,7 +257,7 @@ func (g *Gate) take(l *line, visits []chan error, back int64) error {
 	switch {
 	case err != nil && !gone:
 		if times := g.failed.Due(time.Now(), 1); times > 0 {
-			slog.Warn("cannot take places for a link with maxClicks; retrying", "link", l.link, "error", err, "times", times)
+			slog.Warn("cannot take slots for a link with maxClicks; retrying", "link", l.link, "error", err, "times", times)
 		}
 		l.unsure = append(l.unsure[max(0, len(l.unsure)-maxUnsure+1):], ask.ID)
 		rest = err

@@ -25,8 +25,8 @@ const (
 // secret seed, so that no client can find two strings with the same hash.
 //
 // The cache has two generations. When the young generation is full, it becomes the old generation.
-// An agent in the old generation that is used again moves to the young one. Texts that are sent
-// only once, however many, therefore do not evict the agents of real visitors.
+// An agent in the old generation that is used again moves to the young one. User agents that are
+// sent only once, no matter how many, therefore do not evict the agents of real visitors.
 type agents struct {
 	seed   maphash.Seed
 	second atomic.Int64 // the second in which left was last increased

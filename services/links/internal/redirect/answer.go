@@ -93,8 +93,8 @@ var (
 	neverStored        = []byte("no-store")
 )
 
-// redirect redirects the visitor to the location of the decision. It sets no Referrer-Policy, so
-// that the destination can see the referrer.
+// redirect redirects the visitor to the decision's location. It sets no Referrer-Policy, so that
+// the destination can see the referrer.
 func (h *Handler) redirect(ctx *fasthttp.RequestCtx, d *link.Decision, prefetch bool) {
 	res := &ctx.Response
 	res.SetStatusCode(d.Status)

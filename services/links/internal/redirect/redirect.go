@@ -187,7 +187,7 @@ func (v *visit) waits(known bool) (context.Context, error) {
 	return v.ctx, nil
 }
 
-// place is one of the slots of a link with maxClicks.
+// place is a slot on a link with maxClicks.
 type place struct{ account, link, key string }
 
 // tries limits how many times a visit is restarted because a change made its response stale.
@@ -488,7 +488,7 @@ func (h *Handler) uncount(v *visit) {
 	}
 }
 
-// hostOf returns whether a request is for the default short host or for a custom host. If the host
+// hostOf reports whether a request is for the default short host or for a custom host. If the host
 // cannot be a custom domain, ok is false, and the caller does not look it up.
 func (h *Handler) hostOf(ctx *fasthttp.RequestCtx) (host string, isDefault, ok bool) {
 	raw := ctx.Request.Header.Host()
