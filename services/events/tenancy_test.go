@@ -163,7 +163,7 @@ func TestErasureLeavesNothingButTheTombstone(t *testing.T) {
 		}
 		return done
 	}
-	eventually(t, "no data of the account remains", erased)
+	eventually(t, "none of the account's data remains", erased)
 	// While the links service erases its own records, an in-flight request commits another
 	// event.
 	w.change("acc_a", libevents.DomainDeleted, "dom_1", map[string]any{"id": "dom_1"})
@@ -195,7 +195,7 @@ func TestErasureOfLongEvents(t *testing.T) {
 	}
 	r.state("acc_a", tenant.Deleting, 3)
 	w.forward(time.Minute)
-	eventually(t, "no data of the account remains", func() bool {
+	eventually(t, "none of the account's data remains", func() bool {
 		done, err := r.holder.Erased(t.Context(), "acc_a")
 		return err == nil && done
 	})

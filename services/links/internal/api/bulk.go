@@ -71,7 +71,7 @@ func (h public) bulk(c *fiber.Ctx) error {
 	return httpapi.JSON(c, status, wire.BulkResults{Results: results, IgnoredFields: fields.Unknown})
 }
 
-// Limits on the request data that a response repeats. A request can contain a megabyte of invalid
+// Limits on the request data that a response echoes. A request can contain a megabyte of invalid
 // fields. These limits keep a response with a hundred failures below 64 kB.
 const (
 	repeatedURLs    = 12 << 10 // total bytes of URLs; after that, URLs are cut to cutURL
@@ -80,7 +80,7 @@ const (
 	repeatedNames   = 6 << 10  // total bytes of ignored field names
 )
 
-// bound limits how much request data the results repeat.
+// bound limits how much request data the results echo.
 func bound(results []wire.BulkResult) {
 	urls, details, names := repeatedURLs, repeatedDetails, repeatedNames
 	// All items share these budgets. Once a budget is used up, data from later items is cut.

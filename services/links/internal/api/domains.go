@@ -216,7 +216,7 @@ type (
 func (d *domainsOf) get(id string) (*customdomain.Domain, error) {
 	f, ok := d.known[id]
 	if !ok {
-		if d.known == nil { // most requests name no domain
+		if d.known == nil { // most requests do not name a domain
 			d.known = map[string]found{}
 		}
 		f.domain, f.err = d.domains.Get(d.ctx, account(d.ctx), id)

@@ -15,7 +15,7 @@ import (
 )
 
 // explain returns the response that a visit to the link would get. It uses the same decision
-// function as redirects, and counts nothing.
+// function as redirects, but does not count a click.
 func (h public) explain(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	l, err := h.links.Get(ctx, account(ctx), c.Params("id"))

@@ -35,7 +35,7 @@ type hashed struct {
 }
 
 // hash hashes the password in a request. It takes 19 MiB of memory and about 30 ms of CPU time, so
-// call it only for a request without errors.
+// only call it for a request without errors.
 func (h public) hash(ctx context.Context, in httpapi.Optional[string]) (p hashed, err error) {
 	if p.set = in.Set; in.Null {
 		return p, nil

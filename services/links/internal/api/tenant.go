@@ -20,7 +20,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Holder returns the [tenant.Holder] through which auth manages accounts' links and other records.
+// Holder returns the [tenant.Holder] that auth uses to manage accounts' links and other records.
 // records exports all of an account's records except its links.
 func Holder(
 	accounts *keeper.Keeper, links *link.Service, domains *customdomain.Service, records exporter, opt Options,

@@ -23,7 +23,7 @@ import (
 	"time"
 )
 
-// How long orders and the pauses between them take.
+// How long orders take, and how long to pause between them.
 const (
 	// Lease is how long an order belongs to its replica unless the lease is renewed. If the replica
 	// is killed, the order is delayed by this long.
@@ -43,7 +43,7 @@ const (
 	retryLimited = time.Hour
 )
 
-// Reasons why a host name gets no certificate.
+// Reasons why a host name does not get a certificate.
 var (
 	ErrUnknownHost = errors.New("no verified domain has this name")
 	ErrBudget      = errors.New("too many handshakes for unknown names")
@@ -128,11 +128,11 @@ func (r *Record) leased(now time.Time) bool { return r.Holder != "" && now.Befor
 // HandOver assigns the record to account, or to no domain if account is "". It removes the
 // certificate and its private key. It keeps the pause after failed orders, because otherwise an
 // owner could skip the pause by deleting the domain and verifying it again. It also keeps an
-// in-flight order, so the order's failure would count. If there is neither a pause nor an order,
-// left is false, and the record can be removed.
+// in-flight order, so that the order still counts if it fails. If there is neither a pause nor an
+// order, left is false, and the record can be removed.
 //
 // If the account changes, the pause is shortened to the pause after a first failure, because the
-// new account may have fixed the cause. The pause does not end at once, because the authority
+// new account may have fixed the cause. The pause does not end immediately, because the authority
 // counts failures by name and not by our accounts.
 func (r *Record) HandOver(account string, now time.Time) (left bool) {
 	r.Certificate, r.DueAt = nil, time.Time{}

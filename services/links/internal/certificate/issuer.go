@@ -21,7 +21,7 @@ import (
 	"github.com/mholt/acmez/v3/acme"
 )
 
-// ErrNoOrder means that an order failed before the authority started to validate. Until then, the
+// ErrNoOrder means that an order failed before the authority started validation. Until then, the
 // host's owner cannot cause a failure. After that, the owner can, for example with name servers
 // that never answer.
 var ErrNoOrder = errors.New("the authority did not start to validate")

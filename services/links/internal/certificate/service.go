@@ -78,7 +78,8 @@ type Options struct {
 	// Owner reports whether a domain owns a host name. It calls wait before it reads the store.
 	// wait returns the context for the read, or an error to prevent it.
 	Owner func(wait func(known bool) (context.Context, error), host string) (found bool, err error)
-	// Own reports whether a host name belongs to this installation. Such names need no owner.
+	// Own reports whether a host name belongs to this installation. Such names do not need an
+	// owner.
 	Own func(host string) bool
 	// Misses is the budget for networks that request unknown names.
 	Misses *ratelimit.Misses
@@ -540,7 +541,7 @@ func (s *Service) spend(ctx context.Context, o claimed) (refund func(), wait tim
 	return refund, 0, nil
 }
 
-// putOff postpones an order for which no budget is left.
+// putOff postpones an order if there is no budget left for it.
 func (s *Service) putOff(ctx context.Context, o claimed, wait time.Duration, why error) error {
 	soon, later := min(wait, 5*time.Minute), time.Duration(0) // the operator may raise the limit
 	if errors.Is(why, ErrShare) {

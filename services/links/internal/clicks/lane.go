@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// maxBatch limits the clicks in one batch, and thereby the size of a stream entry. Any further
-	// clicks are sent in the next call.
+	// maxBatch limits the clicks in one batch, and therefore the size of a stream entry. The rest
+	// are sent in the next call.
 	maxBatch = 1024
 	// lastMoments bounds the data that Redis may lose when it dies. If the disk is busy, Redis
 	// writes its file up to two seconds late.

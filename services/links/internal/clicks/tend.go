@@ -158,8 +158,8 @@ func (l *lane) drain(ctx context.Context, due time.Time) (more bool) {
 }
 
 // answersSlowly reports whether a Redis that is too slow for redirects can still accept the clicks
-// in the spool. It reads nothing from the spool, because reads get more expensive the longer the
-// outage lasts.
+// in the spool. It does not read the spool, because reads get more expensive the longer the outage
+// lasts.
 func (l *lane) answersSlowly(ctx context.Context) bool {
 	l.state.Lock()
 	empty := l.spool.empty()

@@ -7,7 +7,7 @@
 // no new links can be created on the domain, and another account may verify the name. Redirects
 // keep working until another account does so.
 //
-// Other packages use domains through [Service]. All other types use no clock and do no I/O.
+// Other packages use domains through [Service]. All other types are pure: no clock, no I/O.
 package customdomain
 
 import (
@@ -29,8 +29,8 @@ const (
 	Lapse = 7 * 24 * time.Hour
 
 	// retryMissing and retryUnknown are the first pauses after a failed check. They are shorter
-	// than Recheck, so that a restored record is noticed quickly. Each further failure doubles the
-	// pause, up to [Recheck].
+	// than Recheck, so that a restored record is noticed quickly. Each additional failure doubles
+	// the pause, up to [Recheck].
 	retryMissing = time.Hour
 	retryUnknown = 15 * time.Minute
 )
@@ -97,8 +97,8 @@ type Domain struct {
 	Failure      string    // why the last check failed, or ""
 	NextCheckAt  time.Time // zero while pending, because then only the owner can start a check
 
-	// Pages are the URLs to which the host redirects visits that no link serves. They are used once
-	// the domain is verified.
+	// Pages are the URLs that the host redirects visits to if no link serves them. They are used
+	// once the domain is verified.
 	Pages Pages
 
 	// Visits is the total number of visits that no link served.
@@ -236,7 +236,8 @@ func (d *Domain) Checked(o Outcome, reason string, now time.Time) {
 	}
 }
 
-// backOff returns first after one failure. Each further failure doubles the pause, up to [Recheck].
+// backOff returns first after one failure. Each additional failure doubles the pause, up to
+// [Recheck].
 func backOff(first time.Duration, failures int) time.Duration {
 	return min(Recheck, first<<min(failures-1, 10))
 }

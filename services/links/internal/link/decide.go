@@ -10,7 +10,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 )
 
-// Visit contains the properties of a visit on which a decision depends. An empty field means
+// Visit contains the properties of a visit that a decision depends on. An empty field means
 // unknown. A condition on an unknown value is not met.
 type Visit struct {
 	At       time.Time
@@ -21,15 +21,15 @@ type Visit struct {
 	Device   Device
 	System   System
 	Language string // Accept-Language header
-	// Place returns the visitor's bucket, a number from 0 to 99 by which rules with percentages
+	// Place returns the visitor's bucket, a number from 0 to 99 that rules with percentages use to
 	// divide visitors, or a negative number if it is unknown. It is called only for a link with
 	// percentages. The bucket depends only on the link's SplitKey and on the visitor, so that a
 	// visitor is always redirected to the same destination.
 	Place func(splitKey string) int
 }
 
-// Pages contains the URLs to which a host redirects visits that no link serves. An empty URL means
-// that the host has no such page.
+// Pages contains the URLs that a host redirects visits to if no link serves them. An empty URL
+// means that the host has no such page.
 type Pages struct{ Home, NotFound, Expired string }
 
 // PagesOf returns a domain's pages, or nil.
@@ -74,7 +74,7 @@ const (
 // Decision is the response to a visit.
 type Decision struct {
 	Outcome Outcome
-	// Location is the URL to which the visitor is redirected. It is ASCII and safe in a header. If
+	// Location is the URL that the visitor is redirected to. It is ASCII and safe in a header. If
 	// it is empty, the visitor gets one of our own pages. For the outcomes Missing and Over,
 	// Location may be one of the host's or the link's pages.
 	Location string
@@ -344,7 +344,7 @@ func covers(want, have string) bool {
 	return len(have) >= len(want) && strings.EqualFold(have[:len(want)], want) && (len(have) == len(want) || have[len(want)] == '-')
 }
 
-// maxAge returns how many seconds the decision stays the same, at most 60.
+// maxAge returns how many seconds the decision stays valid, at most 60.
 func (r *Routing) maxAge(end Moment, now time.Time) int {
 	age := maxAge
 	bound := func(m Moment) {

@@ -40,11 +40,11 @@ type Ask struct {
 }
 
 // maxRecent limits the number of grants in a record. If a replica does not know the outcome of an
-// ask whose grant is no longer in the record, the slots from that grant stay used.
+// ask whose grant is no longer in the record, the slots from that grant remain used.
 const maxRecent = 64
 
-// NewPlaces returns the record for a link that gets a limit. before is the link without the limit,
-// or nil for a new link.
+// NewPlaces returns the record for a link that is given a limit. before is the link without the
+// limit, or nil for a new link.
 func NewPlaces(before, l *Link) *Places {
 	p := &Places{Key: l.Key(), Max: l.Limit(), Settled: before == nil}
 	if before != nil {

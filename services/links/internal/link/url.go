@@ -80,7 +80,7 @@ func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
 		return refuse(apierr.InvalidFormat, "The address is not valid UTF-8.")
 	case strings.ContainsFunc(text, unicode.IsControl):
 		return refuse(apierr.InvalidFormat, "The address contains a control character.")
-	// The URL standard would skip further slashes and treat the next part as the host.
+	// The URL standard would skip any extra slashes and treat the next part as the host.
 	case host == "":
 		return refuse(apierr.InvalidFormat, "The address has no host.")
 	// Check this before parsing, because the parser drops empty user info.

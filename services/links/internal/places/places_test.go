@@ -155,7 +155,7 @@ func TestOneLinksFloodDelaysNoOther(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "visits over the limit fail at once", func() bool { return failed.Load() > 0 })
+	eventually(t, "visits over the limit fail immediately", func() bool { return failed.Load() > 0 })
 	for _, l := range [][2]string{{"a", "beside"}, {"b", "other"}} {
 		if err := g.Take(l[0], l[1], "|"+l[1]); err != nil {
 			t.Errorf("Take for %v: %v", l, err)

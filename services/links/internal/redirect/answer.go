@@ -290,7 +290,7 @@ func page(ctx *fasthttp.RequestCtx, status int, name string, data any) {
 	res.Header.Set("Referrer-Policy", "strict-origin-when-cross-origin")
 }
 
-// latency has, from the start, a series for each status that an alert uses.
+// latency starts out with a series for each status that an alert uses.
 var latency = metrics.NewHistogram(prometheus.HistogramOpts{
 	Name: "linkreel_redirect_duration_seconds", Help: "Time to respond to a request for a short URL, by status.",
 	Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},

@@ -1,10 +1,10 @@
 // Package redirect responds to visits to short URLs.
 //
 // In the common case, host and slug are cached (package invalidation). Then the only call to
-// another process is one round trip, shared by many visits. In it, the click log confirms that the
-// response is not stale and that the click is durable (package clicks). Hosts and slugs that are
-// not cached are read from Firestore. If that read fails, the response is a 503, never a 404, and
-// cached links are still served.
+// another process is one round trip, shared by many visits. During this round trip, the click log
+// confirms that the response is not stale and that the click is durable (package clicks). Hosts and
+// slugs that are not cached are read from Firestore. If that read fails, the response is a 503,
+// never a 404, and cached links are still served.
 //
 // This package never fetches a URL from a user.
 package redirect
@@ -60,7 +60,7 @@ type Options struct {
 	Country func(ctx *fasthttp.RequestCtx) string
 	// Blocked lists the destinations that the operator blocks. If it is nil, none are blocked.
 	Blocked *link.Blocklist
-	// AbuseContact is the target of the "Report" link. If it is empty, pages have no such link.
+	// AbuseContact is the target of the "Report" link. If it is empty, pages do not have this link.
 	AbuseContact string
 	// Trace starts a trace for a visit that has to wait for a store, and returns a function that
 	// ends the trace. If Trace is nil, nothing is traced. Visits to cached links are not traced,

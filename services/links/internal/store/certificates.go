@@ -62,10 +62,10 @@ type acmeAccountDoc struct {
 	ChangedAt time.Time `firestore:"changedAt"`
 }
 
-// Certificates is the store of certificates.
+// Certificates stores certificates.
 type Certificates struct{ *Store }
 
-// Certificates returns the store of certificates.
+// Certificates returns the certificate store.
 func (s *Store) Certificates() Certificates { return Certificates{s} }
 
 var _ certificate.Store = Certificates{}
