@@ -62,8 +62,8 @@ type Config struct {
 	ClicksRedisURL string `env:"LINKREEL_CLICKS_REDIS_URL"`
 	// ClicksRedisPassword is used if ClicksRedisURL contains no password.
 	ClicksRedisPassword string `env:"LINKREEL_CLICKS_REDIS_PASSWORD"`
-	// ClickPartitions is the number of partitions, from 1 to 64, of the click log and of the log
-	// of changes. With several partitions, the servers in a Redis Cluster share the work.
+	// ClickPartitions is the number of partitions in the click log and in the log of changes, from
+	// 1 to 64. With several partitions, the servers in a Redis Cluster share the work.
 	ClickPartitions int `env:"LINKREEL_CLICK_PARTITIONS" envDefault:"1"`
 	// ClickLogBytes limits the size of the pending clicks in Redis. Once it is reached, clicks are
 	// written to each replica's spool.

@@ -190,8 +190,8 @@ func (r *Record) Failed(f Failure, now time.Time) {
 }
 
 // schedule makes the sweep retry a renewal while the certificate is valid. Without a valid
-// certificate, an order is retried only when the name is next visited, so that unvisited names use
-// no orders.
+// certificate, an order is retried only when the name is next visited, so that unvisited names do
+// not use up orders.
 func (r *Record) schedule(next time.Time) {
 	r.DueAt = time.Time{}
 	if r.Certificate != nil && next.Before(r.Certificate.NotAfter) {

@@ -120,7 +120,7 @@ type held struct {
 type flight struct {
 	done    chan struct{}
 	err     error
-	waiting int // handshakes that wait for the order
+	waiting int // handshakes waiting for the order
 }
 
 const (
@@ -132,8 +132,8 @@ const (
 	// mostBegun limits all orders together, because the other limits apply only once an order's
 	// account is known.
 	mostBegun = 512
-	// mostWaiting limits the handshakes that wait for an order, and waitingForHost those that wait
-	// for one name. One account's handshakes therefore take at most a fifth of mostWaiting.
+	// mostWaiting limits the handshakes waiting for an order, and waitingForHost those waiting for
+	// one name. One account's handshakes therefore take at most a fifth of mostWaiting.
 	mostWaiting, waitingForHost = 2000, 25
 	// crowded is how long an order waits in the queue, and how long it is postponed after that.
 	crowded = 10 * time.Second
@@ -575,8 +575,7 @@ func (s *Service) postpone(ctx context.Context, o claimed) error {
 
 // issue orders a certificate, as the holder of the lease, and records the outcome.
 func (s *Service) issue(ctx context.Context, o claimed) error {
-	// Spend the budgets after the claim, so that replicas that wait for the same order spend
-	// nothing.
+	// Spend the budgets after the claim, so that replicas waiting for the same order spend nothing.
 	refund, wait, err := s.spend(ctx, o)
 	if err != nil {
 		return s.putOff(ctx, o, wait, err)
@@ -591,7 +590,7 @@ func (s *Service) issue(ctx context.Context, o claimed) error {
 		return err
 	}
 	if s.life.Err() != nil {
-		// This replica is stopping. The name is not at fault, and another replica resumes the
+		// This replica is stopping. The name is not at fault, and another replica will resume the
 		// order.
 		return errors.Join(err, s.note(ctx, o, func(r *Record) { r.Until = s.opt.Now(); r.DueAt = r.Until }))
 	}

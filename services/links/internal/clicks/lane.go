@@ -23,7 +23,7 @@ const (
 	// lastMoments bounds the data that Redis may lose when it dies. If the disk is busy, Redis
 	// writes its file up to two seconds late.
 	lastMoments = 3 * time.Second
-	// gather is how long a batch collects clicks before they are written to disk. No such pause is
+	// gather is how long a batch collects clicks before they are written to disk. This pause is not
 	// needed while clicks are sent to Redis, because a batch collects clicks during the in-flight
 	// call.
 	gather = 2 * time.Millisecond
@@ -181,7 +181,7 @@ func (l *lane) settle(items []item) {
 	l.viaSpool(items)
 }
 
-// errBehind means that the invalidation log grows faster than this replica can read it.
+// errBehind means that the invalidation log is growing faster than this replica can read it.
 var errBehind = errors.New("cannot keep up with the invalidation log")
 
 // viaRedis appends the items' clicks and confirms their responses, usually in one call. It

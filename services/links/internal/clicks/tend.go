@@ -137,8 +137,8 @@ func (l *lane) drain(ctx context.Context, due time.Time) (more bool) {
 			return true
 		}
 		if !run[0].late {
-			// Live batches are in the spool only in case this process dies. As long as it runs, it
-			// has them in memory and sends them with the next live call.
+			// Live batches are in the spool only in case this process dies. As long as it is
+			// running, it has them in memory and sends them with the next live call.
 			done := upTo(run, acked)
 			if done > 0 {
 				l.drained(run[:done])

@@ -28,8 +28,8 @@ type Hosts []Host
 // https, because our hosts are usually reachable on both.
 type Host struct{ Name, Port string }
 
-// At returns the hosts at which a custom host name is reachable: at the default ports, and at the
-// port of the default short host.
+// At returns the hosts where a custom host name is reachable: on the default ports, and on the
+// default short host's port.
 func (h Hosts) At(hostname string) Hosts {
 	out := Hosts{ParseHost(hostname)}
 	for _, own := range h {

@@ -34,8 +34,8 @@ type Counts struct {
 	names *nameMemory
 }
 
-// Counts returns the store for the counts of one of several partitions. overtaken is the error for
-// a writer if another writer got there first.
+// Counts returns the store for one partition's counts. overtaken is the error for a writer if
+// another writer got there first.
 func (s *Store) Counts(part, parts int, overtaken error) *Counts {
 	return &Counts{s: s, part: part, overtaken: overtaken, names: newNameMemory(namesMemory / max(parts, 1))}
 }

@@ -40,7 +40,7 @@ func (m *nameMemory) key(t *link.Tally) uint64 {
 	return maphash.Comparable(m.seed, dayKey{t.LinkID, t.Day})
 }
 
-// kind is the last bit of a name's hash. It distinguishes hosts from rules. A day has one list of
+// kind is the last bit of a name's hash. It distinguishes hosts from rules. A day has one list for
 // both, because few links have rules.
 type kind uint64
 
