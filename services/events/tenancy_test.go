@@ -54,7 +54,7 @@ func TestASuspendedAccountIsSentNothingUntilItIsLifted(t *testing.T) {
 	}
 	for _, d := range r.deliveries(key, h.ID, "limit=100").Data {
 		if len(d.Attempts) > 0 && d.Status == "pending" {
-			t.Errorf("the pending delivery %s has the attempts %v, want none", d.ID, d.Attempts)
+			t.Errorf("pending delivery %s has attempts %v, want none", d.ID, d.Attempts)
 		}
 	}
 
@@ -163,7 +163,7 @@ func TestErasureLeavesNothingButTheTombstone(t *testing.T) {
 		}
 		return done
 	}
-	eventually(t, "no data of the account remains", erased)
+	eventually(t, "none of the account's data remains", erased)
 	// While the links service erases its own records, an in-flight request commits another
 	// event.
 	w.change("acc_a", libevents.DomainDeleted, "dom_1", map[string]any{"id": "dom_1"})
@@ -195,7 +195,7 @@ func TestErasureOfLongEvents(t *testing.T) {
 	}
 	r.state("acc_a", tenant.Deleting, 3)
 	w.forward(time.Minute)
-	eventually(t, "no data of the account remains", func() bool {
+	eventually(t, "none of the account's data remains", func() bool {
 		done, err := r.holder.Erased(t.Context(), "acc_a")
 		return err == nil && done
 	})

@@ -396,7 +396,7 @@ func (r *replica) deliveries(key, id, query string) deliveryPage {
 	return p
 }
 
-// message is a message as a receiver got it.
+// message is a message that a receiver got.
 type message struct {
 	header http.Header
 	body   []byte

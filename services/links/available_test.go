@@ -29,7 +29,7 @@ func TestASlugIsAvailableIfACreateCanTakeIt(t *testing.T) {
 		t.Helper()
 		got := b.api(asks, "GET", "/api/v1/links/available?"+query, nil)
 		if why, has := got.json["reason"]; got.status != 200 || got.json["available"] != (reason == nil) || !has || why != reason {
-			t.Errorf("%s: available?%s: %v, want the reason %v", when, query, got, reason)
+			t.Errorf("%s: available?%s: %v, want reason %v", when, query, got, reason)
 		}
 	}
 	for query, reason := range map[string]any{
@@ -63,7 +63,7 @@ func TestAnAccountFindsThirtyTakenSlugsInAMinute(t *testing.T) {
 	}
 	for i := range 30 {
 		if got := ask([]*replica{a, b}[i%2], key, "taken"); got.json["reason"] != "taken" {
-			t.Fatalf("taken slug %d: %v, want the reason taken", i, got)
+			t.Fatalf("taken slug %d: %v, want reason taken", i, got)
 		}
 	}
 	for _, slug := range []string{"taken", "free"} { // the responses are identical, so they do not reveal which slugs are taken
@@ -74,7 +74,7 @@ func TestAnAccountFindsThirtyTakenSlugsInAMinute(t *testing.T) {
 		}
 	}
 	if got := ask(b, key, "admin"); got.json["reason"] != "reserved" {
-		t.Errorf("reserved slug, which needs no lookup: %v, want the reason reserved", got)
+		t.Errorf("reserved slug, which does not need a lookup: %v, want reason reserved", got)
 	}
 	if got := ask(b, other, "taken"); got.status != 200 {
 		t.Errorf("request from another account: %v, want 200", got)

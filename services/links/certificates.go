@@ -29,7 +29,7 @@ func KeyIDs(certificateKey string) ([]string, error) {
 func (b *building) certificates() (*certificate.Service, error) {
 	c := b.Config
 	if c.CertificateKey == "" {
-		return nil, errors.New("LINKREEL_TLS_ADDR needs LINKREEL_CERTIFICATE_KEY, which seals private keys")
+		return nil, errors.New("LINKREEL_TLS_ADDR requires LINKREEL_CERTIFICATE_KEY, which seals private keys")
 	}
 	keys, err := seal.New(certificate.SealPurpose, c.CertificateKey)
 	if err != nil {

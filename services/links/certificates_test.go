@@ -118,7 +118,7 @@ func (a *authority) registered() (urls []any) {
 }
 
 // newAuthority starts Pebble. Certificates are valid for life seconds. Connections for the
-// challenges listed in dead ("http", "tls") are closed without an answer.
+// challenges listed in dead ("http", "tls") are closed without a response.
 func newAuthority(t testing.TB, life uint64, dead ...string) *authority {
 	t.Helper()
 	a := &authority{plain: newEdge(t), tls: newEdge(t), dns: serveAddresses(t)}
@@ -470,7 +470,7 @@ func TestAFailingAuthorityLeavesOthersAlone(t *testing.T) {
 		status, _, problem := w.shown(r, path)
 		return status == "failed" && strings.Contains(problem, "authority")
 	})
-	// The next visit must fail at once, without another request to the authority.
+	// The next visit must fail immediately, without another request to the authority.
 	asked := w.refused.Load()
 	if c, err := w.hello(secure, "new.failing.example.com"); err == nil {
 		t.Errorf("second handshake got a certificate for %v, want none", c.DNSNames)
@@ -509,7 +509,7 @@ func TestCertificatesAreRenewedBeforeTheirEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.forward(50 * 24 * time.Hour)
-	time.Sleep(250 * time.Millisecond) // leave time for two sweeps, which must order nothing
+	time.Sleep(250 * time.Millisecond) // leave time for two sweeps, which should not order anything
 	if n := w.orders.Load(); n != 1 {
 		t.Fatalf("got %d orders before the renewal is due, want 1", n)
 	}
@@ -937,7 +937,7 @@ func TestTheRotationPassesOverDamagedCertificates(t *testing.T) {
 	batch := w.Client(t).BulkWriter(t.Context())
 	for i := range 110 {
 		for name, doc := range map[string]map[string]any{
-			"damaged":    {"key": []byte("damaged, and of another key"), "notAfter": w.now().Add(time.Hour)},
+			"damaged":    {"key": []byte("damaged, and sealed with another key"), "notAfter": w.now().Add(time.Hour)},
 			"unreadable": {"failures": "many"},
 		} {
 			doc["keyId"] = old

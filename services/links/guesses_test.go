@@ -110,7 +110,7 @@ func TestThousandsOfNetworksShareOneLinksBudget(t *testing.T) {
 	}
 	for i := range 20 {
 		if got := b.guess("one", "right", fmt.Sprintf("192.0.%d.7", i)); got != 303 {
-			t.Errorf("correct password from a network without guesses: status %d, want 303", got)
+			t.Errorf("correct password from a network that has not guessed: status %d, want 303", got)
 		}
 	}
 	// A visitor's first wrong guess is charged to the reserve. The next attempt must wait, because
@@ -131,8 +131,8 @@ func TestThousandsOfNetworksShareOneLinksBudget(t *testing.T) {
 	}
 }
 
-// about allows for slow Redis responses on a busy machine: each replica then decides some guesses
-// by its own counts, with half the limit.
+// about allows for slow Redis responses on a busy machine: each replica then decides on some
+// guesses using its own counts and half the limit.
 func about(got, want int) bool { return got >= want*9/10 && got <= want*3/2 }
 
 // One account's links are flooded with passwords that must be hashed. Visitors to another account's

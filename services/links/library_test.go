@@ -430,7 +430,7 @@ func TestABulkAnswerStaysSmall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if len(tt.body) > 1<<20 {
-				t.Fatalf("the request body has %d bytes, want at most 1 MiB", len(tt.body))
+				t.Fatalf("the request body is %d bytes long, want at most 1 MiB", len(tt.body))
 			}
 			a := r.api(key, tt.method, "/api/v1/links/bulk"+tt.path, tt.body)
 			if a.status != 207 && a.status != 400 || len(a.text) >= 64<<10 {

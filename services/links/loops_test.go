@@ -50,7 +50,7 @@ func (m *mapped) tries(what, method, path string, body map[string]any) answer {
 }
 
 // follow visits an address and follows redirects to our hosts. It reports a loop after 20
-// redirects, where browsers give up.
+// redirects, when browsers give up.
 func (m *mapped) follow(address string) {
 	m.r.t.Helper()
 	chain := []string{address}

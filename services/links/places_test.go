@@ -49,7 +49,7 @@ func (r *replica) shows(key, id string) (status string, clicks int) {
 	return a.str("status"), int(n)
 }
 
-// places returns the number of place records.
+// places returns the number of [link.Places] records.
 func (c *world) places(t testing.TB) int {
 	t.Helper()
 	found, err := c.Client(t).Collection("clickPlaces").Documents(t.Context()).GetAll()
@@ -69,10 +69,10 @@ func TestALinkLeadsOnAsManyVisitsAsItMay(t *testing.T) {
 		t.Errorf("%d of 8 visits were redirected, want 8", led)
 	}
 	if status, _ := a.shows(key, id); status != "active" {
-		t.Errorf("status with two places left = %s, want active", status)
+		t.Errorf("status with two slots left = %s, want active", status)
 	}
 	if led := b.visits("/ten", 5); led != 2 {
-		t.Errorf("%d visits were redirected, want the last 2 places used", led)
+		t.Errorf("%d visits were redirected, want the last 2 slots used", led)
 	}
 	if led := a.visits("/ten", 3); led != 0 {
 		t.Errorf("%d visits over the limit were redirected, want 0", led)
@@ -137,9 +137,9 @@ func TestALimitThatChangesCountsAllClicks(t *testing.T) {
 	is("active")
 	lead(4, 4)
 	if n := c.places(t); n != 0 {
-		t.Errorf("got %d place records for a link without a limit, want 0", n)
+		t.Errorf("got %d slot records for a link without a limit, want 0", n)
 	}
-	// There have been ten clicks by now, but the last ones are not counted yet.
+	// There have been ten clicks by now, but the last ones have not been counted yet.
 	set(12)
 	lead(6, 2)
 	is("exhausted")
@@ -160,7 +160,7 @@ func TestEditsOfTheLimitRaceWithVisits(t *testing.T) {
 	id := replicas[0].create(key, map[string]any{"url": "https://example.com/", "slug": "s", "maxClicks": 5}).str("id")
 	set := func(r *replica, limit int) {
 		if v := r.api(key, "PATCH", "/api/v1/links/"+id, map[string]any{"maxClicks": limit}); v.status != 200 {
-			t.Errorf("set the limit %d: %v, want 200", limit, v)
+			t.Errorf("set the limit to %d: %v, want 200", limit, v)
 		}
 	}
 	var led atomic.Int64
@@ -312,7 +312,7 @@ func TestPlacesGoWithTheirLink(t *testing.T) {
 			t.Fatal(v)
 		}
 		if n := c.places(t); n != 0 {
-			t.Errorf("got %d place records after the delete, want 0", n)
+			t.Errorf("got %d slot records after the delete, want 0", n)
 		}
 	}
 	r.create(key, body)
@@ -324,7 +324,7 @@ func TestPlacesGoWithTheirLink(t *testing.T) {
 		return done && err == nil
 	})
 	if n := c.places(t); n != 0 {
-		t.Errorf("got %d place records for an erased account, want 0", n)
+		t.Errorf("got %d slot records for an erased account, want 0", n)
 	}
 }
 
@@ -393,7 +393,7 @@ func TestPlacesOfLostAnswersAreFound(t *testing.T) {
 	remove := c.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Code: codes.Unavailable, LoseAnswer: true, Times: 1})
 	defer remove()
 	if v := r.visit("/s"); v.status != 503 || v.header.Get("Retry-After") == "" {
-		t.Errorf("visit with an uncertain place: %v, want 503 with Retry-After", v)
+		t.Errorf("visit with an uncertain slot: %v, want 503 with Retry-After", v)
 	}
 	if led := r.visits("/s", 10); led != 4 {
 		t.Errorf("%d visits were redirected, want 4", led)

@@ -99,7 +99,7 @@ func TestALinkDecides(t *testing.T) {
 	}
 	for percent, to := range map[string]any{"0": "half", "49": "half", "50": nil} {
 		if got := a.api(key, "GET", path+"/explain?device=tablet&percent="+percent, nil); got.json["rule"] != to {
-			t.Errorf("explain with percent %s: %v, want the rule %v", percent, got, to)
+			t.Errorf("explain with percent %s: %v, want rule %v", percent, got, to)
 		}
 	}
 	if got := b.visit("/d+", "User-Agent", windows); got.status != 200 || !strings.Contains(got.text, "https://example.com/base?own=1") {
@@ -115,7 +115,7 @@ func TestALinkDecides(t *testing.T) {
 	}
 	c.forward(2 * time.Hour)
 	if got := b.visit("/d", "User-Agent", windows); got.status != 302 || got.header.Get("Location") != "https://example.com/ended" || !strings.Contains(got.header.Get("Cache-Control"), "no-store") {
-		t.Errorf("visit after the expiry: %d %v, want 302 to expiredUrl, no-store", got.status, got.header)
+		t.Errorf("visit after expiry: %d %v, want 302 to expiredUrl, no-store", got.status, got.header)
 	}
 }
 
@@ -168,7 +168,7 @@ func TestWrongRoutingChangesNothing(t *testing.T) {
 	}{
 		"unsupported redirect type":        {map[string]any{"redirectType": 303}, map[string]string{"redirectType": "not_allowed"}},
 		"redirect type 0":                  {map[string]any{"redirectType": 0}, map[string]string{"redirectType": "not_allowed"}},
-		"start after the expiry":           {map[string]any{"startsAt": 3e12}, map[string]string{"startsAt": "not_allowed"}},
+		"start after expiry":               {map[string]any{"startsAt": 3e12}, map[string]string{"startsAt": "not_allowed"}},
 		"expiry before the start":          {map[string]any{"startsAt": 2e12, "expiresAt": 1e12}, map[string]string{"startsAt": "not_allowed"}},
 		"page on our host":                 {map[string]any{"expiredUrl": shortBase + "/x"}, map[string]string{"expiredUrl": "self_reference"}},
 		"rule that points to our host":     {map[string]any{"rules": []any{rule("a", shortBase+"/x", phone)}}, map[string]string{"rules.0.url": "self_reference"}},

@@ -1,8 +1,8 @@
 // Package links is the short-link service. It contains the API for links and domains, and the
 // redirects.
 //
-// It has three listeners, which differ in their callers and in the cost of their requests: "api"
-// for callers with a key, "redirect" for visitors, and "internal" for the cluster.
+// It has three listeners, which differ in who calls them and in what a request costs: "api" for
+// callers with a key, "redirect" for visitors, and "internal" for the cluster.
 package links
 
 import (
@@ -50,9 +50,9 @@ type Config struct {
 	// slug.
 	ShortBaseURL string `env:"LINKREEL_SHORT_BASE_URL" envDefault:"http://localhost:8081"`
 
-	// ShortHomeURL, ShortNotFoundURL and ShortExpiredURL are the URLs to which the default short
-	// host redirects visits to "/", to addresses without a link, and to expired links. If a URL is
-	// empty, visitors get one of our own pages.
+	// ShortHomeURL, ShortNotFoundURL and ShortExpiredURL are where the default short host redirects
+	// visits to "/", to addresses without a link, and to expired links. If a URL is empty, visitors
+	// get one of our own pages.
 	ShortHomeURL     string `env:"LINKREEL_SHORT_HOME_URL"`
 	ShortNotFoundURL string `env:"LINKREEL_SHORT_NOT_FOUND_URL"`
 	ShortExpiredURL  string `env:"LINKREEL_SHORT_EXPIRED_URL"`
@@ -62,18 +62,18 @@ type Config struct {
 	ClicksRedisURL string `env:"LINKREEL_CLICKS_REDIS_URL"`
 	// ClicksRedisPassword is used if ClicksRedisURL contains no password.
 	ClicksRedisPassword string `env:"LINKREEL_CLICKS_REDIS_PASSWORD"`
-	// ClickPartitions is the number of partitions, from 1 to 64, of the click log and of the log
-	// of changes. With several partitions, the servers in a Redis Cluster share the work.
+	// ClickPartitions is the number of partitions in the click log and in the log of changes, from
+	// 1 to 64. With several partitions, the servers in a Redis Cluster share the work.
 	ClickPartitions int `env:"LINKREEL_CLICK_PARTITIONS" envDefault:"1"`
-	// ClickLogBytes limits the size of the pending clicks in Redis. Any further clicks are written
-	// to each replica's spool.
+	// ClickLogBytes limits the size of the pending clicks in Redis. Once it is reached, clicks are
+	// written to each replica's spool.
 	ClickLogBytes int64 `env:"LINKREEL_CLICK_LOG_BYTES" envDefault:"67108864"`
 	// CacheBytes limits the memory that a replica uses to cache links.
 	CacheBytes int64 `env:"LINKREEL_REDIRECT_CACHE_BYTES" envDefault:"134217728"`
-	// SpoolDir is the directory in which clicks are stored while Redis is down. It should survive
+	// SpoolDir is the directory where clicks are stored while Redis is down. It should survive
 	// container restarts.
 	SpoolDir string `env:"LINKREEL_SPOOL_DIR" envDefault:"/var/spool/linkreel"`
-	// SpoolBytes limits the size of the spool. Any further clicks are lost, and a metric counts
+	// SpoolBytes limits the size of the spool. Clicks beyond that are lost, and a metric counts
 	// them.
 	SpoolBytes int64 `env:"LINKREEL_SPOOL_BYTES" envDefault:"67108864"`
 	// ClickBudget is how long a redirect waits for Redis before its click is written to the spool.
@@ -81,7 +81,7 @@ type Config struct {
 	// Flush allows this replica to write click counts to Firestore. For each partition, the replicas
 	// elect one writer.
 	Flush bool `env:"LINKREEL_FLUSH" envDefault:"true"`
-	// CountryHeader is the name of the header in which a trusted proxy sends a visitor's
+	// CountryHeader is the name of the header that a trusted proxy uses to send a visitor's
 	// country, such as CF-IPCountry.
 	CountryHeader string `env:"LINKREEL_COUNTRY_HEADER"`
 	// GeoIPFile is a MaxMind country database for visits without such a header. The service looks
@@ -102,7 +102,7 @@ type Config struct {
 	// ACMECAFile contains the root certificates that verify the authority's server. If it is empty,
 	// the system's root certificates are used.
 	ACMECAFile string `env:"LINKREEL_ACME_CA_FILE"`
-	// ACMEOrdersPerHour limits the certificates that all replicas order in total per hour. One
+	// ACMEOrdersPerHour limits the certificates that all replicas order per hour in total. One
 	// account may use a fifth of them for new certificates and a fifth for renewals.
 	ACMEOrdersPerHour int `env:"LINKREEL_ACME_ORDERS_PER_HOUR" envDefault:"100"`
 	// CertificateKey encrypts the private keys of certificates. It consists of one or more keys of
@@ -111,8 +111,8 @@ type Config struct {
 	CertificateKey string `env:"LINKREEL_CERTIFICATE_KEY"`
 	// CertificateSweep is the interval between searches for certificates that must be renewed.
 	CertificateSweep time.Duration `env:"LINKREEL_CERTIFICATE_SWEEP" envDefault:"1m"`
-	// SplitKey is an input to the hash by which rules with a percentage divide visitors. If the key
-	// changes, visitors may move to other shares. It may be empty.
+	// SplitKey is an input to the hash that rules with a percentage use to divide visitors. If the
+	// key changes, visitors may move to other shares. It may be empty.
 	SplitKey string `env:"LINKREEL_SPLIT_KEY"`
 	// PasswordHashes is how many link passwords are hashed concurrently. One account may use half
 	// of these slots. Each hash needs 19 MiB of memory. PasswordQueue is how many of one account's
@@ -123,11 +123,11 @@ type Config struct {
 	// should point to the short host.
 	DomainTarget string `env:"LINKREEL_DOMAIN_TARGET"`
 
-	// BlockedDestinations is a file of host names, one per line. No link may redirect to one of
-	// these hosts or to their subdomains. The file is reloaded when it changes.
+	// BlockedDestinations is a file of host names, one per line. Links must not redirect to these
+	// hosts or their subdomains. The file is reloaded when it changes.
 	BlockedDestinations string `env:"LINKREEL_BLOCKED_DESTINATIONS"`
-	// AbuseContact is an address (mailto:, https:, or a plain e-mail address) to which
-	// public pages link as "Report".
+	// AbuseContact is an address (mailto:, https:, or a plain e-mail address) that public pages
+	// link to as "Report".
 	AbuseContact string `env:"LINKREEL_ABUSE_CONTACT"`
 }
 

@@ -613,7 +613,7 @@ func TestARepeatedCreateIsOneLink(t *testing.T) {
 	if first.status != 201 || again.status != 201 || first.text != again.text || again.header.Get("Idempotent-Replayed") != "true" || again.header.Get("Location") != first.header.Get("Location") {
 		t.Errorf("first create %v, repeated create %v %v; want the same response, marked as replayed", first, again, again.header)
 	}
-	// The responses to successful commits are lost. No duplicates may be created.
+	// The responses to successful commits are lost. There must be no duplicates.
 	remove := c.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 2, LoseAnswer: true, Code: codes.Unavailable})
 	for i := range 10 {
 		eventually(t, "a create succeeds although commits lose their responses", func() bool {

@@ -25,7 +25,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// holder returns the client with which auth manages the replica's accounts.
+// holder returns the client that auth uses to manage the replica's accounts.
 func (r *replica) holder() *wire.Client {
 	r.t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(r.t.Context(), "tcp", "127.0.0.1:0")

@@ -22,7 +22,7 @@ import (
 type Options struct {
 	// ShortBaseURL is the base address for links on the default host.
 	ShortBaseURL string
-	// Own lists the hosts to which no link may redirect.
+	// Own lists the hosts that links must not redirect to.
 	Own link.Hosts
 	// DomainTarget is the name or address that custom host names must point to. If it is empty,
 	// they must point to the short host.

@@ -17,7 +17,7 @@ import (
 // could be used to list every slug in the installation.
 const maxTakenSlugs = 30
 
-// available reports whether a create could use a slug now. It checks nothing but the slug.
+// available reports whether a create could use a slug now. It only checks the slug.
 func (h public) available(c *fiber.Ctx) error {
 	if c.Query("slug") == "" {
 		return apierr.Invalid(apierr.Detail{Field: "slug", Code: apierr.Required, Message: "Send the slug to check."})

@@ -71,16 +71,16 @@ func (h public) bulk(c *fiber.Ctx) error {
 	return httpapi.JSON(c, status, wire.BulkResults{Results: results, IgnoredFields: fields.Unknown})
 }
 
-// Limits on the request data that a response repeats. A request can contain a megabyte of invalid
+// Limits on the request data that a response echoes. A request can contain a megabyte of invalid
 // fields. These limits keep a response with a hundred failures below 64 kB.
 const (
 	repeatedURLs    = 12 << 10 // total bytes of URLs; after that, URLs are cut to cutURL
-	cutURL          = 64       // bytes of a URL that is cut
+	cutURL          = 64       // bytes kept of a URL that is cut
 	repeatedDetails = 10 << 10 // total bytes of details, excluding each item's first detail
 	repeatedNames   = 6 << 10  // total bytes of ignored field names
 )
 
-// bound limits how much request data the results repeat.
+// bound limits how much request data the results echo.
 func bound(results []wire.BulkResult) {
 	urls, details, names := repeatedURLs, repeatedDetails, repeatedNames
 	// All items share these budgets. Once a budget is used up, data from later items is cut.
@@ -140,7 +140,7 @@ func (h public) bulkDraft(raw json.RawMessage, domains *domainsOf) (link.Draft, 
 	if err != nil {
 		return link.Draft{}, nil, apierr.Invalid(apierr.Detail{
 			Field: "", Code: apierr.InvalidType,
-			Message: "Each item must be an object with the fields of a link. The field url is required.",
+			Message: "Each item must be an object with the fields of a link. The url field is required.",
 		})
 	}
 	return h.draft(fields, &item, domains)

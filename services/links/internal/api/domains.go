@@ -216,7 +216,7 @@ type (
 func (d *domainsOf) get(id string) (*customdomain.Domain, error) {
 	f, ok := d.known[id]
 	if !ok {
-		if d.known == nil { // most requests name no domain
+		if d.known == nil { // most requests do not name a domain
 			d.known = map[string]found{}
 		}
 		f.domain, f.err = d.domains.Get(d.ctx, account(d.ctx), id)
@@ -225,7 +225,7 @@ func (d *domainsOf) get(id string) (*customdomain.Domain, error) {
 	return f.domain, f.err
 }
 
-// hosts returns the hosts to which none of the account's pages and rules may redirect: the default
+// hosts returns the hosts that the account's pages and rules must not redirect to: the default
 // short host and all of the account's domains. It includes unverified domains, because addresses
 // that redirect to each other would form a loop once the domains are verified.
 func (d *domainsOf) hosts() (link.Hosts, error) {
@@ -242,7 +242,7 @@ func (d *domainsOf) hosts() (link.Hosts, error) {
 
 // leaves adds an error if a link on a custom domain redirects to one of the account's domains,
 // which could redirect the visit back. Links on the default short host may redirect to domains,
-// because nothing on a domain may redirect to that host.
+// because nothing on a domain can redirect to that host.
 func (d *domainsOf) leaves(f *httpapi.Fields, to link.URL) error {
 	if f.HasError("url") {
 		return nil

@@ -15,7 +15,7 @@ import (
 )
 
 // explain returns the response that a visit to the link would get. It uses the same decision
-// function as redirects, and counts nothing.
+// function as redirects, but does not count a click.
 func (h public) explain(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	l, err := h.links.Get(ctx, account(ctx), c.Params("id"))
@@ -40,9 +40,9 @@ func (h public) explain(c *fiber.Ctx) error {
 			return err
 		}
 		if owner != l.DomainID {
-			d, why := link.Decide(nil, visit, &link.Surroundings{}), "The host name belongs to another domain now, so it does not serve this link."
+			d, why := link.Decide(nil, visit, &link.Surroundings{}), "The host name now belongs to another domain, so it does not serve this link."
 			if owner == "" {
-				why = "No verified domain has the host name, so it does not serve this link."
+				why = "No verified domain has this host name, so it does not serve this link."
 			}
 			return httpapi.JSON(c, fiber.StatusOK, wire.LinkExplained{Status: d.Status, Why: why})
 		}

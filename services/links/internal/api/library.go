@@ -81,7 +81,7 @@ func filters(c *fiber.Ctx, f *httpapi.Fields, q *link.Query) {
 func checkQuery(f *httpapi.Fields, text string) {
 	switch {
 	case !utf8.ValidString(text):
-		f.Add(apierr.Detail{Field: "q", Code: apierr.InvalidValue, Message: "Send the text in UTF-8."})
+		f.Add(apierr.Detail{Field: "q", Code: apierr.InvalidValue, Message: "Send the text as UTF-8."})
 	case utf8.RuneCountInString(text) > maxQuery:
 		f.Add(apierr.Detail{
 			Field: "q", Code: apierr.TooLong,
@@ -111,7 +111,7 @@ func (h public) listTags(c *fiber.Ctx) error {
 	if scopes := identity.FromContext(ctx).Scopes; !scopes.Has(identity.LinksRead) && !scopes.Has(identity.VideosRead) {
 		return &apierr.Error{
 			Code: apierr.InsufficientScope, RequiredScope: identity.LinksRead.String(),
-			Message: "This key may not list tags. Use a key with the scope links:read or videos:read.",
+			Message: "This key cannot list tags. Use a key with the links:read or videos:read scope.",
 		}
 	}
 	limit, details := httpapi.Limit(c)

@@ -53,7 +53,7 @@ func cursorOf(c *fiber.Ctx) (int64, error) {
 	n, ok := parseCursor(c.Query("cursor"))
 	if !ok {
 		return 0, apierr.New(apierr.InvalidCursor,
-			"This cursor does not come from a list. Pass nextCursor of the previous page, unchanged.")
+			"This cursor does not come from a list. Pass the nextCursor from the previous page, unchanged.")
 	}
 	return n, nil
 }

@@ -35,7 +35,7 @@ type hashed struct {
 }
 
 // hash hashes the password in a request. It takes 19 MiB of memory and about 30 ms of CPU time, so
-// call it only for a request without errors.
+// only call it for a request without errors.
 func (h public) hash(ctx context.Context, in httpapi.Optional[string]) (p hashed, err error) {
 	if p.set = in.Set; in.Null {
 		return p, nil
@@ -43,7 +43,7 @@ func (h public) hash(ctx context.Context, in httpapi.Optional[string]) (p hashed
 	p.hash, err = h.opt.Passwords.Hash(ctx, account(ctx), in.Value)
 	if errors.Is(err, password.ErrBusy) {
 		err = &apierr.Error{Code: apierr.RateLimited, RetryAfter: time.Second, Err: err,
-			Message: "Your account sets or checks too many passwords at once. Try again after the time in Retry-After."}
+			Message: "Your account is setting or checking too many passwords at once. Try again after the time in Retry-After."}
 	}
 	return p, err
 }
@@ -58,7 +58,7 @@ func (p hashed) change(l *link.Link) {
 }
 
 // changes parses the fields and returns the changes that they make to a link. own returns the hosts
-// to which no address may redirect. changes calls own only if the request contains an address.
+// that no URL may point to. changes calls own only if the request contains a URL.
 func (h public) changes(f *httpapi.Fields, in *wire.LinkRouting, own func() (link.Hosts, error)) (link.Patch, error) {
 	var p link.Patch
 	set := func(change func(*link.Routing)) {
@@ -151,7 +151,7 @@ func checkTogether(f *httpapi.Fields, l *link.Link, in *wire.LinkRouting) {
 	}
 }
 
-// addRouting adds those fields of a link's routing that lists show.
+// addRouting adds the routing fields that lists show.
 func addRouting(out *wire.LinkSummary, r *link.Routing) {
 	out.ForwardQuery, out.ForwardPath = r.ForwardQuery, r.ForwardPath
 	if r.RedirectType != 0 {

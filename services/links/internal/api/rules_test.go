@@ -51,7 +51,7 @@ func FuzzRules(f *testing.F) {
 			t.Fatalf("rules %s are returned as %s, which is rejected as input: %v; want it accepted", text, shown, err)
 		}
 		if diff := cmp.Diff(rules, again); len(rules) > 0 && diff != "" {
-			t.Errorf("rules %s are returned as %s, which has another meaning (-want +got):\n%s", text, shown, diff)
+			t.Errorf("rules %s are returned as %s, which means something different (-want +got):\n%s", text, shown, diff)
 		}
 		target := &link.Target{Location: "https://a.example/", Routing: &link.Routing{Rules: rules, ForwardQuery: true, ForwardPath: true}}
 		for place := range 100 {

@@ -20,7 +20,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Holder returns the [tenant.Holder] through which auth manages accounts' links and other records.
+// Holder returns the [tenant.Holder] that auth uses to manage accounts' links and other records.
 // records exports all of an account's records except its links.
 func Holder(
 	accounts *keeper.Keeper, links *link.Service, domains *customdomain.Service, records exporter, opt Options,
@@ -122,8 +122,8 @@ const (
 	exportRest  = 64  // number of one link's later days read at a time
 )
 
-// Limits on concurrent exports in this process, which also serves redirects. The limit per
-// account prevents one account's slow readers from occupying all slots.
+// Limits on concurrent exports in this process, which also serves redirects. The per-account limit
+// prevents one account's slow readers from occupying all slots.
 const (
 	exportsOfAccount = 2
 	exportsAtOnce    = 8
@@ -135,7 +135,7 @@ func (h *holder) Export(ctx context.Context, accountID string, w io.Writer) erro
 	if !ok {
 		return &apierr.Error{
 			Code: apierr.RateLimited, RetryAfter: 30 * time.Second,
-			Message: "Too many exports are running already. Try again when one of them has finished.",
+			Message: "Too many exports are already running. Try again when one of them has finished.",
 		}
 	}
 	defer end()
@@ -163,7 +163,7 @@ func (h *holder) Export(ctx context.Context, accountID string, w io.Writer) erro
 				all.Before = l.Seq
 				line := exportLine{"link", h.recordOf(l)}
 				if l.Broken != nil {
-					slog.ErrorContext(ctx, "cannot export a link; the export names its id instead", "error", l.Broken)
+					slog.ErrorContext(ctx, "cannot export a link; the export lists its ID instead", "error", l.Broken)
 					line = exportLine{"unreadable", unreadable{"link", l.ID}}
 				}
 				if err := out.Encode(line); err != nil {
@@ -223,7 +223,7 @@ func (h *holder) exportDomains(ctx context.Context, out *json.Encoder, accountID
 			for _, day := range page {
 				line := exportLine{"domainStats", domainRecord{d.ID, unserved(day)}}
 				if after = day.Day; day.Broken != nil {
-					slog.ErrorContext(ctx, "cannot export a domain's day; the export names it instead", "error", day.Broken)
+					slog.ErrorContext(ctx, "cannot export a domain's day; the export only lists it", "error", day.Broken)
 					line = exportLine{"unreadable", unreadable{"domainStats", d.ID + "/" + day.Day.String()}}
 				}
 				if err := out.Encode(line); err != nil {
@@ -268,7 +268,7 @@ func (h *holder) exportDays(ctx context.Context, out *json.Encoder, linkID strin
 				hostShares(day.Referrers), countryShares(day.Countries), deviceShares(day.Devices), ruleShares(day.Rules),
 			}}
 			if day.Broken != nil {
-				slog.ErrorContext(ctx, "cannot export a link's day; the export names it instead", "error", day.Broken)
+				slog.ErrorContext(ctx, "cannot export a link's day; the export only lists it", "error", day.Broken)
 				line = exportLine{"unreadable", unreadable{"linkStats", linkID + "/" + day.Day.String()}}
 			}
 			if err := out.Encode(line); err != nil {

@@ -32,7 +32,8 @@ type Account struct {
 // key returns the account's key, and creates it if it does not exist.
 func (a *Account) key(ctx context.Context) (key crypto.Signer, err error) {
 	err = a.Store.ChangeAccount(ctx, a.ID, func(sealed []byte, since time.Time) (_ []byte, err error) {
-		// If no sealing key decrypts it, do not replace it at once; [Service.lost] explains why.
+		// If no sealing key decrypts it, do not replace it immediately; [Service.lost] explains
+		// why.
 		if sealed != nil && (a.Seal.Has(sealed) || a.Now().Sub(since) < loss) {
 			key, err = a.open(sealed)
 			return sealed, err

@@ -3,9 +3,9 @@
 //
 // A host name gets its certificate from an ACME authority when it is first visited over TLS. All
 // replicas share the certificate. The certificate and the state of its order are one record, and
-// the ordering replica holds a lease on that record with a fencing token. A replica that lost its
-// lease can finish its order but cannot store the result. A lease that is not renewed expires, and
-// any replica's sweep resumes the order.
+// the ordering replica holds a lease on that record with a fencing token. A replica that has lost
+// its lease can finish its order but cannot store the result. A lease that is not renewed expires,
+// and any replica's sweep resumes the order.
 //
 // The service orders certificates only for names that an account has proven to own. Handshakes for
 // other names may read Firestore only within a budget. A handshake waits at most 12 s, but its
@@ -23,10 +23,10 @@ import (
 	"time"
 )
 
-// How long orders and the pauses between them take.
+// How long orders take, and how long to pause between them.
 const (
 	// Lease is how long an order belongs to its replica unless the lease is renewed. If the replica
-	// is killed, the order is delayed by this time.
+	// is killed, the order is delayed by this long.
 	Lease = 30 * time.Second
 	// longestOrder limits how long an order takes, including all its challenges.
 	longestOrder = 3 * time.Minute
@@ -43,14 +43,14 @@ const (
 	retryLimited = time.Hour
 )
 
-// Reasons why a host name gets no certificate.
+// Reasons why a host name does not get a certificate.
 var (
 	ErrUnknownHost = errors.New("no verified domain has this name")
 	ErrBudget      = errors.New("too many handshakes for unknown names")
 	ErrBusy        = errors.New("another replica is ordering the certificate")
 	ErrOvertaken   = errors.New("another replica has taken over the order")
-	ErrLimited     = errors.New("no more certificates may be ordered for now")
-	ErrShare       = errors.New("the account may order no more certificates for now")
+	ErrLimited     = errors.New("no more certificates can be ordered for now")
+	ErrShare       = errors.New("the account cannot order any more certificates for now")
 	ErrSuspended   = errors.New("the account that has this name is suspended")
 )
 
@@ -66,8 +66,8 @@ type Certificate struct {
 	RenewAt   time.Time
 }
 
-// Record is a host name's certificate and the state of its order. A name that was never visited has
-// the zero record.
+// Record is a host name's certificate and the state of its order. A name that has never been
+// visited has the zero record.
 type Record struct {
 	Host        string
 	Account     string       // account that placed the last order
@@ -128,11 +128,11 @@ func (r *Record) leased(now time.Time) bool { return r.Holder != "" && now.Befor
 // HandOver assigns the record to account, or to no domain if account is "". It removes the
 // certificate and its private key. It keeps the pause after failed orders, because otherwise an
 // owner could skip the pause by deleting the domain and verifying it again. It also keeps an
-// in-flight order, so the order's failure would count. If there is neither a pause nor an order,
-// left is false, and the record can be removed.
+// in-flight order, so that the order still counts if it fails. If there is neither a pause nor an
+// order, left is false, and the record can be removed.
 //
 // If the account changes, the pause is shortened to the pause after a first failure, because the
-// new account may have fixed the cause. The pause does not end at once, because the authority
+// new account may have fixed the cause. The pause does not end immediately, because the authority
 // counts failures by name and not by our accounts.
 func (r *Record) HandOver(account string, now time.Time) (left bool) {
 	r.Certificate, r.DueAt = nil, time.Time{}
@@ -190,8 +190,8 @@ func (r *Record) Failed(f Failure, now time.Time) {
 }
 
 // schedule makes the sweep retry a renewal while the certificate is valid. Without a valid
-// certificate, an order is retried only when the name is next visited, so that unvisited names use
-// no orders.
+// certificate, an order is retried only when the name is next visited, so that unvisited names do
+// not use up orders.
 func (r *Record) schedule(next time.Time) {
 	r.DueAt = time.Time{}
 	if r.Certificate != nil && next.Before(r.Certificate.NotAfter) {
@@ -226,7 +226,7 @@ type Failure struct {
 	// Away is set if the authority did not answer or had an internal error. The name is then not at
 	// fault.
 	Away bool
-	// Limited is set if the authority temporarily allows no more orders.
+	// Limited is set if the authority is temporarily refusing new orders.
 	Limited bool
 }
 

@@ -106,7 +106,7 @@ func TestAFailedRenewalIsRetriedWhileTheCertificateLasts(t *testing.T) {
 		t.Errorf("due time for a certificate that expires before the next attempt = %v, want none", r.DueAt)
 	}
 	if c := Shown(r, start.Add(2*time.Hour)); c.Status != customdomain.CertificateFailed {
-		t.Errorf("Shown after the expiry = %+v, want failed", c)
+		t.Errorf("Shown after expiry = %+v, want failed", c)
 	}
 }
 

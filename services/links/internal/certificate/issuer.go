@@ -21,7 +21,7 @@ import (
 	"github.com/mholt/acmez/v3/acme"
 )
 
-// ErrNoOrder means that an order failed before the authority started to validate. Until then, the
+// ErrNoOrder means that an order failed before the authority started validation. Until then, the
 // host's owner cannot cause a failure. After that, the owner can, for example with name servers
 // that never answer.
 var ErrNoOrder = errors.New("the authority did not start to validate")
@@ -182,7 +182,7 @@ func failureOf(host string, err error) Failure {
 	case !errors.As(err, &p):
 		return Failure{Words: "The certificate authority cannot be reached. We will try again.", Away: true}
 	case p.Type == acme.ProblemTypeRateLimited:
-		return Failure{Words: "The certificate authority allows no more certificates for now: " + bounded(p.Detail), Limited: true}
+		return Failure{Words: "The certificate authority is not issuing any more certificates for now: " + bounded(p.Detail), Limited: true}
 	case p.Status >= http.StatusInternalServerError:
 		return Failure{Words: "The certificate authority reports an error on its side: " + bounded(p.Detail), Away: true}
 	}

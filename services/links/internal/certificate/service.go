@@ -34,7 +34,7 @@ type Store interface {
 	Certificate(ctx context.Context, host string) (r *Record, found bool, err error)
 	// ChangeCertificate runs fn on a host's record and its owner, and stores the changes to both.
 	// If the host has no record, fn gets the zero record. fn may run several times and must have no
-	// other effect. If fn returns an error, nothing is stored. If the error is ErrForget, the
+	// other side effects. If fn returns an error, nothing is stored. If the error is ErrForget, the
 	// record is removed.
 	ChangeCertificate(ctx context.Context, host string, fn func(r *Record, o *Owner) error) error
 	// DueCertificates lists up to limit hosts with due records, earliest first. It includes hosts
@@ -78,7 +78,8 @@ type Options struct {
 	// Owner reports whether a domain owns a host name. It calls wait before it reads the store.
 	// wait returns the context for the read, or an error to prevent it.
 	Owner func(wait func(known bool) (context.Context, error), host string) (found bool, err error)
-	// Own reports whether a host name belongs to this installation. Such names need no owner.
+	// Own reports whether a host name belongs to this installation. Such names do not need an
+	// owner.
 	Own func(host string) bool
 	// Misses is the budget for networks that request unknown names.
 	Misses *ratelimit.Misses
@@ -119,7 +120,7 @@ type held struct {
 type flight struct {
 	done    chan struct{}
 	err     error
-	waiting int // handshakes that wait for the order
+	waiting int // handshakes waiting for the order
 }
 
 const (
@@ -131,8 +132,8 @@ const (
 	// mostBegun limits all orders together, because the other limits apply only once an order's
 	// account is known.
 	mostBegun = 512
-	// mostWaiting limits the handshakes that wait for an order, and waitingForHost those that wait
-	// for one name. One account's handshakes therefore take at most a fifth of mostWaiting.
+	// mostWaiting limits the handshakes waiting for an order, and waitingForHost those waiting for
+	// one name. One account's handshakes therefore take at most a fifth of mostWaiting.
 	mostWaiting, waitingForHost = 2000, 25
 	// crowded is how long an order waits in the queue, and how long it is postponed after that.
 	crowded = 10 * time.Second
@@ -145,7 +146,7 @@ const (
 	fresh = 10 * time.Minute
 	// patience is how long a handshake waits for an order.
 	patience = 12 * time.Second
-	// handoff is the pause between checks of another replica's order.
+	// handoff is the pause between checks on another replica's order.
 	handoff = 300 * time.Millisecond
 	// loss is the age at which a private key that cannot be decrypted counts as lost. Until then,
 	// this replica may simply not have received the right sealing key yet.
@@ -501,7 +502,7 @@ func (s *Service) leave(r *Record) error {
 // certificates and a fifth for renewals.
 func (s *Service) fifth() int { return max(1, s.opt.PerHour/5) }
 
-// spend takes an order from the hour's budgets. The limit per account prevents one account from
+// spend takes an order from the hour's budgets. The per-account limit prevents one account from
 // blocking the others' orders; see [Service.fifth]. The error is ErrShare if the account has used
 // up its share, and ErrLimited if all accounts together have used up the budget.
 func (s *Service) spend(ctx context.Context, o claimed) (refund func(), wait time.Duration, err error) {
@@ -540,7 +541,7 @@ func (s *Service) spend(ctx context.Context, o claimed) (refund func(), wait tim
 	return refund, 0, nil
 }
 
-// putOff postpones an order for which no budget is left.
+// putOff postpones an order if there is no budget left for it.
 func (s *Service) putOff(ctx context.Context, o claimed, wait time.Duration, why error) error {
 	soon, later := min(wait, 5*time.Minute), time.Duration(0) // the operator may raise the limit
 	if errors.Is(why, ErrShare) {
@@ -554,7 +555,7 @@ func (s *Service) putOff(ctx context.Context, o claimed, wait time.Duration, why
 		}
 	} else {
 		orders.WithLabelValues("limited").Inc()
-		slog.WarnContext(ctx, "the orders that LINKREEL_ACME_ORDERS_PER_HOUR allows are used up; postponing this order",
+		slog.WarnContext(ctx, "all orders allowed by LINKREEL_ACME_ORDERS_PER_HOUR are used up; postponing this order",
 			"host", o.host, "renewal", o.renewal, "next", wait.String())
 	}
 	now := s.opt.Now()
@@ -574,8 +575,7 @@ func (s *Service) postpone(ctx context.Context, o claimed) error {
 
 // issue orders a certificate, as the holder of the lease, and records the outcome.
 func (s *Service) issue(ctx context.Context, o claimed) error {
-	// Spend the budgets after the claim, so that replicas that wait for the same order spend
-	// nothing.
+	// Spend the budgets after the claim, so that replicas waiting for the same order spend nothing.
 	refund, wait, err := s.spend(ctx, o)
 	if err != nil {
 		return s.putOff(ctx, o, wait, err)
@@ -590,7 +590,7 @@ func (s *Service) issue(ctx context.Context, o claimed) error {
 		return err
 	}
 	if s.life.Err() != nil {
-		// This replica is stopping. The name is not at fault, and another replica resumes the
+		// This replica is stopping. The name is not at fault, and another replica will resume the
 		// order.
 		return errors.Join(err, s.note(ctx, o, func(r *Record) { r.Until = s.opt.Now(); r.DueAt = r.Until }))
 	}

@@ -42,7 +42,7 @@ func (s *shelf) Host(context.Context, string) (link.Site, bool, error) {
 
 func (s *shelf) Suspended(context.Context, string) (bool, error) { return false, nil }
 
-// good is an answer. Tests choose whether it is overtaken or stale.
+// good is an answer. Tests choose whether it is superseded or too old.
 type good struct{ overtaken, old atomic.Bool }
 
 func (g *good) Partition() int { return 0 }
@@ -289,17 +289,17 @@ func TestConfirmHearsAChangeBeforeItAnswers(t *testing.T) {
 		answer := b.resolve(t, slug)
 		a.Announce(t.Context(), link.SlugKey("", slug))
 		if out := b.Confirm(answer, click("x")); !out.Again || !out.Counted {
-			t.Fatalf("Confirm after the announcement of %s = %+v, want it overtaken and counted", slug, out)
+			t.Fatalf("Confirm after the announcement of %s = %+v, want it superseded and counted", slug, out)
 		}
 		if out := b.Confirm(other, click("y")); out.Again || !out.Counted {
-			t.Fatalf("Confirm for another link = %+v, want it counted and not overtaken", out)
+			t.Fatalf("Confirm for another link = %+v, want it counted and not superseded", out)
 		}
 	}
 	loads := b.shelf.loads.Load()
 	for i := range 100 {
 		a.Announce(t.Context(), link.SlugKey("", fmt.Sprint("unrelated", i)))
 		if out := b.Confirm(b.resolve(t, "other"), click("y")); out.Again || !out.Counted {
-			t.Fatalf("Confirm after a change to another link = %+v, want it counted and not overtaken", out)
+			t.Fatalf("Confirm after a change to another link = %+v, want it counted and not superseded", out)
 		}
 	}
 	if n := b.shelf.loads.Load() - loads; n != 0 {
@@ -315,15 +315,15 @@ func TestConfirmReloadsWhenTheLogOfChangesIsAnother(t *testing.T) {
 	p.run(t)
 	p.heard(t)
 	if out := p.Confirm(answer, nil); !out.Again {
-		t.Errorf("Confirm for an answer loaded before the process started = %+v, want it overtaken", out)
+		t.Errorf("Confirm for an answer loaded before the process started = %+v, want it superseded", out)
 	}
 	answer = p.resolve(t, "a")
 	if out := p.Confirm(answer, nil); out.Again {
-		t.Errorf("Confirm for a reloaded answer = %+v, want it not overtaken", out)
+		t.Errorf("Confirm for a reloaded answer = %+v, want it not superseded", out)
 	}
 	empty(t, addr)
 	if out := p.Confirm(answer, nil); !out.Again {
-		t.Errorf("Confirm for an answer loaded before Redis was emptied = %+v, want it overtaken", out)
+		t.Errorf("Confirm for an answer loaded before Redis was emptied = %+v, want it superseded", out)
 	}
 }
 
@@ -488,7 +488,7 @@ func TestAfterManyLinksAFlusherRestsAndKeepsItsLease(t *testing.T) {
 	}
 	all.Wait()
 	resting := NewFlusher(patient(t, addr), 0, b, nil)
-	other := NewFlusher(patient(t, addr), 0, newBook(), nil) // if it counted any clicks, b would lack them
+	other := NewFlusher(patient(t, addr), 0, newBook(), nil) // if it counted any clicks, b would be missing them
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan bool)
 	began := time.Now()
@@ -533,7 +533,7 @@ func TestASpoolBridgesRedisAndKeepsOrder(t *testing.T) {
 		stale := &good{}
 		stale.old.Store(true)
 		if out := p.Confirm(stale, click("l")); !out.Again || out.Counted {
-			t.Fatalf("Confirm for a stale answer without Redis = %+v, want it overtaken and not counted", out)
+			t.Fatalf("Confirm for a stale answer without Redis = %+v, want it superseded and not counted", out)
 		}
 		p.Announce(t.Context(), fmt.Sprint("|k", round))
 		if err := server.Restart(t.Context()); err != nil {
@@ -669,7 +669,7 @@ func TestAFullSpoolLosesClicksButNoVisitor(t *testing.T) {
 	}
 	for range 20 {
 		if out := p.Confirm(&good{}, click("l")); out.Again {
-			t.Fatalf("Confirm = %+v, want it not overtaken", out)
+			t.Fatalf("Confirm = %+v, want it not superseded", out)
 		}
 	}
 	if err := server.Restart(t.Context()); err != nil {

@@ -33,11 +33,12 @@
 //
 //   - Redis writes its data to disk once a second. If it loses the last second, and the
 //     producer is killed before it can resend that second's clicks, they are lost.
-//   - If the local disk is lost, its clicks are lost. Clicks that do not fit into a full file are lost too.
+//   - If the local disk is lost, its clicks are lost. Clicks that do not fit in the file are also
+//     lost.
 //
-// Metrics show both. The flusher counts gaps in a sequence, and the producer counts clicks
-// that did not fit into the file. Every process registers in Redis, and signs off once its
-// file is empty. The flusher counts a process that stops without signing off as missing.
+// Metrics show both. The flusher counts gaps in a sequence, and the producer counts clicks that did
+// not fit in the file. Every process registers in Redis, and signs off once its file is empty. The
+// flusher counts a process that stops without signing off as missing.
 //
 // # Flusher
 //

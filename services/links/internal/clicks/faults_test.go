@@ -51,7 +51,7 @@ func TestAFullRedisConfirmsAnswersAndDrainsByItself(t *testing.T) {
 	// Another client fills Redis.
 	redistest.Do(t, addr, "CONFIG", "SET", "maxmemory", "1mb")
 	if got := redistest.Do(t, addr, "SET", "x", "y"); !strings.HasPrefix(got, "OOM") {
-		t.Fatalf("SET in a full Redis = %s, want OOM", got)
+		t.Fatalf("SET on a full Redis = %s, want OOM", got)
 	}
 	p.confirm(t, 20, "l")
 	if !p.Synced() {
@@ -60,13 +60,13 @@ func TestAFullRedisConfirmsAnswersAndDrainsByItself(t *testing.T) {
 	answer := p.resolve(t, "k")
 	p.Announce(t.Context(), link.SlugKey("", "k"))
 	if out := p.Confirm(answer, nil); !out.Again {
-		t.Errorf("Confirm after an announcement in a full Redis = %+v, want it overtaken", out)
+		t.Errorf("Confirm after an announcement on a full Redis = %+v, want it superseded", out)
 	}
 	f := NewFlusher(patient(t, addr), 0, b, nil)
 	if err := f.Cycle(t.Context()); err != nil || b.of("l") != 10 {
 		t.Fatalf("clicks counted while Redis is full = %d, %v; want 10", b.of("l"), err)
 	}
-	redistest.Do(t, addr, "CONFIG", "SET", "maxmemory", "0") // counting has freed memory, and the limit is removed now
+	redistest.Do(t, addr, "CONFIG", "SET", "maxmemory", "0") // counting has freed memory, and now the limit is removed
 	eventually(t, "the spool is drained", func() bool { return !p.spooled() })
 	_ = f.Cycle(t.Context())
 	if b.of("l") != 30 {
@@ -74,7 +74,7 @@ func TestAFullRedisConfirmsAnswersAndDrainsByItself(t *testing.T) {
 	}
 }
 
-// The spools hold many times more clicks than fit into Redis, because other clients have nearly
+// The spools hold many times more clicks than will fit in Redis, because other clients have nearly
 // filled it.
 func TestARedisWithLittleLeftTakesClicksInSmallPieces(t *testing.T) {
 	t.Parallel()
@@ -111,7 +111,7 @@ func TestTheClickLogIsBoundedAndPushesBack(t *testing.T) {
 	p.confirm(t, 200, "l")
 	size, err := strconv.Atoi(redistest.Do(t, addr, "HGET", invalidation.HeadKey(0), "c"))
 	if err != nil || size > 2500 || size < 1500 {
-		t.Errorf("the log has %d bytes, %v; want about 2000", size, err)
+		t.Errorf("the log is %d bytes long, %v; want about 2000", size, err)
 	}
 	f := NewFlusher(patient(t, addr), 0, b, nil)
 	eventually(t, "all clicks are counted", func() bool {
@@ -264,7 +264,7 @@ func TestAnnounceIsHeardFromAProcessWhoseClicksAreTooSlow(t *testing.T) {
 		answer := near.resolve(t, slug)
 		far.Announce(t.Context(), link.SlugKey("", slug))
 		if out := near.Confirm(answer, nil); !out.Again {
-			t.Fatalf("Confirm after announcement %d from the distant process = %+v, want it overtaken", i, out)
+			t.Fatalf("Confirm after announcement %d from the distant process = %+v, want it superseded", i, out)
 		}
 	}
 }
@@ -354,7 +354,7 @@ func TestAServerThatLostItsEndIsFoundOutByEveryReplica(t *testing.T) {
 	eventually(t, "all processes use Redis again", func() bool { return idle.Synced() && busy.Synced() && writer.Synced() })
 	for slug, a := range answers {
 		if out := idle.Confirm(a, nil); !out.Again {
-			t.Errorf("Confirm for %s after its announcement was lost = %+v, want it overtaken", slug, out)
+			t.Errorf("Confirm for %s after its announcement was lost = %+v, want it superseded", slug, out)
 		}
 	}
 	writer.Announce(t.Context(), link.SlugKey("", "new"))
@@ -517,7 +517,7 @@ func TestAClusterCountsOverAFailover(t *testing.T) {
 	a := q.resolve(t, "s7")
 	p.Announce(t.Context(), "|s7")
 	if out := q.Confirm(a, nil); !out.Again {
-		t.Errorf("Confirm after an announcement in a cluster = %+v, want it overtaken", out)
+		t.Errorf("Confirm after an announcement on a cluster = %+v, want it superseded", out)
 	}
 	if err := servers[0].Kill(); err != nil {
 		t.Fatal(err)
@@ -561,7 +561,7 @@ func TestASentinelsFailoverIsFoundOut(t *testing.T) {
 	p.confirm(t, 20, "l")
 	eventually(t, "the process uses the new primary", p.Synced)
 	if out := p.Confirm(answer, nil); !out.Again {
-		t.Errorf("Confirm for an answer loaded before the failover = %+v, want it overtaken", out)
+		t.Errorf("Confirm for an answer loaded before the failover = %+v, want it superseded", out)
 	}
 	p.confirm(t, 20, "l")
 	eventually(t, "the spool is empty", func() bool { return !p.spooled() })

@@ -327,8 +327,7 @@ func (f *Flusher) read(ctx context.Context) (entries []redis.XMessage, all bool,
 	}
 }
 
-// entrySize returns the number of bytes by which appendScript increased the size of the log for an
-// entry.
+// entrySize returns how many bytes appendScript added to the log's size for an entry.
 func entrySize(e redis.XMessage) int {
 	payload, _ := e.Values["c"].(string)
 	return len(payload) + entryBytes

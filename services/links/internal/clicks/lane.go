@@ -17,19 +17,19 @@ import (
 )
 
 const (
-	// maxBatch limits the clicks in one batch, and thereby the size of a stream entry. Any further
-	// clicks are sent in the next call.
+	// maxBatch limits the clicks in one batch, and therefore the size of a stream entry. The rest
+	// are sent in the next call.
 	maxBatch = 1024
 	// lastMoments bounds the data that Redis may lose when it dies. If the disk is busy, Redis
 	// writes its file up to two seconds late.
 	lastMoments = 3 * time.Second
-	// gather is how long a batch collects clicks before they are written to disk. No such pause is
+	// gather is how long a batch collects clicks before they are written to disk. This pause is not
 	// needed while clicks are sent to Redis, because a batch collects clicks during the in-flight
 	// call.
 	gather = 2 * time.Millisecond
 )
 
-// lane is the path of clicks to one partition.
+// lane carries clicks to one partition.
 type lane struct {
 	log      *Log
 	caller   *caller
@@ -50,7 +50,7 @@ type lane struct {
 	late  producer   // batches that went through the spool
 	spool *spool
 	sums  sums
-	list  []numbered // scratch space of settle
+	list  []numbered // scratch space for settle
 
 	lost  lograte.Limit // rate limit for log lines about lost clicks
 	cause error         // why Redis was last lost
@@ -145,7 +145,7 @@ func (l *lane) confirm(it item) Outcome {
 	b.items = append(b.items, it)
 	l.mu.Unlock()
 	if i == 0 {
-		l.wake <- struct{}{} // never blocks: only the first item of a batch sends
+		l.wake <- struct{}{} // never blocks: only the first item in a batch sends
 	}
 	<-b.done
 	return b.outcome(i)
@@ -181,7 +181,7 @@ func (l *lane) settle(items []item) {
 	l.viaSpool(items)
 }
 
-// errBehind means that the invalidation log grows faster than this replica can read it.
+// errBehind means that the invalidation log is growing faster than this replica can read it.
 var errBehind = errors.New("cannot keep up with the invalidation log")
 
 // viaRedis appends the items' clicks and confirms their responses, usually in one call. It

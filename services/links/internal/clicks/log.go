@@ -22,8 +22,8 @@ type Config struct {
 	Redis redisdb.Config
 	// Bytes limits the size of the click log in Redis, for all partitions together.
 	Bytes int64
-	// SpoolDir is the directory in which clicks are stored while Redis is unreachable. It must
-	// outlive the process.
+	// SpoolDir is the directory where clicks are stored while Redis is unreachable. It must outlive
+	// the process.
 	SpoolDir string
 	// SpoolMax limits the spool in bytes. Clicks that do not fit are lost, and a metric counts
 	// them.

@@ -44,7 +44,7 @@ func (l *lane) tend(ctx context.Context) {
 		case now.Before(due):
 		case l.probe(ctx):
 			regained = time.Now()
-			pause = min(2*pause, probeMax) // in case Redis is soon lost again
+			pause = min(2*pause, probeMax) // in case Redis is lost again soon
 		default:
 			due = time.Now().Add(min(pause, 250*time.Millisecond))
 			if now.Sub(regained) < calm {
@@ -137,8 +137,8 @@ func (l *lane) drain(ctx context.Context, due time.Time) (more bool) {
 			return true
 		}
 		if !run[0].late {
-			// Live batches are in the spool only in case this process dies. As long as it runs, it
-			// has them in memory and sends them with the next live call.
+			// Live batches are in the spool only in case this process dies. As long as it is
+			// running, it has them in memory and sends them with the next live call.
 			done := upTo(run, acked)
 			if done > 0 {
 				l.drained(run[:done])
@@ -158,8 +158,8 @@ func (l *lane) drain(ctx context.Context, due time.Time) (more bool) {
 }
 
 // answersSlowly reports whether a Redis that is too slow for redirects can still accept the clicks
-// in the spool. It reads nothing from the spool, because reads get more expensive the longer the
-// outage lasts.
+// in the spool. It does not read the spool, because reads get more expensive the longer the outage
+// lasts.
 func (l *lane) answersSlowly(ctx context.Context) bool {
 	l.state.Lock()
 	empty := l.spool.empty()
@@ -256,7 +256,7 @@ func (l *lane) close(ctx context.Context) (empty bool, err error) {
 	if l.away.Load() {
 		_, _ = l.send(ctx, l.log.slow, &l.live, nil) // batches that do not arrive are kept in the spool
 	}
-	l.drain(ctx, time.Now().Add(time.Hour)) // nothing is added to the spool now, so drain need not stop for a probe
+	l.drain(ctx, time.Now().Add(time.Hour)) // nothing more is added to the spool, so drain need not stop for a probe
 	l.state.Lock()
 	defer l.state.Unlock()
 	return l.spool.empty(), l.spool.close()

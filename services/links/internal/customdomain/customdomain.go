@@ -7,7 +7,7 @@
 // no new links can be created on the domain, and another account may verify the name. Redirects
 // keep working until another account does so.
 //
-// Other packages use domains through [Service]. All other types use no clock and do no I/O.
+// Other packages use domains through [Service]. All other types are pure: no clock, no I/O.
 package customdomain
 
 import (
@@ -29,8 +29,8 @@ const (
 	Lapse = 7 * 24 * time.Hour
 
 	// retryMissing and retryUnknown are the first pauses after a failed check. They are shorter
-	// than Recheck, so that a restored record is noticed quickly. Each further failure doubles the
-	// pause, up to [Recheck].
+	// than Recheck, so that a restored record is noticed quickly. Each additional failure doubles
+	// the pause, up to [Recheck].
 	retryMissing = time.Hour
 	retryUnknown = 15 * time.Minute
 )
@@ -48,7 +48,7 @@ func NotVerified() error {
 // Taken returns the error for a name that is already verified, or already claimed by this account.
 func Taken() error {
 	return apierr.New(apierr.DomainTaken,
-		"This host name is already claimed or verified. Delete the other domain first, or use another host name.")
+		"This host name is already claimed or verified. Delete the other domain first, or use a different host name.")
 }
 
 // InUse returns the error for deleting a domain that has links.
@@ -58,7 +58,7 @@ func InUse() error {
 
 // DefaultInUse returns the error for deleting the account's default domain.
 func DefaultInUse() error {
-	return apierr.New(apierr.DomainInUse, "This is the account's default domain. Set another default first (PATCH /api/v1/account).")
+	return apierr.New(apierr.DomainInUse, "This is the account's default domain. Set a different default first (PATCH /api/v1/account).")
 }
 
 // DefaultUnusable returns the error for a link without a domain in the request, if the account's
@@ -74,12 +74,12 @@ func DefaultUnusable(gone bool) error {
 		is = "no longer exists. Send a domainId,"
 	}
 	return apierr.New(apierr.DomainNotVerified,
-		"The account's default domain "+is+" or set another default in the console's settings or by PATCH /api/v1/account.")
+		"The account's default domain "+is+" or set a different default in the console's settings or with PATCH /api/v1/account.")
 }
 
 // Full returns the error for a domain that exceeds the account's limit.
 func Full() error {
-	return apierr.New(apierr.QuotaExceeded, "The account has reached its limit for domains. Delete one, or ask the operator for a higher limit.")
+	return apierr.New(apierr.QuotaExceeded, "The account has reached its domain limit. Delete one, or ask the operator for a higher limit.")
 }
 
 // Domain is an account's claim to a host name.
@@ -97,8 +97,8 @@ type Domain struct {
 	Failure      string    // why the last check failed, or ""
 	NextCheckAt  time.Time // zero while pending, because then only the owner can start a check
 
-	// Pages are the URLs to which the host redirects visits that no link serves. They are used once
-	// the domain is verified.
+	// Pages are the URLs that the host redirects visits to if no link serves them. They are used
+	// once the domain is verified.
 	Pages Pages
 
 	// Visits is the total number of visits that no link served.
@@ -200,7 +200,7 @@ func (d *Domain) Inspect(texts []string, err error) (Outcome, string) {
 	case len(texts) == 0:
 		return Missing, fmt.Sprintf("There is no TXT record at %s. Add it with the value shown in records.", name)
 	}
-	return Missing, fmt.Sprintf("The TXT record at %s has another value. Set it to the value shown in records.", name)
+	return Missing, fmt.Sprintf("The TXT record at %s has a different value. Set it to the value shown in records.", name)
 }
 
 // Checked records the outcome of a check. Whatever the outcome, it schedules the next check of a
@@ -236,7 +236,8 @@ func (d *Domain) Checked(o Outcome, reason string, now time.Time) {
 	}
 }
 
-// backOff returns first after one failure. Each further failure doubles the pause, up to [Recheck].
+// backOff returns first after one failure. Each additional failure doubles the pause, up to
+// [Recheck].
 func backOff(first time.Duration, failures int) time.Duration {
 	return min(Recheck, first<<min(failures-1, 10))
 }

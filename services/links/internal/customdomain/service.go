@@ -28,8 +28,8 @@ type Store interface {
 	// Owner returns the domain that owns a host name. The name must be in lower case.
 	Owner(ctx context.Context, hostname string) (domainID string, found bool, err error)
 	// Atomically runs fn in one transaction. The records that fn reads do not change before the
-	// commit. fn must read before it writes. It may run several times and must have no other
-	// effect.
+	// commit. fn must read before it writes. It may run several times and must have no other side
+	// effects.
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
 }
 
@@ -130,8 +130,8 @@ func (s *Service) New(accountID, hostname string) *Domain {
 	}
 }
 
-// Claim stores a new claim. limit is the account's limit for domains. The error is DOMAIN_TAKEN if
-// the name is already verified, or already claimed by this account.
+// Claim stores a new claim. limit is the account's domain limit. The error is DOMAIN_TAKEN if the
+// name is already verified, or already claimed by this account.
 func (s *Service) Claim(ctx context.Context, d *Domain, limit int) error {
 	return s.opt.Store.Atomically(ctx, "claim domain", func(tx Tx) error {
 		old, err := tx.Domain(d.ID)
@@ -152,9 +152,9 @@ func (s *Service) Claim(ctx context.Context, d *Domain, limit int) error {
 	})
 }
 
-// CheckRoom returns QUOTA_EXCEEDED if the account has reached its limit for domains. It ensures
-// that a full account gets 403 for any request body. The claim's transaction checks again, and only
-// that check holds under concurrency.
+// CheckRoom returns QUOTA_EXCEEDED if the account has reached its domain limit. It ensures that a
+// full account gets 403 for any request body. The claim's transaction checks again, and only that
+// check holds under concurrency.
 func (s *Service) CheckRoom(ctx context.Context, p *identity.Principal) error {
 	if p.Quotas.Domains <= 0 {
 		return nil
@@ -296,8 +296,8 @@ func (s *Service) Delete(ctx context.Context, accountID, id string, check func(*
 		if err := check(d); err != nil {
 			return err
 		}
-		// A concurrent create for a link reads the domain, so one of the two transactions will be
-		// retried.
+		// A concurrent request that creates a link reads the domain, so one of the two transactions
+		// will be retried.
 		used, err := tx.HasLinks(d)
 		if err != nil {
 			return err

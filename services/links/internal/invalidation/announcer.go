@@ -31,7 +31,7 @@ const (
 	// entryKeys limits the keys in one entry, and callKeys the keys in one call.
 	entryKeys = 100
 	callKeys  = 2000
-	// pendingMax limits the keys that wait to be announced. If there are more, the announcement
+	// pendingMax limits the keys waiting to be announced. If there are more, the announcement
 	// invalidates all keys.
 	pendingMax = 100_000
 )
@@ -145,7 +145,7 @@ func (p *announcements) add(keys []string) <-chan struct{} {
 }
 
 // add adds keys and their waiting callers. If there are too many callers, it drops the earliest,
-// because they have exceeded their budget and no longer wait.
+// because they have exceeded their budget and are no longer waiting.
 func (b *batch) add(other batch, keys ...string) {
 	if b.keys == nil {
 		b.keys = map[string]struct{}{}

@@ -40,15 +40,15 @@
 //	                                                                 another call is made
 //	                                                                 before the response
 //	call returns: entries were trimmed         Synced     Synced     everything is reloaded
-//	call returns: another log (see below)      Synced     Synced     everything is reloaded
+//	call returns: different log (see below)    Synced     Synced     everything is reloaded
 //	call times out                             Synced     Uncertain  see the table above
 //	connection is refused                      Synced     Away       see the table above
 //	a second passes                            Uncertain  Away       see the table above
 //	call returns within the redirect's budget  Uncertain, Synced     as for Synced
 //	                                           Away
 //
-// A replica has found "another log" if the head has a different epoch, or a lower number than the
-// replica has already read. After a restart or a failover, a server may have lost entries even
+// A replica has found a "different log" if the head has a different epoch, or a lower number than
+// the replica has already read. After a restart or a failover, a server may have lost entries even
 // though its head looks plausible. Its empty script cache reveals this, because Redis neither
 // persists nor replicates scripts. A replica that gets NOSCRIPT starts a new epoch before it loads
 // its script, so no replica can run a script on a changed server and still see the old epoch. A

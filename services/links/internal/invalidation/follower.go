@@ -18,8 +18,8 @@ type Position struct {
 }
 
 // CheckLua is the start of a script that reads the log. It sets news to the entries that the reader
-// does not know yet, in the format that [ParseNews] parses. The reader's position is ARGV[1]
-// (epoch) and ARGV[2] (number). It sets size to the click log's size in bytes.
+// has not seen yet, in the format that [ParseNews] parses. The reader's position is ARGV[1] (epoch)
+// and ARGV[2] (number). It sets size to the click log's size in bytes.
 //
 // KEYS: 1 head, 2 log. ARGV: 1 epoch, 2 number, 3 the reader's ID.
 const CheckLua = `
@@ -35,7 +35,7 @@ if e ~= ARGV[1] or n < at then news = {e, n}
 elseif n > at then news = {'', n, redis.call('XRANGE', KEYS[2], ARGV[2] .. '-1', '+', 'COUNT', 1000)} end
 `
 
-// openScript starts a new epoch on a server that does not know the reader's script, unless another
+// openScript starts a new epoch on a server that does not have the reader's script, unless another
 // reader has just done so. It may run even when Redis is full. Otherwise no replica could read the
 // log.
 //
@@ -58,7 +58,7 @@ func Open(ctx context.Context, client redis.Scripter, part int, epoch, id string
 	return nil
 }
 
-// watchScript starts a new epoch if its last run was on another server process.
+// watchScript starts a new epoch if its last run was on a different server process.
 //
 // KEYS: head. ARGV: the caller's ID.
 var watchScript = redis.NewScript(`#!lua flags=allow-oom
@@ -71,8 +71,8 @@ redis.call('HSET', KEYS[1], 'r', run, 'n', string.format('%.0f', n))
 if head[1] then redis.call('HSET', KEYS[1], 'e', t[1] .. '.' .. t[2] .. '.' .. ARGV[1]) end
 return 1`)
 
-// Watch starts a new epoch when another server process serves a partition. It is too expensive to
-// run on every redirect, so one caller runs it once per second.
+// Watch starts a new epoch when a different server process is serving a partition. It is too
+// expensive to run on every redirect, so one caller runs it once per second.
 func Watch(ctx context.Context, client redis.Scripter, part int, id string) error {
 	if err := watchScript.Run(ctx, client, []string{HeadKey(part)}, id).Err(); err != nil {
 		return fmt.Errorf("watch redis: %w", err)
@@ -169,7 +169,7 @@ func (f *Follower) At() Position {
 	return f.at
 }
 
-// Hear applies news to memory. It reports whether this replica now knows everything that was
+// Hear applies news to memory. It reports whether this replica now knows about everything that was
 // announced before the call that returned the news. If not, the caller must call again before it
 // sends a response.
 func (f *Follower) Hear(n News) (caughtUp bool) {

@@ -20,7 +20,7 @@ type Options struct {
 	Suspended func(ctx context.Context, accountID string) (bool, error)
 	// Capacity limits the memory for cached links, in bytes.
 	Capacity int64
-	// Partitions is the number of partitions of the log; 0 means 1.
+	// Partitions is the number of log partitions; 0 means 1.
 	Partitions int
 	Now        func() time.Time
 }

@@ -86,9 +86,9 @@ type Agent struct {
 	Crawler bool // the agent fetches pages to show previews of them
 }
 
-// crawlers lists lower-case substrings of the user agents of programs that fetch a page because
-// somebody posted its URL. Programs that merely look automated are not listed, and their visits are
-// counted.
+// crawlers lists lower-case substrings found in the user agents of programs that fetch a page
+// because somebody posted its URL. Programs that merely look automated are not listed, and their
+// visits are counted.
 var crawlers = []string{
 	"facebookexternalhit", "facebookcatalog", "facebot", "meta-externalagent", "meta-externalfetcher",
 	"twitterbot", "slackbot", "slack-imgproxy", "linkedinbot", "whatsapp/", "discordbot", "telegrambot",

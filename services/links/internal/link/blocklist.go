@@ -14,8 +14,8 @@ import (
 	"github.com/nlnwa/whatwg-url/url"
 )
 
-// Blocklist is a file of host names, one per line. No link may redirect to these hosts. Each name
-// covers its subdomains. Empty lines and lines that begin with # are skipped.
+// Blocklist is a file of host names, one per line. Links must not redirect to these hosts. Each
+// name covers its subdomains. Empty lines and lines that begin with # are skipped.
 type Blocklist struct {
 	path  string
 	hosts atomic.Pointer[map[string]bool]

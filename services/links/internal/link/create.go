@@ -45,7 +45,7 @@ func (s *Service) Create(ctx context.Context, p *identity.Principal, o identity.
 // always free, and reading first would double the database calls for an ordinary create. A draft
 // with a domain, an external ID or tags needs a read, because the domain must be verified, the
 // external ID may be taken, and tags may be new. A repeated request gets ErrInTheWay, because the
-// link from its first attempt exists.
+// link from its first attempt already exists.
 func (d *Draft) needsNothing() bool {
 	return d.DomainID == "" && d.ExternalID == "" && len(d.Tags) == 0
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 )
 
-// Visit contains the properties of a visit on which a decision depends. An empty field means
+// Visit contains the properties of a visit that a decision depends on. An empty field means
 // unknown. A condition on an unknown value is not met.
 type Visit struct {
 	At       time.Time
@@ -21,15 +21,15 @@ type Visit struct {
 	Device   Device
 	System   System
 	Language string // Accept-Language header
-	// Place returns the visitor's bucket, a number from 0 to 99 by which rules with percentages
+	// Place returns the visitor's bucket, a number from 0 to 99 that rules with percentages use to
 	// divide visitors, or a negative number if it is unknown. It is called only for a link with
 	// percentages. The bucket depends only on the link's SplitKey and on the visitor, so that a
 	// visitor is always redirected to the same destination.
 	Place func(splitKey string) int
 }
 
-// Pages contains the URLs to which a host redirects visits that no link serves. An empty URL means
-// that the host has no such page.
+// Pages contains the URLs that a host redirects visits to if no link serves them. An empty URL
+// means that the host has no such page.
 type Pages struct{ Home, NotFound, Expired string }
 
 // PagesOf returns a domain's pages, or nil.
@@ -66,7 +66,7 @@ const (
 	TakenDown                   // the link was taken down, or its destination is blocked
 	NotYet                      // the link has not started yet
 	Over                        // the link has expired
-	Exhausted                   // all clicks of the link are used up
+	Exhausted                   // all clicks on the link are used up
 	Locked                      // the link requires its password
 	Led                         // the visitor is redirected
 )
@@ -74,7 +74,7 @@ const (
 // Decision is the response to a visit.
 type Decision struct {
 	Outcome Outcome
-	// Location is the URL to which the visitor is redirected. It is ASCII and safe in a header. If
+	// Location is the URL that the visitor is redirected to. It is ASCII and safe in a header. If
 	// it is empty, the visitor gets one of our own pages. For the outcomes Missing and Over,
 	// Location may be one of the host's or the link's pages.
 	Location string
@@ -344,7 +344,7 @@ func covers(want, have string) bool {
 	return len(have) >= len(want) && strings.EqualFold(have[:len(want)], want) && (len(have) == len(want) || have[len(want)] == '-')
 }
 
-// maxAge returns how many seconds the decision stays the same, at most 60.
+// maxAge returns how many seconds the decision stays valid, at most 60.
 func (r *Routing) maxAge(end Moment, now time.Time) int {
 	age := maxAge
 	bound := func(m Moment) {
@@ -370,15 +370,15 @@ func (d *Decision) Why() string {
 			return "The operator took the link down."
 		}
 		if d.Rule != nil {
-			return fmt.Sprintf("The destination of the rule %q is blocked or points back to this host.", d.Rule.Name)
+			return fmt.Sprintf("The destination of rule %q is blocked or points back to this host.", d.Rule.Name)
 		}
 		return "The destination is blocked or points back to this host."
 	case NotYet:
 		return "The link does not redirect before its startsAt."
 	case Locked:
-		return "The link asks for its password."
+		return "The link asks for a password."
 	case Exhausted:
-		return "All clicks of the link are used up."
+		return "The link has used up all its clicks."
 	case Over:
 		if d.Location != "" {
 			return "The link has expired. Visits are redirected to the page for expired links."
@@ -396,7 +396,7 @@ func (d *Decision) Why() string {
 func (d *Decision) whyLed() string {
 	passed := ""
 	if d.Reason.Locked {
-		passed = " The link asks for its password first."
+		passed = " The link asks for a password first."
 	}
 	if d.Reason.Split {
 		passed += " A rule that splits visitors was skipped because no percent was given."

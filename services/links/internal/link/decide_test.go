@@ -117,15 +117,15 @@ func TestRulesHold(t *testing.T) {
 		"prefix of a language tag":            {When{Languages: []string{"d"}}, false},
 		"query":                               {When{Query: map[string]string{"a": "1", "b": "ü"}}, true},
 		"query with any value":                {When{Query: map[string]string{"c": "*"}}, true},
-		"query with another value":            {When{Query: map[string]string{"a": "2"}}, false},
+		"query with a different value":        {When{Query: map[string]string{"a": "2"}}, false},
 		"query parameter in a different case": {When{Query: map[string]string{"A": "1"}}, false},
 		"period starts now":                   {When{From: from(0)}, true},
 		"period starts later":                 {When{From: from(time.Millisecond)}, false},
 		"period ends later":                   {When{Until: from(time.Millisecond)}, true},
 		"period ends now":                     {When{Until: from(0)}, false},
 		"only one of two conditions met":      {When{Devices: []Device{Mobile}, Countries: []string{"AT"}}, false},
-		"place within the share":              {When{Percent: 31}, true},
-		"place outside the share":             {When{Percent: 30}, false},
+		"bucket within the share":             {When{Percent: 31}, true},
+		"bucket outside the share":            {When{Percent: 30}, false},
 	} {
 		r := Routing{Rules: []Rule{{Name: name, When: c.when, URL: leadsTo("https://r.example/")}}}
 		if rule, _ := r.choose(&visit); (rule != nil) != c.holds {
@@ -164,7 +164,7 @@ func TestSharesFollowEachOther(t *testing.T) {
 				name = rule.Name
 			}
 			if out[name]++; split {
-				t.Error("choose reports an unknown place, but the visit has a place; want it known")
+				t.Error("choose reports an unknown bucket, but the visit has one; want it known")
 			}
 		}
 		return out
@@ -188,7 +188,7 @@ func TestSharesFollowEachOther(t *testing.T) {
 	}
 	r := Routing{Rules: []Rule{share("a", 50)}}
 	if rule, split := r.choose(&Visit{At: noon}); rule != nil || !split {
-		t.Errorf("choose(visit without a place) = %v, %v; want no rule, true", rule, split)
+		t.Errorf("choose(visit without a bucket) = %v, %v; want no rule, true", rule, split)
 	}
 }
 

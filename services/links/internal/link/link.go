@@ -4,7 +4,7 @@
 // Other packages use links through [Service], which makes the decisions. Its [Store] keeps the
 // links and announces every change. All other types are pure: no clock, no randomness, no I/O.
 // Values returned by a Parse function are valid and are not checked again. Failures are
-// [apierr.Detail] values, to which the caller adds the field name.
+// [apierr.Detail] values; the caller adds the field name.
 package link
 
 import (
@@ -29,7 +29,7 @@ func SlugTaken(s Slug) error {
 
 // Full returns the error for a link that exceeds the account's limit.
 func Full() error {
-	return apierr.New(apierr.QuotaExceeded, "The account has reached its limit for links. Delete some, or ask the operator for a higher limit.")
+	return apierr.New(apierr.QuotaExceeded, "The account has reached its link limit. Delete some, or ask the operator for a higher limit.")
 }
 
 // GeneratedSlugLength is the length of a generated slug.
@@ -127,8 +127,8 @@ type Moment struct {
 // At returns the moment at ms.
 func At(ms int64) Moment { return Moment{Set: true, MS: ms} }
 
-// Passed reports whether now is at or after the moment. On every replica, the moment is the start
-// of its millisecond.
+// Passed reports whether now is at or after the moment. Every replica treats the moment as the
+// start of its millisecond.
 func (m Moment) Passed(now time.Time) bool { return m.Set && now.UnixMilli() >= m.MS }
 
 // Status is the state of a link at a given time.

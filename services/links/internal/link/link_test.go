@@ -66,7 +66,7 @@ func TestParseURL(t *testing.T) {
 			got, problem := ParseURL(c.in, own)
 			if c.refused != "" {
 				if problem == nil || problem.Code != c.refused {
-					t.Fatalf("ParseURL(%q) = %+v, %+v, want the problem %s", c.in, got, problem, c.refused)
+					t.Fatalf("ParseURL(%q) = %+v, %+v, want problem %s", c.in, got, problem, c.refused)
 				}
 				return
 			}
@@ -168,7 +168,7 @@ func TestParseSlug(t *testing.T) {
 			got, problem := ParseSlug(c.in, !c.custom)
 			if c.refused != "" {
 				if problem == nil || problem.Code != c.refused {
-					t.Fatalf("ParseSlug(%q) = %v, %+v, want the problem %s", c.in, got, problem, c.refused)
+					t.Fatalf("ParseSlug(%q) = %v, %+v, want problem %s", c.in, got, problem, c.refused)
 				}
 				return
 			}

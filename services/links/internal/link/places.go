@@ -9,7 +9,7 @@ import (
 // no [Places].
 var ErrNoLimit = errors.New("the link does not limit its clicks")
 
-// Places records how many clicks of a link's MaxClicks are used. The record exists as long as the
+// Places records how many of a link's MaxClicks have been used. The record exists as long as the
 // link has a limit. Every visit takes a slot here before it is redirected. This makes the limit
 // hold across all replicas, even if Redis or the click log fails.
 type Places struct {
@@ -19,7 +19,7 @@ type Places struct {
 	// Settled is false as long as clicks made before the limit was set may still be uncounted.
 	// While it is false, the number of remaining slots is unknown, and visits get none.
 	Settled bool
-	Recent  []Grant // last grants, oldest first
+	Recent  []Grant // most recent grants, oldest first
 }
 
 // Grant is the result of an ask that took or returned slots.
@@ -33,18 +33,18 @@ type Ask struct {
 	ID   string // unique for each ask
 	Want int64  // number of slots to take
 	Back int64  // number of slots to return, because their visits did not use them
-	// Unsure contains the IDs of earlier asks with unknown outcomes. The replica has redirected no
-	// visits for these asks, so the slots that they got become free again. The slots that they
+	// Unsure contains the IDs of earlier asks with unknown outcomes. The replica has not redirected
+	// any visits for these asks, so the slots that they got become free again. The slots that they
 	// returned are not returned again, because the first return may have succeeded.
 	Unsure []string
 }
 
 // maxRecent limits the number of grants in a record. If a replica does not know the outcome of an
-// ask whose grant is no longer in the record, the slots from that grant stay used.
+// ask whose grant is no longer in the record, the slots from that grant remain used.
 const maxRecent = 64
 
-// NewPlaces returns the record for a link that gets a limit. before is the link without the limit,
-// or nil for a new link.
+// NewPlaces returns the record for a link that is given a limit. before is the link without the
+// limit, or nil for a new link.
 func NewPlaces(before, l *Link) *Places {
 	p := &Places{Key: l.Key(), Max: l.Limit(), Settled: before == nil}
 	if before != nil {
@@ -82,8 +82,8 @@ func (p *Places) Take(a Ask) (granted int64, changed bool) {
 	return granted, true
 }
 
-// Settle counts the clicks made before the limit was set as used slots. clicks is the total number
-// of the link's clicks. Call it only when every click has been counted.
+// Settle counts the clicks made before the limit was set as used slots. clicks is the link's total
+// number of clicks. Call it only when every click has been counted.
 func (p *Places) Settle(clicks int64) {
 	p.Used, p.Settled = max(p.Used, clicks), true
 }
@@ -96,9 +96,9 @@ func (l *Link) Limit() int64 {
 	return l.Routing.MaxClicks
 }
 
-// exhausted reports whether all clicks of the link are used up. The number of clicks alone does not
-// show this. If a process was killed before it responded to a visit, the visit's slot is used, but
-// there is no click.
+// exhausted reports whether the link has used up all its clicks. The number of clicks alone does
+// not show this. If a process was killed before it responded to a visit, the visit's slot is used,
+// but there is no click.
 func (l *Link) exhausted() bool {
 	return l.Limit() > 0 && (l.UsedUp || l.Clicks >= l.Limit())
 }

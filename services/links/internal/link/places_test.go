@@ -20,11 +20,11 @@ func TestPlacesAreGivenUntilNoneIsLeft(t *testing.T) {
 	p := link.NewPlaces(nil, limitedLink(5, 0))
 	for i, want := range []int64{3, 2, 0} {
 		if got, _ := p.Take(link.Ask{ID: fmt.Sprint(i), Want: 3}); got != want {
-			t.Errorf("ask %d got %d places, want %d", i, got, want)
+			t.Errorf("ask %d got %d slots, want %d", i, got, want)
 		}
 	}
 	if !p.Full() || p.Used != 5 {
-		t.Errorf("places = %+v, want 5 used and full", p)
+		t.Errorf("slots = %+v, want 5 used and full", p)
 	}
 }
 
@@ -34,11 +34,11 @@ func TestAnAskThatComesTwiceGetsItsPlacesOnce(t *testing.T) {
 	p.Take(link.Ask{ID: "other", Want: 1})
 	for range 2 {
 		if got, _ := p.Take(link.Ask{ID: "a", Want: 2, Back: 1}); got != 2 {
-			t.Errorf("got %d places, want 2", got)
+			t.Errorf("got %d slots, want 2", got)
 		}
 	}
 	if p.Used != 2 {
-		t.Errorf("got %d places used, want 2", p.Used)
+		t.Errorf("got %d slots used, want 2", p.Used)
 	}
 }
 
@@ -48,10 +48,10 @@ func TestThePlacesOfAnUnknownOutcomeAreGivenToTheNext(t *testing.T) {
 	p.Take(link.Ask{ID: "lost", Want: 5})
 	got, changed := p.Take(link.Ask{ID: "b", Want: 3, Unsure: []string{"lost", "never arrived"}})
 	if got != 3 || !changed || p.Used != 3 || p.Full() {
-		t.Errorf("Take = %d places, then %+v; want 3 new places and 3 used", got, p)
+		t.Errorf("Take = %d slots, then %+v; want 3 new slots and 3 used", got, p)
 	}
 	if got, _ := p.Take(link.Ask{ID: "c", Want: 3, Unsure: []string{"lost"}}); got != 2 {
-		t.Errorf("Take = %d places, want 2, because lost places are returned only once", got)
+		t.Errorf("Take = %d slots, want 2, because lost slots are returned only once", got)
 	}
 }
 
@@ -98,7 +98,7 @@ func TestNoOrderOfAsksPassesTheLimit(t *testing.T) {
 			ask(1000+i, i, false)
 		}
 		if p.Used > limit || led > limit || seed%2 == 0 && led != limit {
-			t.Fatalf("seed %d: %d redirects at the end, want %d, or fewer if places were returned; %+v", seed, led, limit, p)
+			t.Fatalf("seed %d: %d redirects at the end, want %d, or fewer if slots were returned; %+v", seed, led, limit, p)
 		}
 	}
 }
@@ -108,18 +108,18 @@ func TestASettledLinkHasUsedAllItsClicks(t *testing.T) {
 	before := limitedLink(0, 4)
 	p := link.NewPlaces(before, limitedLink(10, 4))
 	if p.Settled || p.Used != 4 {
-		t.Errorf("places before the link is settled = %+v, want 4 used", p)
+		t.Errorf("slots before the link is settled = %+v, want 4 used", p)
 	}
 	p.Settle(9)
 	if got, _ := p.Take(link.Ask{ID: "a", Want: 5}); got != 1 {
-		t.Errorf("got %d places, want 1", got)
+		t.Errorf("got %d slots, want 1", got)
 	}
 }
 
 func TestALinkThatIsUsedUpIsExhausted(t *testing.T) {
 	t.Parallel()
 	for name, l := range map[string]*link.Link{
-		"by clicks": limitedLink(3, 3), "by places": {UsedUp: true, Routing: &link.Routing{MaxClicks: 3}},
+		"by clicks": limitedLink(3, 3), "by slots": {UsedUp: true, Routing: &link.Routing{MaxClicks: 3}},
 	} {
 		if got := l.Status(time.Now()); got != link.UsedUp {
 			t.Errorf("%s: Status = %s, want %s", name, got, link.UsedUp)

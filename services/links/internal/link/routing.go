@@ -22,11 +22,11 @@ type Routing struct {
 	ForwardQuery bool // forward the visitor's query; see [WithQuery]
 	ForwardPath  bool // forward the path after the slug; see [WithPath]
 	StartsAt     Moment
-	ExpiredURL   *URL // destination of visits after the expiry, or nil
+	ExpiredURL   *URL // destination for visits after expiry, or nil
 	Rules        []Rule
 	Unread       bool   // the link has rules, but this copy, made for a list, omits them
-	Password     string // hash from libs/password; "" without a password
-	MaxClicks    int64  // maximum number of redirects over the link's whole life; 0 means no limit
+	Password     string // hash from libs/password; "" if there is no password
+	MaxClicks    int64  // maximum number of redirects over the link's lifetime; 0 means no limit
 	// SplitKey ensures that different links divide their visitors differently; see [Visit.Place].
 	SplitKey string
 }
@@ -127,8 +127,8 @@ func (r *Routing) splits() bool {
 
 // Conflict is a pair of link fields with mutually exclusive values.
 type Conflict struct {
-	// Fields are the two fields. The response names those of them that the request contains. If
-	// Always is set, it names only the first field.
+	// Fields are the two fields. The response names the ones that the request contains. If Always
+	// is set, it names only the first field.
 	Fields [2]string
 	Always bool
 	Code   string
@@ -195,11 +195,11 @@ func checkName(name *string, taken map[string]bool) (code, message string) {
 	case utf8.RuneCountInString(*name) > MaxRuleName:
 		return apierr.TooLong, "Use at most 100 characters."
 	case strings.ContainsFunc(*name, unicode.IsControl):
-		return apierr.InvalidValue, "Use no control characters."
+		return apierr.InvalidValue, "Do not use control characters."
 	case folded == "(other)" || folded == "(none)" || folded == "(unknown)":
 		return apierr.Reserved, "This name is reserved in statistics. Choose another."
 	case taken[folded]:
-		return apierr.InvalidValue, "Another rule of this link has this name."
+		return apierr.InvalidValue, "Another rule on this link already has this name."
 	}
 	taken[folded] = true
 	return "", ""

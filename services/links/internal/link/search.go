@@ -25,7 +25,7 @@ const (
 	maxAsked = 12
 )
 
-// Words returns the folded words by which a search can find the link: the words in its slug, tags
+// Words returns the folded words that a search can find the link by: the words in its slug, tags
 // and title, and in its destination's host and path.
 func (l *Link) Words() []string {
 	host, path := hostAndPath(l.Destination.Location)

@@ -41,9 +41,9 @@ type Store interface {
 	// nothing, nothing is committed. The error is ErrRefused for a commit that is too large for the
 	// database.
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
-	// Add creates links whose slugs were never used, in one database call and without reading.
-	// limit is the account's limit for links; 0 means no limit. The error is ErrInTheWay if one of
-	// the links cannot be created this way.
+	// Add creates links whose slugs have never been used, in one database call and without reading.
+	// limit is the account's link limit; 0 means no limit. The error is ErrInTheWay if one of the
+	// links cannot be created this way.
 	Add(ctx context.Context, limit int, links ...*Link) error
 }
 
@@ -150,9 +150,9 @@ func (s *Service) SlugFree(ctx context.Context, accountID, domainID string, slug
 	return err == nil && r.FreeFor(accountID, s.opt.Now()), err
 }
 
-// CheckRoom returns QUOTA_EXCEEDED if the account has reached its limit for links. It ensures that
-// a full account gets 403 for any request body. The create's transaction checks again, and only
-// that check holds under concurrency.
+// CheckRoom returns QUOTA_EXCEEDED if the account has reached its link limit. It ensures that a
+// full account gets 403 for any request body. The create's transaction checks again, and only that
+// check holds under concurrency.
 func (s *Service) CheckRoom(ctx context.Context, p *identity.Principal) error {
 	if p.Quotas.Links <= 0 {
 		return nil

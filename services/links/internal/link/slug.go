@@ -21,7 +21,7 @@ var reserved = map[string]bool{
 }
 
 // Quarantine is how long a deleted link's slug stays unavailable to other accounts, so that nobody
-// can take over the visitors to a printed address.
+// can take over the traffic from a printed address.
 const Quarantine = 30 * 24 * time.Hour
 
 // SlugRecord contains the account and link that have a slug on a domain, or had it last. It does
@@ -52,7 +52,7 @@ func Released(l *Link, now time.Time) *SlugRecord {
 }
 
 // FreeFor reports whether the account may take the slug at now. Every account may take a slug
-// without a record, because the slug was never used or its quarantine has ended.
+// without a record, because the slug has never been used or its quarantine has ended.
 func (r *SlugRecord) FreeFor(accountID string, now time.Time) bool {
 	if r == nil {
 		return true

@@ -11,7 +11,8 @@ type DayStats struct {
 	Day    Day
 	Clicks int64
 	Shares
-	// Broken is the error from an unreadable record. If it is set, only Day is set too.
+	// Broken is the error from an unreadable record. If it is set, Day is the only other field that
+	// is set.
 	Broken error
 }
 

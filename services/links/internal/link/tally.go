@@ -43,12 +43,12 @@ type Tally struct {
 	Countries map[string]int64
 	Devices   map[string]int64
 	// Rules contains only clicks that a rule redirected. It is nil for a plain link, so that a
-	// plain link's statistics need no space for it.
+	// plain link's statistics do not need space for it.
 	Rules map[string]int64 `json:",omitempty"`
 }
 
-// Add counts n clicks equal to c. c must have the tally's link and day. It returns the approximate
-// number of bytes by which the stored tally grows.
+// Add counts n clicks equal to c. c must have the tally's link and day. It returns approximately
+// how many bytes the stored tally grows by.
 func (t *Tally) Add(c Click, n int64) (grown int) {
 	if t.Referrers == nil {
 		t.Referrers, t.Countries, t.Devices = map[string]int64{}, map[string]int64{}, map[string]int64{}

@@ -28,8 +28,8 @@ type Hosts []Host
 // https, because our hosts are usually reachable on both.
 type Host struct{ Name, Port string }
 
-// At returns the hosts at which a custom host name is reachable: at the default ports, and at the
-// port of the default short host.
+// At returns the hosts where a custom host name is reachable: on the default ports, and on the
+// default short host's port.
 func (h Hosts) At(hostname string) Hosts {
 	out := Hosts{ParseHost(hostname)}
 	for _, own := range h {
@@ -63,8 +63,8 @@ func (h Hosts) Names() []string {
 
 // ParseURL accepts the URL of a destination or of a preview image. It never fetches the URL. The
 // URL must be http or https, have a host right after the slashes, and have no user info. It must be
-// valid under the WHATWG URL standard, have at most 8,192 bytes, and not be on one of the hosts in
-// own.
+// valid under the WHATWG URL standard, be at most 8,192 bytes long, and not be on one of the hosts
+// in own.
 func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
 	if len(text) > maxURL {
 		return URL{}, &apierr.Detail{Code: apierr.TooLong, Message: "Use at most 8,192 bytes.", Max: maxURL}
@@ -80,7 +80,7 @@ func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
 		return refuse(apierr.InvalidFormat, "The address is not valid UTF-8.")
 	case strings.ContainsFunc(text, unicode.IsControl):
 		return refuse(apierr.InvalidFormat, "The address contains a control character.")
-	// The URL standard would skip further slashes and treat the next part as the host.
+	// The URL standard would skip any extra slashes and treat the next part as the host.
 	case host == "":
 		return refuse(apierr.InvalidFormat, "The address has no host.")
 	// Check this before parsing, because the parser drops empty user info.
@@ -89,7 +89,7 @@ func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Hostname() == "" {
-		return refuse(apierr.InvalidFormat, "This is not a valid address. Check its host and its port.")
+		return refuse(apierr.InvalidFormat, "This is not a valid address. Check the host and port.")
 	}
 	if u.Username() != "" || u.Password() != "" {
 		return refuse(apierr.NotAllowed, "The address must not contain a user name or password.")
@@ -137,7 +137,7 @@ func (s *Service) Destination(text string, own Hosts) (URL, *apierr.Detail) {
 	if problem == nil && s.opt.Blocked != nil && s.opt.Blocked.Has(u.Location) {
 		return URL{}, &apierr.Detail{
 			Code:    apierr.BlockedDestination,
-			Message: "This installation does not allow links to this host. Use another destination, or ask the operator.",
+			Message: "This installation does not allow links to this host. Use a different destination, or ask the operator.",
 		}
 	}
 	return u, problem

@@ -21,8 +21,9 @@ const maxReferrer = 253
 // counted: those with another scheme, without a plain host, or with a host in own.
 func ReferrerHost(referer string, own Hosts) string {
 	hostport, _ := authority(referer)
-	// Visitors choose this text, and it is stored in statistics, so only characters of host names
-	// are accepted. Trim's result is not empty if there is any other character, even in the middle.
+	// Visitors choose this text, and it is stored in statistics, so only characters that are valid
+	// in host names are accepted. Trim's result is not empty if there is any other character, even
+	// in the middle.
 	host := ParseHost(hostport)
 	if host.Name == "" || len(host.Name) > maxReferrer || strings.Trim(host.Name, "abcdefghijklmnopqrstuvwxyz0123456789.-_") != "" {
 		return ""

@@ -5,14 +5,15 @@
 // like any other, so neither a lost click nor the loss of Redis allows a visit over the limit. On
 // each replica, a link has at most one commit in flight. The next commit takes slots for all visits
 // that arrived in the meantime. If a process is killed before it responds to a visit, the visit's
-// slot stays used. If the outcome of a commit is unknown, its visits get an error. The replica then
-// retries until it knows the outcome, and gives the slots to other visits.
+// slot remains used. If the outcome of a commit is unknown, its visits get an error. The replica
+// then retries until it knows the outcome, and gives the slots to other visits.
 //
-// When a link is exhausted, this is written to the record of its slug, which every replica caches.
+// When a link is exhausted, the change is written to its slug's record, which every replica caches.
 // From then on, only a replica's first visit to the link requests a slot.
 //
-// If an existing link gets a limit, some of its clicks may not be counted yet. Until all of them
-// are counted, the number of remaining slots is unknown, and visits get an error for a few seconds.
+// If a limit is added to an existing link, some of its clicks may not be counted yet. Until all of
+// them are counted, the number of remaining slots is unknown, and visits get an error for a few
+// seconds.
 package places
 
 import (
@@ -57,8 +58,9 @@ type Options struct {
 	Counted func() func(ctx context.Context) (bool, error)
 }
 
-// Limits on the visits that are waiting at one replica. Visits over a limit get an error at once,
-// so many visits to one link cannot use up the memory, workers or calls that other links need.
+// Limits on the visits that are waiting at one replica. Visits over a limit get an error
+// immediately, so many visits to one link cannot use up the memory, workers or calls that other
+// links need.
 const (
 	maxLines    = 512  // links with waiting visits
 	linesEach   = 16   // links in one account with waiting visits
@@ -67,7 +69,7 @@ const (
 	waitingOf   = 2048 // waiting visits to all links in one account
 	callTime    = 4 * time.Second
 	// maxUnsure limits the number of asks with an unknown outcome that a line remembers. Slots from
-	// older asks stay used.
+	// older asks remain used.
 	maxUnsure = 32
 	// settleFor is how long a line keeps trying to settle its link after the last visit.
 	settleFor = time.Minute
@@ -152,7 +154,7 @@ func (g *Gate) Take(accountID, linkID, slugKey string) error {
 func (g *Gate) Back(accountID, linkID, slugKey string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if l := g.line(accountID, linkID, slugKey); l != nil { // otherwise, the slot stays used
+	if l := g.line(accountID, linkID, slugKey); l != nil { // otherwise, the slot remains used
 		l.back++
 	}
 }
@@ -257,7 +259,7 @@ func (g *Gate) take(l *line, visits []chan error, back int64) error {
 	switch {
 	case err != nil && !gone:
 		if times := g.failed.Due(time.Now(), 1); times > 0 {
-			slog.Warn("cannot take places for a link with maxClicks; retrying", "link", l.link, "error", err, "times", times)
+			slog.Warn("cannot take slots for a link with maxClicks; retrying", "link", l.link, "error", err, "times", times)
 		}
 		l.unsure = append(l.unsure[max(0, len(l.unsure)-maxUnsure+1):], ask.ID)
 		rest = err

@@ -57,7 +57,7 @@ func (s *shelf) Take(ctx context.Context, linkID string, ask link.Ask) (int64, l
 		granted, _ = p.Take(ask)
 	}
 	if s.fail.Add(-1) >= 0 {
-		return granted, *p, errors.New("the answer is lost")
+		return granted, *p, errors.New("the response is lost")
 	}
 	return granted, *p, nil
 }
@@ -136,7 +136,7 @@ func TestWaitingVisitsShareACommit(t *testing.T) {
 		t.Errorf("%d commits, %d concurrent; want at most 20, 1", calls, most)
 	}
 	if forgotten.Load() == 0 {
-		t.Error("the replica still caches the link after its places were used up, want it forgotten")
+		t.Error("the replica still caches the link after its slots were used up, want it forgotten")
 	}
 }
 
@@ -155,7 +155,7 @@ func TestOneLinksFloodDelaysNoOther(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "visits over the limit fail at once", func() bool { return failed.Load() > 0 })
+	eventually(t, "visits over the limit fail immediately", func() bool { return failed.Load() > 0 })
 	for _, l := range [][2]string{{"a", "beside"}, {"b", "other"}} {
 		if err := g.Take(l[0], l[1], "|"+l[1]); err != nil {
 			t.Errorf("Take for %v: %v", l, err)
@@ -201,7 +201,7 @@ func TestPlacesOfALostAnswerAreFoundWithoutAVisit(t *testing.T) {
 	if placed, _, failed := crowd(g, "a", "l", 1); placed != 0 || failed != 1 {
 		t.Errorf("%d placed, %d failed; want 0, 1", placed, failed)
 	}
-	eventually(t, "the place is free again", func() bool { return s.used("l") == 0 })
+	eventually(t, "the slot is free again", func() bool { return s.used("l") == 0 })
 	if placed, changed, _ := crowd(g, "a", "l", 5); placed != 2 || changed != 3 {
 		t.Errorf("%d placed, %d changed; want 2, 3", placed, changed)
 	}
@@ -215,7 +215,7 @@ func TestAPlaceThatIsGivenBackIsTakenByAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.Back("a", "l", "|l")
-	eventually(t, "another visit gets the place", func() bool { return g.Take("a", "l", "|l") == nil })
+	eventually(t, "another visit gets the slot", func() bool { return g.Take("a", "l", "|l") == nil })
 	if placed, changed, _ := crowd(g, "a", "l", 3); placed != 0 || changed != 3 {
 		t.Errorf("%d placed, %d changed; want 0, 3", placed, changed)
 	}

@@ -14,7 +14,7 @@ const (
 	// generations take about half a megabyte.
 	agentsKept = 1 << 13
 	// newAgents is the number of new user agents that a process parses per second, and agentsAtOnce
-	// is the number in a burst, such as after a start. The limit is necessary because clients can
+	// is the number in a burst, such as after startup. The limit is necessary because clients can
 	// send any string, and parsing an agent costs more than the rest of a redirect.
 	newAgents    = 500
 	agentsAtOnce = 4096
@@ -25,11 +25,11 @@ const (
 // secret seed, so that no client can find two strings with the same hash.
 //
 // The cache has two generations. When the young generation is full, it becomes the old generation.
-// An agent in the old generation that is used again moves to the young one. Texts that are sent
-// only once, however many, therefore do not evict the agents of real visitors.
+// An agent in the old generation that is used again moves to the young one. User agents that are
+// sent only once, no matter how many, therefore do not evict the agents of real visitors.
 type agents struct {
 	seed   maphash.Seed
-	second atomic.Int64 // the second in which left was last increased
+	second atomic.Int64 // the second when left was last increased
 	left   atomic.Int64 // number of new agents that may still be parsed
 
 	mu         sync.RWMutex

@@ -21,7 +21,7 @@ import (
 
 const phone = "Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) AppleWebKit/605.1.15 Version/18.0 Mobile/15E148 Safari/604.1"
 
-// numbered returns a user agent with the version n.
+// numbered returns a user agent with version n.
 func numbered(n int) []byte {
 	return fmt.Appendf(nil, "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/%09d.0 Safari/537.36", n)
 }

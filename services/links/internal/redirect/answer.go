@@ -93,8 +93,8 @@ var (
 	neverStored        = []byte("no-store")
 )
 
-// redirect redirects the visitor to the location of the decision. It sets no Referrer-Policy, so
-// that the destination can see the referrer.
+// redirect redirects the visitor to the decision's location. It sets no Referrer-Policy, so that
+// the destination can see the referrer.
 func (h *Handler) redirect(ctx *fasthttp.RequestCtx, d *link.Decision, prefetch bool) {
 	res := &ctx.Response
 	res.SetStatusCode(d.Status)
@@ -290,7 +290,7 @@ func page(ctx *fasthttp.RequestCtx, status int, name string, data any) {
 	res.Header.Set("Referrer-Policy", "strict-origin-when-cross-origin")
 }
 
-// latency has, from the start, a series for each status that an alert uses.
+// latency starts out with a series for each status that an alert uses.
 var latency = metrics.NewHistogram(prometheus.HistogramOpts{
 	Name: "linkreel_redirect_duration_seconds", Help: "Time to respond to a request for a short URL, by status.",
 	Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},

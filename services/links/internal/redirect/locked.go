@@ -56,7 +56,7 @@ func (h *Handler) unlock(ctx *fasthttp.RequestCtx, v *visit, target *link.Target
 		return false
 	}
 	right := false
-	// A guess of any other length cannot be the password. It counts as wrong and needs no hash.
+	// A guess of any other length cannot be the password. It counts as wrong and is not hashed.
 	if n := utf8.RuneCountInString(given); n > 0 && n <= maxPassword {
 		right, err = h.opt.Passwords.Check(wait, target.AccountID, target.Routing.Password, given)
 	}

@@ -1,10 +1,10 @@
 // Package redirect responds to visits to short URLs.
 //
 // In the common case, host and slug are cached (package invalidation). Then the only call to
-// another process is one round trip, shared by many visits. In it, the click log confirms that the
-// response is not stale and that the click is durable (package clicks). Hosts and slugs that are
-// not cached are read from Firestore. If that read fails, the response is a 503, never a 404, and
-// cached links are still served.
+// another process is one round trip, shared by many visits. During this round trip, the click log
+// confirms that the response is not stale and that the click is durable (package clicks). Hosts and
+// slugs that are not cached are read from Firestore. If that read fails, the response is a 503,
+// never a 404, and cached links are still served.
 //
 // This package never fetches a URL from a user.
 package redirect
@@ -60,7 +60,7 @@ type Options struct {
 	Country func(ctx *fasthttp.RequestCtx) string
 	// Blocked lists the destinations that the operator blocks. If it is nil, none are blocked.
 	Blocked *link.Blocklist
-	// AbuseContact is the target of the "Report" link. If it is empty, pages have no such link.
+	// AbuseContact is the target of the "Report" link. If it is empty, pages do not have this link.
 	AbuseContact string
 	// Trace starts a trace for a visit that has to wait for a store, and returns a function that
 	// ends the trace. If Trace is nil, nothing is traced. Visits to cached links are not traced,
@@ -187,7 +187,7 @@ func (v *visit) waits(known bool) (context.Context, error) {
 	return v.ctx, nil
 }
 
-// place is one of the slots of a link with maxClicks.
+// place is a slot on a link with maxClicks.
 type place struct{ account, link, key string }
 
 // tries limits how many times a visit is restarted because a change made its response stale.
@@ -488,7 +488,7 @@ func (h *Handler) uncount(v *visit) {
 	}
 }
 
-// hostOf returns whether a request is for the default short host or for a custom host. If the host
+// hostOf reports whether a request is for the default short host or for a custom host. If the host
 // cannot be a custom domain, ok is false, and the caller does not look it up.
 func (h *Handler) hostOf(ctx *fasthttp.RequestCtx) (host string, isDefault, ok bool) {
 	raw := ctx.Request.Header.Host()

@@ -64,7 +64,7 @@ func (s *shelf) Host(_ context.Context, host string) (link.Site, bool, error) {
 type yes struct {
 	mu     sync.Mutex
 	clicks []link.Click
-	again  int // how many answers to report as overtaken
+	again  int // how many answers to report as superseded
 }
 
 func (y *yes) Confirm(_ clicks.Answer, c *link.Click) clicks.Outcome {
@@ -122,7 +122,7 @@ func TestServeCountsAnOvertakenAnswerOnce(t *testing.T) {
 	}
 	y.again = 100
 	if res := ask(h, "/a", "lrl.example"); res.StatusCode() != 503 || len(res.Header.Peek("Retry-After")) == 0 {
-		t.Errorf("response to a visit that is always overtaken: %v, want 503 with Retry-After", res)
+		t.Errorf("response to a visit whose answer is always superseded: %v, want 503 with Retry-After", res)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestServeTracesAVisitThatWaitsForTheStore(t *testing.T) {
 		ask(h, "/a", "lrl.example")
 	}
 	if traced != 1 || len(ended) != 1 || ended[0] != 302 {
-		t.Errorf("got %d traced loads and traces with the statuses %v, want one load and one trace with 302", traced, ended)
+		t.Errorf("got %d traced loads and traces with statuses %v, want one load and one trace with 302", traced, ended)
 	}
 }
 
@@ -307,7 +307,7 @@ func TestServeCountsTheRuleThatLedTheVisitor(t *testing.T) {
 	}
 }
 
-// overtaken counts a click, and reports the first answer as overtaken by a change.
+// overtaken counts a click, and reports the first answer as superseded by a change.
 type overtaken struct {
 	*yes
 	change func()
@@ -403,7 +403,7 @@ func FuzzServe(f *testing.F) {
 	})
 }
 
-// TestMemoryHoldsAMillionLinks checks that a million cached links fit into a replica's memory.
+// TestMemoryHoldsAMillionLinks checks that a million cached links fit in a replica's memory.
 func TestMemoryHoldsAMillionLinks(t *testing.T) {
 	const limit = 400 << 20
 	n := 100_000

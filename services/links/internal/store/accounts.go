@@ -11,7 +11,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Standings returns the store of auth's decisions about accounts.
+// Standings returns the store for auth's decisions about accounts.
 func Standings(db *firestoredb.DB) keeper.Standings {
 	return keeper.Standings{DB: db, Collection: "linkAccounts"}
 }

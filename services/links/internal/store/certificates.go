@@ -62,10 +62,10 @@ type acmeAccountDoc struct {
 	ChangedAt time.Time `firestore:"changedAt"`
 }
 
-// Certificates is the store of certificates.
+// Certificates stores certificates.
 type Certificates struct{ *Store }
 
-// Certificates returns the store of certificates.
+// Certificates returns the certificate store.
 func (s *Store) Certificates() Certificates { return Certificates{s} }
 
 var _ certificate.Store = Certificates{}
@@ -114,8 +114,8 @@ func (s Certificates) ChangeCertificate(
 	var forget bool
 	err := s.db.Tx(ctx, "change certificate", func(t *record.Tx) error {
 		forget = false
-		// Read the owner and the record in one transaction, which is retried if the name gets
-		// another owner concurrently.
+		// Read the owner and the record in one transaction, which is retried if the name changes
+		// owner concurrently.
 		var h hostDoc
 		owned, err := t.Load(s.hostRef(host), &h)
 		if err != nil {

@@ -34,8 +34,8 @@ type Counts struct {
 	names *nameMemory
 }
 
-// Counts returns the store for the counts of one of several partitions. overtaken is the error for
-// a writer that another writer has overtaken.
+// Counts returns the store for one partition's counts. overtaken is the error for a writer if
+// another writer got there first.
 func (s *Store) Counts(part, parts int, overtaken error) *Counts {
 	return &Counts{s: s, part: part, overtaken: overtaken, names: newNameMemory(namesMemory / max(parts, 1))}
 }
@@ -50,16 +50,17 @@ const (
 	// commitsAtOnce is the number of concurrent commits.
 	commitsAtOnce = 8
 	// producerMemory is how many days a producer without new batches is kept. No spool is older
-	// than that. producersMax limits the number of producers, and thereby the size of the document.
+	// than that. producersMax limits the number of producers, and therefore the size of the
+	// document.
 	producerMemory = 14
 	producersMax   = 5000
-	// maxReferrers and maxRuleNames limit the names in a day document. All further names share one
+	// maxReferrers and maxRuleNames limit the names in a day document. All other names share one
 	// entry, because visitors can send any host, and owners can rename a link's rules as often as
 	// they like. Firestore accepts 500 changed counts per document in one commit, and countries
 	// need nearly 300 of them.
 	maxReferrers = 100
 	maxRuleNames = 50
-	// OtherNames is the name of the entry that all further names share.
+	// OtherNames is the name of the entry that all other names share.
 	OtherNames = "(other)"
 	// daysAtOnce is the number of days read in one call. Each day may contain 50 kB of names.
 	daysAtOnce = 100

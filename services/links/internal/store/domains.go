@@ -104,10 +104,10 @@ func domainDocOf(d *customdomain.Domain) *domainDoc {
 	}
 }
 
-// Domains is the store of custom domains.
+// Domains stores custom domains.
 type Domains struct{ *Store }
 
-// Domains returns the store of custom domains.
+// Domains returns the custom domain store.
 func (s *Store) Domains() Domains { return Domains{s} }
 
 // Domain implements [customdomain.Store].

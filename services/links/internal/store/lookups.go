@@ -10,8 +10,8 @@ import (
 // Lookups reads the records that are cached for redirects.
 type Lookups struct{ DB *firestoredb.DB }
 
-// Target reads the target of the slug with this [link.SlugKey]. There is no target if the slug was
-// never used or its link was deleted.
+// Target reads the target of the slug with this [link.SlugKey]. There is no target if the slug has
+// never been used or its link was deleted.
 func (r Lookups) Target(ctx context.Context, key string) (link.Target, bool, error) {
 	t, _, err := firestoredb.Lookup(ctx, r.DB, "resolve slug", r.slugRef(key), readTarget)
 	if err != nil || t == nil {

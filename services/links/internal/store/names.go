@@ -40,7 +40,7 @@ func (m *nameMemory) key(t *link.Tally) uint64 {
 	return maphash.Comparable(m.seed, dayKey{t.LinkID, t.Day})
 }
 
-// kind is the last bit of a name's hash. It distinguishes hosts from rules. A day has one list of
+// kind is the last bit of a name's hash. It distinguishes hosts from rules. A day has one list for
 // both, because few links have rules.
 type kind uint64
 
@@ -102,7 +102,7 @@ func (m *nameMemory) boundKind(names []uint64, counts map[string]int64, k kind, 
 		switch {
 		case name == "" || slices.Contains(names, sum):
 		case known < most:
-			// The commit happens later. If it fails, this day has room for one name fewer until the
+			// The commit happens later. If it fails, this day has room for one fewer name until the
 			// memory is cleared.
 			names = append(names, sum)
 			known++

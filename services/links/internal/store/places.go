@@ -109,7 +109,7 @@ func (s *Store) Settle(ctx context.Context, linkID string) error {
 }
 
 // changePlaces changes a link's slots. When all of them are used, the same commit records this in
-// the link and in its slug. Replicas read the slug, so later visits need no write.
+// the link and in its slug. Replicas read the slug, so later visits do not need a write.
 func (s *Store) changePlaces(
 	ctx context.Context, what, linkID string, change func(*record.Tx, *link.Places) (changed bool, err error),
 ) error {

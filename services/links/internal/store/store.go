@@ -149,7 +149,7 @@ func (r Lookups) slugRef(key string) firestoredb.Ref {
 	return r.DB.Collection("slugs").Doc(key)
 }
 
-// slugKeyOf returns the key from which [Lookups.slugRef] derived ref.
+// slugKeyOf returns the key that [Lookups.slugRef] derived ref from.
 func slugKeyOf(ref firestoredb.Ref) string {
 	if rest, ok := strings.CutPrefix(ref.ID, "default|"); ok {
 		return "|" + rest

@@ -307,7 +307,7 @@ func TestGuideNamesTheBoundsThatCallersMeet(t *testing.T) {
 		fmt.Sprintf("After %d days without the record the domain **lapses**", days(customdomain.Lapse)),
 	} {
 		if !strings.Contains(text, sentence) {
-			t.Errorf("docs/api/statistics.md and docs/api/domains.md lack the sentence %q", sentence)
+			t.Errorf("docs/api/statistics.md and docs/api/domains.md do not contain the sentence %q", sentence)
 		}
 	}
 }
@@ -481,7 +481,7 @@ func TestDomainsBelongToTheFirstThatProvesThem(t *testing.T) {
 	}
 }
 
-// Neither a domain that cannot be verified nor a hundred domains with failing name servers may
+// Neither a domain that cannot be verified nor a hundred domains with failing name servers should
 // prevent other accounts' domains from being checked.
 func TestRecheckDuePassesOverDomainsThatCannotBeChecked(t *testing.T) {
 	t.Parallel()
@@ -762,7 +762,7 @@ func TestCreateOfManyLongAddressesIsExact(t *testing.T) {
 			case i == 95 && code != apierr.SlugTaken, i == 96 && code != apierr.ExternalIDTaken, i < 90 && code != "":
 				t.Errorf("try %d: unexpected result for item %d: %v", try, i, r.Err)
 			case r.Link != nil && r.Link.Destination != drafts[i].Destination:
-				t.Errorf("try %d: item %d has the URL %s, want %s", try, i, r.Link.Destination, drafts[i].Destination)
+				t.Errorf("try %d: item %d has URL %s, want %s", try, i, r.Link.Destination, drafts[i].Destination)
 			}
 		}
 		if diff := cmp.Diff(map[apierr.Code]int{"": 90, apierr.SlugTaken: 1, apierr.ExternalIDTaken: 1, apierr.QuotaExceeded: 8}, got); diff != "" {
@@ -775,7 +775,7 @@ func TestCreateOfManyLongAddressesIsExact(t *testing.T) {
 	}
 	for i, l := range page {
 		if l.Destination != drafts[89-i].Destination {
-			t.Errorf("link %d in the list has the URL %s, want %s", i, l.Destination, drafts[89-i].Destination)
+			t.Errorf("link %d in the list has URL %s, want %s", i, l.Destination, drafts[89-i].Destination)
 		}
 		// A search must find the link by the same words as if it had been created on its own.
 		if words := l.Words(); i%20 == 0 {

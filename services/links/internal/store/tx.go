@@ -28,7 +28,7 @@ func (s *Store) Atomically(ctx context.Context, what string, fn func(tx link.Tx)
 	return err
 }
 
-// Add implements [link.Store]. A repeated commit gets ErrInTheWay, because its links exist.
+// Add implements [link.Store]. A repeated commit gets ErrInTheWay, because its links already exist.
 func (s *Store) Add(ctx context.Context, limit int, links ...*link.Link) error {
 	add := func(rtx *record.Tx) error {
 		t := &tx{rtx, s}

@@ -20,7 +20,7 @@ import (
 type Store interface {
 	// Forget removes some of the records and reports whether more are left.
 	Forget(ctx context.Context, accountID string) (more bool, err error)
-	// Remains reports whether an account has any record left.
+	// Remains reports whether an account has any records left.
 	Remains(ctx context.Context, accountID string) (bool, error)
 }
 

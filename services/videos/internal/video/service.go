@@ -402,7 +402,7 @@ func (s *Service) hash(ctx context.Context, accountID, text string) (string, err
 	hash, err := s.o.Passwords.Hash(ctx, accountID, text)
 	if errors.Is(err, password.ErrBusy) {
 		return "", &apierr.Error{Code: apierr.RateLimited, RetryAfter: time.Second, Err: err,
-			Message: "Your account sets or checks too many passwords at once. Try again after the time in Retry-After."}
+			Message: "Your account is setting or checking too many passwords at once. Try again after the time in Retry-After."}
 	}
 	return hash, err
 }
