@@ -100,7 +100,7 @@ func (r *readOnly) handler(tokens guard.Tokens) http.Handler {
 		case !guard.OwnHost(req.Host):
 			http.Error(w, "This address does not serve this host name.", http.StatusMisdirectedRequest)
 		case !tokens.Required() || !tokens.Accept(req.Header.Get("Authorization")):
-			http.Error(w, "The switch needs the bearer token of this server.", http.StatusUnauthorized)
+			http.Error(w, "The switch requires this server's bearer token.", http.StatusUnauthorized)
 		case req.Method != http.MethodPut:
 			http.Error(w, "Use PUT.", http.StatusMethodNotAllowed)
 		case err != nil, !on && strings.TrimSpace(string(body)) != "false":

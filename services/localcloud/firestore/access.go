@@ -14,7 +14,7 @@ import (
 // full query, so an index may yield too many documents but never too few. The documents arrive in
 // the query's order only if access.ordered is set.
 
-// conjunction is one of the alternatives that a query joins by OR. All of its comparisons must be
+// conjunction is one of the alternatives that a query joins with OR. All of its comparisons must be
 // true.
 type conjunction struct {
 	equal    map[string]*pb.Value

@@ -36,7 +36,7 @@ func TestFaults(t *testing.T) {
 			lift()
 			must(t, s.write(nil, "a", 1))
 		}},
-		{"a fault ends after its number of hits", func(t *testing.T, s *session) {
+		{"a fault ends after the given number of hits", func(t *testing.T, s *session) {
 			s.server.Faults().Add(firestore.Fault{Code: codes.ResourceExhausted, Times: 2})
 			wantCode(t, s.write(nil, "a", 1), codes.ResourceExhausted)
 			wantCode(t, s.write(nil, "a", 1), codes.ResourceExhausted)
