@@ -259,7 +259,7 @@ func TestARestoreBesideARestoreLeavesItAlone(t *testing.T) {
 		}
 	}
 	if err := Restore(t.Context(), io.Discard, first); err == nil || !strings.Contains(err.Error(), "is not empty") {
-		t.Errorf("the restore returned %v, want an error that the folder is not empty", err)
+		t.Errorf("the restore returned %v, want an error saying that the folder is not empty", err)
 	}
 	for _, name := range []string{recordsFile, objectsDir, secretsFile} {
 		if _, err := os.Stat(filepath.Join(again, name)); err != nil {
@@ -425,7 +425,7 @@ func (r rights) kinds() string {
 		len(r.keys)+len(r.removed)+len(r.lowered)+len(r.suspended)+len(r.erased)+len(r.links))
 }
 
-// holds returns those of the rights that a running stack still grants.
+// holds returns the rights that a running stack still grants.
 func (s *Stack) holds(t *testing.T, r rights) (held []string) {
 	t.Helper()
 	own := r.secrets[len(r.secrets)-1]

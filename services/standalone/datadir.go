@@ -61,7 +61,7 @@ func (d *dataDir) join(elem ...string) string {
 func (d *dataDir) close() { unlockFile(d.lock) }
 
 // unlockFile unlocks and closes a file. Closing the file does not always unlock it, because a child
-// process that is just being started holds a copy of the descriptor until it executes its program.
+// process that is just starting holds a copy of the descriptor until it executes its program.
 func unlockFile(f *os.File) {
 	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // best effort: closing usually unlocks too
 	_ = f.Close()                                   // nothing was written, so there is nothing to lose

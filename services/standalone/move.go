@@ -151,7 +151,7 @@ func beginMove(dir string, to moveTarget) (*moving, error) {
 	if old != nil {
 		same := old.Project == w.Project && old.Database == w.Database && old.Bucket == w.Bucket
 		if !same && !old.Aborted {
-			return nil, fmt.Errorf("there is an unfinished move to project %s, database %s, bucket %s; name this target, or abort that move with linkreel move --abort",
+			return nil, fmt.Errorf("there is an unfinished move to project %s, database %s, bucket %s; specify that target, or abort that move with linkreel move --abort",
 				old.Project, old.Database, old.Bucket)
 		}
 		if same {
@@ -241,7 +241,7 @@ func (m mover) run(ctx context.Context) error {
 	if err := m.Finish(ctx); err != nil {
 		return err
 	}
-	m.say("Verified: all %d records and %d objects with %d bytes are equal (checksum %s).", t.Records, t.Objects, t.Bytes, t.Checksum)
+	m.say("Verified: all %d records and %d objects (%d bytes) are identical (checksum %s).", t.Records, t.Objects, t.Bytes, t.Checksum)
 	m.say("Changes have been refused for %.1f s, and will be until callers reach the new installation. %s", time.Since(since.ModTime()).Seconds(), m.next())
 	return nil
 }

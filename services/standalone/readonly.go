@@ -59,8 +59,8 @@ func openReadOnly(dir *dataDir, records *firestore.Server, objects *storage.Serv
 func (r *readOnly) set(on bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if on && !wasReadOnly(r.dir) { // the file's time records since when
-		if err := writeJSON(r.dir.join(readOnlyFile), "linkreel move has copied this data to another place. linkreel move --abort removes this file."); err != nil {
+	if on && !wasReadOnly(r.dir) { // the file's time records when the switch was turned on
+		if err := writeJSON(r.dir.join(readOnlyFile), "linkreel move has copied this data elsewhere. linkreel move --abort removes this file."); err != nil {
 			return err
 		}
 		if err := syncDir(r.dir.path); err != nil {
