@@ -211,7 +211,7 @@ func (s *Stack) keysOfRedisAreInTheRecipe(t *testing.T) {
 	defer func() { _ = client.Close() }()
 	keys, err := client.Keys(t.Context(), "*").Result()
 	if err != nil || len(keys) < 5 {
-		t.Fatalf("Redis has the keys %q (error %v), want at least five", keys, err)
+		t.Fatalf("Redis contains the keys %q (error %v), want at least five", keys, err)
 	}
 	for _, key := range keys {
 		if !slices.ContainsFunc(patterns, func(p string) bool { return strings.HasPrefix(key, p) }) {
@@ -263,7 +263,7 @@ func TestARestoreBesideARestoreLeavesItAlone(t *testing.T) {
 	}
 	for _, name := range []string{recordsFile, objectsDir, secretsFile} {
 		if _, err := os.Stat(filepath.Join(again, name)); err != nil {
-			t.Errorf("a file of the other restore is missing: %v", err)
+			t.Errorf("the other restore's file is missing: %v", err)
 		}
 	}
 }
@@ -311,7 +311,7 @@ func TestABackupFindsTheRightStack(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := running(t.Context(), Config{DataDir: data}); err == nil || errors.Is(err, errRunning) || !strings.Contains(err.Error(), "stack.json") {
-		t.Errorf("with the stack file from another folder, running returned %v, want an error about stack.json", err)
+		t.Errorf("with the stack file from a different folder, running returned %v, want an error about stack.json", err)
 	}
 }
 

@@ -28,7 +28,7 @@ const (
 func (c Config) auditDir(d *dataDir) string { return cmp.Or(c.AuditDir, d.join(auditDir)) }
 
 // errRunning means that another process has locked the data directory.
-var errRunning = errors.New("another Linkreel is running")
+var errRunning = errors.New("another Linkreel instance is running")
 
 // openDataDir creates the folder if it does not exist, and locks it. The kernel releases the lock
 // when the process exits, so a killed stack leaves no lock behind.

@@ -127,7 +127,7 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 	other := o
 	other.Name = "2020-01-01T00-00-00.000Z"
 	if err := Restore(t.Context(), io.Discard, other); err == nil || !strings.Contains(err.Error(), "empty volume") {
-		t.Errorf("restoring another backup returned %v, want an error about an empty volume", err)
+		t.Errorf("restoring a different backup returned %v, want an error about an empty volume", err)
 	}
 	first, err := backup.Newest(dir)
 	if err != nil {

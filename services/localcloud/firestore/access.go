@@ -259,7 +259,7 @@ func (s *store) bestAccess(p *partition, q *query, c conjunction) *access {
 // memberAccess merges the indexes on several members of one map, as production merges single-field
 // indexes. Each index sorts its documents by name, so the walker can find the documents that are in
 // all of them by skipping ahead in each index. memberAccess returns nil if the query does not
-// compare such members for equality, or if it needs another order.
+// compare such members for equality, or if it needs a different order.
 func (s *store) memberAccess(p *partition, q *query, c conjunction) *access {
 	if q.group || q.nameDesc() || len(q.sortedFields(c)) > 0 || c.equal[nameField] != nil {
 		return nil

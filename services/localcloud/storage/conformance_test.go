@@ -400,7 +400,7 @@ var behaviours = []struct {
 		g := call(t, "PUT", s, []byte("hello")).header.Get("X-Goog-Generation")
 		a := call(t, "PUT", s, nil, "Content-Range", "bytes */5")
 		if a.status != 200 || a.header.Get("X-Goog-Generation") != g {
-			t.Errorf("the response is %+v, want 200 with the generation %s", a, g)
+			t.Errorf("the response is %+v, want 200 with generation %s", a, g)
 		}
 	}},
 	{"DELETE cancels a session", func(t *testing.T, e *env) {

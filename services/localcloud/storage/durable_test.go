@@ -232,7 +232,7 @@ func TestANewRequestTakesASessionOver(t *testing.T) {
 	defer cancel()
 	go tryCall(ctx, "PUT", s, r, "Content-Range", span(0, 4*unit-1, fmt.Sprint(4*unit)))
 	w.Write(random(unit)) // then sends nothing more
-	eventually(t, "the first request has the session", func() bool { return e.srv.Faults().Calls()["xml.session"] == 1 })
+	eventually(t, "the first request holds the session", func() bool { return e.srv.Faults().Calls()["xml.session"] == 1 })
 	done := make(chan answer, 1)
 	go func() {
 		a, _ := tryCall(t.Context(), "PUT", s, nil, "Content-Range", "bytes */*")

@@ -25,7 +25,7 @@ type Entry struct {
 	Value []byte `json:"value"`
 }
 
-// Blob is a file with the bytes of one object. Its ID is never reused for other bytes.
+// Blob is a file with the bytes of one object. Its ID is never reused for different bytes.
 type Blob struct {
 	ID     string
 	Object string // BUCKET/NAME

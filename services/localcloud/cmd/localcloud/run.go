@@ -86,7 +86,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.corsFile, "cors-file", "", "file with the CORS rules of the buckets, in the format of gcloud storage buckets update --cors-file")
 	f.StringVar(&o.objectsDir, "objects-dir", "", "directory for the bytes of objects, for example on a separate volume (default in the data directory); existing objects are moved there")
 	f.Var(&o.maxUpload, "max-upload-bytes", "size of the largest object that a signed URL accepts, such as 10Gi (default 5Ti)")
-	f.Var(&o.reserve, "reserve-bytes", "free space that uploads must leave on the volume of the objects; other uploads get status 507; 0 means none")
+	f.Var(&o.reserve, "reserve-bytes", "free space that uploads must leave on the objects' volume; uploads that would use it get status 507; 0 means none")
 	f.Var(&o.apiHosts, "api-host", "host name with dots that your own programs use to call the storage API; may be repeated; not needed for IP addresses and names without dots")
 	f.StringVar(&o.publicURL, "public-url", "", "base URL of upload sessions (default the host of the request)")
 	f.StringVar(&o.keyFile, "key-file", "", "file with the service account key that signs; share it with the programs that sign (default: a new key in the data directory)")
@@ -361,8 +361,8 @@ func server(h http.Handler) *http.Server {
 }
 
 // health makes /readyz fail until all parts are ready. /livez succeeds from the start. While
-// commits fail, the response text of both says so. The status remains 200, because reads work and a
-// restart would not help.
+// commits fail, both say so in their response text. The status remains 200, because reads work and
+// a restart would not help.
 func health(serving *atomic.Bool, fire *firestore.Server, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/readyz" && !serving.Load() {

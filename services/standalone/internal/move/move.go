@@ -361,7 +361,7 @@ type pass struct {
 func (p *pass) record(d *pb.Document) error {
 	path, ok := strings.CutPrefix(d.GetName(), p.From.Database+"/documents/")
 	if !ok {
-		return fmt.Errorf("the source contains a document from another database: %s", d.GetName())
+		return fmt.Errorf("the source contains a document from a different database: %s", d.GetName())
 	}
 	p.rename(d, path)
 	switch path {

@@ -56,7 +56,7 @@ const (
 	offsetArg1 = 24
 )
 
-// filter returns the seccomp program for a process. It rejects all calls made for another
+// filter returns the seccomp program for a process. It rejects all calls made for a different
 // architecture, where the same numbers refer to different calls.
 func filter(pid uint32) []unix.SockFilter {
 	prog := []unix.SockFilter{
