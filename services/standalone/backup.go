@@ -64,7 +64,7 @@ func (s *Stack) operatorHandler(stop context.Context) (*http.ServeMux, error) {
 // BackupOptions contains the options of `linkreel backup`.
 type BackupOptions struct {
 	Dir       string // the backup folder
-	Recipient string // of age, as in age1…; "" means no encryption
+	Recipient string // an age recipient (age1…); "" means no encryption
 	From      string // backup address of a localcloud (its --backup-addr); "" means LINKREEL_DATA_DIR
 	TokenFile string // file with the token for From
 
@@ -96,7 +96,7 @@ func Backup(ctx context.Context, out io.Writer, o BackupOptions) error {
 	if err = errors.Join(err, done()); err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(out, "Backup %s: %d records, %d objects with %d bytes.\n", m.Name, m.Documents, len(m.Objects), m.Bytes())
+	_, _ = fmt.Fprintf(out, "Backup %s: %d records, %d objects (%d bytes).\n", m.Name, m.Documents, len(m.Objects), m.Bytes())
 	if m.Left > 0 {
 		_, _ = fmt.Fprintf(out, "%d backups are older than %d days and have not been removed yet, because each backup removes at most two, and none that is being restored. Is the clock right?\n", m.Left, cfg.BackupDays)
 	}
@@ -105,16 +105,16 @@ func Backup(ctx context.Context, out io.Writer, o BackupOptions) error {
 		if o.From != "" {
 			keys = strings.Join(slices.Sorted(maps.Keys(m.Keys)), " and ")
 		}
-		_, _ = fmt.Fprintf(out, "A restore needs %s, which the backup does not contain. Keep a copy of it in another place.\n", keys)
+		_, _ = fmt.Fprintf(out, "A restore requires %s, which the backup does not contain. Keep a copy of it somewhere else.\n", keys)
 	}
 	return nil
 }
 
-// running finds the stack that runs on the data directory. If none is running, it serves the
+// running finds the stack that is running on the data directory. If none is running, it serves the
 // records and objects itself, without services, until done is called.
 func running(ctx context.Context, cfg Config) (s *Stack, done func() error, err error) {
 	if _, err := os.Stat(filepath.Join(cfg.DataDir, recordsFile)); err != nil {
-		return nil, nil, fmt.Errorf("%s is not a data directory of Linkreel; set LINKREEL_DATA_DIR (%w)", cfg.DataDir, err)
+		return nil, nil, fmt.Errorf("%s is not a Linkreel data directory; set LINKREEL_DATA_DIR (%w)", cfg.DataDir, err)
 	}
 	dir, err := openDataDir(cfg.DataDir)
 	if err == nil {
@@ -135,10 +135,10 @@ func running(ctx context.Context, cfg Config) (s *Stack, done func() error, err 
 		}
 	}
 	return nil, nil, fmt.Errorf("an instance of Linkreel is running on %s, but its stack.json is not here; "+
-		"run the command in the folder in which it was started", path)
+		"run the command in the folder where it was started", path)
 }
 
-// stopped serves backups of a data directory on which no stack runs.
+// stopped serves backups of a data directory on which no stack is running.
 func stopped(ctx context.Context, dir *dataDir) (_ *Stack, done func() error, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	s := &Stack{dir: dir, DataDir: dir.path, BackupToken: randomHex(), ctx: ctx, stop: stop, group: new(errgroup.Group)}
@@ -225,7 +225,7 @@ func Restore(ctx context.Context, out io.Writer, o RestoreOptions) error {
 		return err
 	}
 	_, _ = fmt.Fprintf(out, `Restored %s into %s: %d records, %d objects. The newest record is from %s.
-%sAll sessions, one-time links and device codes have ended. %s
+%sAll sessions, one-time links and device codes have been revoked. %s
 %s
 Webhooks are paused, and so is the janitor, which removes files without a record. Start Linkreel, check the data, and then resume them:
   linkreel admin recovery resume --webhooks --janitor
@@ -242,7 +242,7 @@ type restoring struct {
 	identities []age.Identity
 	kept       *secrets
 	lost       map[string]bool // ids of keys that are lost
-	newest     string          // the backup that was made last; "" if it cannot be read
+	newest     string          // the most recently made backup; "" if it cannot be read
 	skip       bool            // leave damaged objects out
 	left       int             // how many were left out
 	audit      string          // folder of the trail; "" means none
@@ -273,7 +273,7 @@ func (r *restoring) read(o RestoreOptions) (err error) {
 		return err
 	}
 	r.seen = r.m.Order
-	if newest, err := backup.Read(o.Dir, ""); err == nil { // ignore damage of another backup, so that a named backup can still be restored
+	if newest, err := backup.Read(o.Dir, ""); err == nil { // ignore damage to another backup, so that a named backup can still be restored
 		r.seen, r.newest = max(r.seen, newest.Order), newest.Name
 	}
 	if r.identities, err = readIdentities(o.Identity); err != nil {
@@ -286,7 +286,7 @@ func (r *restoring) read(o RestoreOptions) (err error) {
 		}
 	}
 	settings := environment(o.Env, nil)
-	where := "give a copy of the secrets.json from that time with --secrets"
+	where := "pass a copy of the secrets.json from that time with --secrets"
 	if o.Localcloud != "" {
 		r.kept.WebhookKey = cmp.Or(r.kept.WebhookKey, settings[webhookKey])
 		where = "set it to the key that was used at that time"
@@ -303,7 +303,7 @@ func (r *restoring) read(o RestoreOptions) (err error) {
 			if setting == certificateKey {
 				where = "set it to the key that was used at that time"
 			}
-			return fmt.Errorf("the backup %s contains values that are sealed with the key %s of %s, and this key is missing; %s. "+
+			return fmt.Errorf("the backup %s contains values that are sealed with key %s of %s, and this key is missing; %s. "+
 				"If the key is lost, restore the rest with --without-keys", r.m.Name, id, setting, where)
 		}
 	}
@@ -315,7 +315,7 @@ func (r *restoring) verify(ctx context.Context) error {
 		return err
 	}
 	_, _ = fmt.Fprintf(
-		r.out, "Backup %s can be restored: %d records, %d objects with %d bytes.\n", r.m.Name, r.m.Documents, len(r.m.Objects), r.m.Bytes(),
+		r.out, "Backup %s can be restored: %d records, %d objects (%d bytes).\n", r.m.Name, r.m.Documents, len(r.m.Objects), r.m.Bytes(),
 	)
 	return nil
 }
@@ -326,7 +326,7 @@ func (r *restoring) passedOver() string {
 	if r.newest == "" || r.newest == r.m.Name {
 		return ""
 	}
-	return fmt.Sprintf("The newest backup is %s. It was not restored, because this restore names another one.\n", r.newest)
+	return fmt.Sprintf("The newest backup is %s. It was not restored, because this restore names a different one.\n", r.newest)
 }
 
 // tellDamage tells the operator what a damaged object means for its video.
@@ -394,7 +394,7 @@ func (r *restoring) stack() (*place, error) {
 	}
 	return &place{
 		name: r.cfg.DataDir, records: dir.join(recordsFile), objects: storage.Options{Dir: dir.join(objectsDir)},
-		grants: "All playback grants have ended too.", close: dir.close,
+		grants: "All playback grants have been revoked too.", close: dir.close,
 		settle: func() error {
 			r.kept.PlaybackKey = "" // a new key ends all playback grants
 			return errors.Join(dir.saveSecrets(r.kept), r.copyTrail(r.cfg.auditDir(dir)))
@@ -408,7 +408,7 @@ func (r *restoring) stack() (*place, error) {
 	}, nil
 }
 
-// mustBeEmpty returns an error if the data directory has files other than its lock.
+// mustBeEmpty returns an error if the data directory contains files other than its lock.
 func (r *restoring) mustBeEmpty() error {
 	found, err := os.ReadDir(r.cfg.DataDir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -416,7 +416,7 @@ func (r *restoring) mustBeEmpty() error {
 	}
 	for _, e := range found {
 		if e.Name() != lockFile {
-			return fmt.Errorf("%s is not empty; restore into an empty folder, or move its content elsewhere", r.cfg.DataDir)
+			return fmt.Errorf("%s is not empty; restore into an empty folder, or move its contents elsewhere", r.cfg.DataDir)
 		}
 	}
 	return nil
@@ -456,7 +456,7 @@ func (r *restoring) into(ctx context.Context, to func() (*place, error)) (p *pla
 	return p, nil
 }
 
-// endAgain records the restore, so that the services that will serve the records know of it, and
+// endAgain records the restore, so that the services that will serve the records know about it, and
 // repeats the decisions in the trail.
 func (r *restoring) endAgain(ctx context.Context, records *firestore.Server, token string) error {
 	if !r.installation && r.trail == nil {

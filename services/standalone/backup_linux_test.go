@@ -211,7 +211,7 @@ func (s *Stack) keysOfRedisAreInTheRecipe(t *testing.T) {
 	defer func() { _ = client.Close() }()
 	keys, err := client.Keys(t.Context(), "*").Result()
 	if err != nil || len(keys) < 5 {
-		t.Fatalf("Redis has the keys %q (error %v), want at least five", keys, err)
+		t.Fatalf("Redis contains the keys %q (error %v), want at least five", keys, err)
 	}
 	for _, key := range keys {
 		if !slices.ContainsFunc(patterns, func(p string) bool { return strings.HasPrefix(key, p) }) {
@@ -259,11 +259,11 @@ func TestARestoreBesideARestoreLeavesItAlone(t *testing.T) {
 		}
 	}
 	if err := Restore(t.Context(), io.Discard, first); err == nil || !strings.Contains(err.Error(), "is not empty") {
-		t.Errorf("the restore returned %v, want an error that the folder is not empty", err)
+		t.Errorf("the restore returned %v, want an error saying that the folder is not empty", err)
 	}
 	for _, name := range []string{recordsFile, objectsDir, secretsFile} {
 		if _, err := os.Stat(filepath.Join(again, name)); err != nil {
-			t.Errorf("a file of the other restore is missing: %v", err)
+			t.Errorf("the other restore's file is missing: %v", err)
 		}
 	}
 }
@@ -311,7 +311,7 @@ func TestABackupFindsTheRightStack(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := running(t.Context(), Config{DataDir: data}); err == nil || errors.Is(err, errRunning) || !strings.Contains(err.Error(), "stack.json") {
-		t.Errorf("with the stack file from another folder, running returned %v, want an error about stack.json", err)
+		t.Errorf("with the stack file from a different folder, running returned %v, want an error about stack.json", err)
 	}
 }
 
@@ -425,7 +425,7 @@ func (r rights) kinds() string {
 		len(r.keys)+len(r.removed)+len(r.lowered)+len(r.suspended)+len(r.erased)+len(r.links))
 }
 
-// holds returns those of the rights that a running stack still grants.
+// holds returns the rights that a running stack still grants.
 func (s *Stack) holds(t *testing.T, r rights) (held []string) {
 	t.Helper()
 	own := r.secrets[len(r.secrets)-1]

@@ -28,7 +28,7 @@ const (
 func (c Config) auditDir(d *dataDir) string { return cmp.Or(c.AuditDir, d.join(auditDir)) }
 
 // errRunning means that another process has locked the data directory.
-var errRunning = errors.New("another Linkreel is running")
+var errRunning = errors.New("another Linkreel instance is running")
 
 // openDataDir creates the folder if it does not exist, and locks it. The kernel releases the lock
 // when the process exits, so a killed stack leaves no lock behind.
@@ -61,7 +61,7 @@ func (d *dataDir) join(elem ...string) string {
 func (d *dataDir) close() { unlockFile(d.lock) }
 
 // unlockFile unlocks and closes a file. Closing the file does not always unlock it, because a child
-// process that is just being started holds a copy of the descriptor until it executes its program.
+// process that is just starting holds a copy of the descriptor until it executes its program.
 func unlockFile(f *os.File) {
 	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // best effort: closing usually unlocks too
 	_ = f.Close()                                   // nothing was written, so there is nothing to lose

@@ -21,9 +21,10 @@ import (
 )
 
 // TestWebhooksDoNotReachTheStack runs a stack the way `linkreel up` does, with webhooks that
-// may reach this machine, and calls each of its listeners through a webhook. No call may reach a
-// listener or write anything, and the results must not distinguish the stack's ports from unused
-// ones. The test does not run in parallel, so that every new listener belongs to the stack.
+// may reach this machine, and calls each of its listeners through a webhook. None of the calls
+// should reach a listener or write anything, and the results must not distinguish the stack's ports
+// from unused ones. The test does not run in parallel, so that every new listener belongs to the
+// stack.
 func TestWebhooksDoNotReachTheStack(t *testing.T) {
 	before := listening(t)
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
@@ -50,7 +51,7 @@ func TestWebhooksDoNotReachTheStack(t *testing.T) {
 	slices.Sort(own)
 	slices.Sort(ports)
 	if own = slices.Compact(own); !slices.Equal(own, ports) {
-		t.Fatalf("the stack listens on the ports %v, but webhooks are kept from %v, want the same ports", ports, own)
+		t.Fatalf("the stack listens on the ports %v, but webhooks are blocked from %v, want the same ports", ports, own)
 	}
 
 	t.Run("a receiver on this machine is called", func(t *testing.T) {
@@ -118,7 +119,7 @@ func TestWebhooksDoNotReachTheStack(t *testing.T) {
 			"the API under a foreign host":             {path: "/admin/v1/accounts", host: "evil.example", token: s.AdminToken, want: 421},
 			"the API":                                  {path: "/admin/v1/accounts", token: s.AdminToken, want: 200},
 			"profiles without the token":               {path: "/debug/pprof/goroutine?debug=1", want: 401},
-			"profiles with another token":              {path: "/debug/pprof/goroutine?debug=1", token: s.Keys["enterprise"], want: 401},
+			"profiles with the wrong token":            {path: "/debug/pprof/goroutine?debug=1", token: s.Keys["enterprise"], want: 401},
 			"profiles under a foreign host":            {path: "/debug/pprof/goroutine?debug=1", host: "evil.example", token: s.AdminToken, want: 421},
 			"profiles with the token":                  {path: "/debug/pprof/goroutine?debug=1", token: s.AdminToken, want: 200},
 			"the list of profiles":                     {path: "/debug/pprof/", want: 401},

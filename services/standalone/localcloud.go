@@ -89,7 +89,7 @@ func (d localcloudDir) prepare(o RestoreOptions) (done string, err error) {
 		return "", fmt.Errorf("read %s: %w", d.note(), err)
 	}
 	if _, err := os.Stat(filepath.Join(d.storage(), "index.db")); !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("%s holds data that no restore has written, and a restore never overwrites data; start with an empty volume", d.data)
+		return "", fmt.Errorf("%s contains data that was not written by a restore, and a restore never overwrites data; start with an empty volume", d.data)
 	}
 	if err := os.MkdirAll(d.data, 0o700); err != nil {
 		return "", fmt.Errorf("data directory: %w", err)
@@ -104,11 +104,11 @@ func (o RestoreOptions) passedOver(was restoredNote) string {
 	if err != nil || o.Name != "" || newest.Name == was.Backup {
 		return ""
 	}
-	when := "existed already at that restore"
+	when := "already existed at the time of that restore"
 	if newest.Order > was.Order {
 		when = "was made after that restore"
 	}
-	return fmt.Sprintf("The newest backup, %s, %s and is not restored. To restore it instead, start with an empty volume.\n", newest.Name, when)
+	return fmt.Sprintf("The newest backup, %s, %s and has not been restored. To restore it instead, start with an empty volume.\n", newest.Name, when)
 }
 
 // empty removes everything that a restore has written. It removes the records last, because they

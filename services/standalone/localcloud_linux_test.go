@@ -127,7 +127,7 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 	other := o
 	other.Name = "2020-01-01T00-00-00.000Z"
 	if err := Restore(t.Context(), io.Discard, other); err == nil || !strings.Contains(err.Error(), "empty volume") {
-		t.Errorf("restoring another backup returned %v, want an error about an empty volume", err)
+		t.Errorf("restoring a different backup returned %v, want an error about an empty volume", err)
 	}
 	first, err := backup.Newest(dir)
 	if err != nil {
@@ -167,10 +167,10 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 		}
 		passed.Name = ""
 		said.Reset()
-		if err := Restore(t.Context(), &said, passed); err != nil || !strings.Contains(said.String(), newest+", existed already") {
+		if err := Restore(t.Context(), &said, passed); err != nil || !strings.Contains(said.String(), newest+", already existed") {
 			t.Errorf("after restoring a named older backup, Restore returned %v and printed %s, want a notice about the newest backup", err, said.String())
 		}
-		again.Name, again.Dir = "", filepath.Join(dir, "away") // the pod starts although its backups are missing
+		again.Name, again.Dir = "", filepath.Join(dir, "away") // the pod starts even though its backups are missing
 		if err := Restore(t.Context(), io.Discard, again); err != nil {
 			t.Errorf("a repeated restore without the backups returned %v, want no error", err)
 		}
@@ -268,8 +268,8 @@ func restoreAndExit(at []string) {
 	os.Exit(0)
 }
 
-// The test kills restores after an increasing number of files, as a node crash would. No
-// server may open an incomplete restore, and the last restore must be complete.
+// The test kills restores after an increasing number of files, as a node crash would. No server
+// should open an incomplete restore, and the last restore must be complete.
 func TestAKilledRestoreBeginsAgain(t *testing.T) {
 	t.Parallel()
 	const objects = 400

@@ -38,6 +38,6 @@ func (r *restoring) tellUnsealed() {
 		_, _ = fmt.Fprintf(r.out, "Without the key, nothing is sent to these webhooks until their owners roll the secrets (%d): %s\n", len(w), strings.Join(w, " "))
 	}
 	if c := r.unsealed.certificates; len(c) > 0 {
-		_, _ = fmt.Fprintf(r.out, "Left out, because their key is lost (%d): %s. New certificates are ordered at the next visit.\n", len(c), strings.Join(c, " "))
+		_, _ = fmt.Fprintf(r.out, "Left out, because their key is lost (%d): %s. New certificates are ordered on the next visit.\n", len(c), strings.Join(c, " "))
 	}
 }

@@ -151,7 +151,7 @@ func beginMove(dir string, to moveTarget) (*moving, error) {
 	if old != nil {
 		same := old.Project == w.Project && old.Database == w.Database && old.Bucket == w.Bucket
 		if !same && !old.Aborted {
-			return nil, fmt.Errorf("there is an unfinished move to project %s, database %s, bucket %s; name this target, or abort that move with linkreel move --abort",
+			return nil, fmt.Errorf("there is an unfinished move to project %s, database %s, bucket %s; specify that target, or abort that move with linkreel move --abort",
 				old.Project, old.Database, old.Bucket)
 		}
 		if same {
@@ -176,7 +176,7 @@ func abortMove(ctx context.Context, out io.Writer, s *Stack) error {
 	if err := setReadOnly(ctx, s, false); err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(out, `This Linkreel accepts changes again. The copied data remains in project %s, database %s, bucket %s.
+	_, _ = fmt.Fprintf(out, `This instance accepts changes again. The copied data remains in project %s, database %s, bucket %s.
 Delete both, or move there again. If services have run there, two installations now have the same webhooks and links.
 `, w.Project, w.Database, w.Bucket)
 	return nil
@@ -198,7 +198,7 @@ func (m mover) say(format string, a ...any) { _, _ = fmt.Fprintf(m.out, format+"
 func (m mover) run(ctx context.Context) error {
 	err := m.Begin(ctx)
 	if errors.Is(err, move.ErrFinished) {
-		// If the file is missing, this Linkreel has accepted changes since the move was aborted,
+		// If the file is missing, this instance has accepted changes since the move was aborted,
 		// and the target does not contain them.
 		if _, err := os.Stat(filepath.Join(m.s.DataDir, readOnlyFile)); err != nil {
 			return errAborted
@@ -241,7 +241,7 @@ func (m mover) run(ctx context.Context) error {
 	if err := m.Finish(ctx); err != nil {
 		return err
 	}
-	m.say("Verified: all %d records and %d objects with %d bytes are equal (checksum %s).", t.Records, t.Objects, t.Bytes, t.Checksum)
+	m.say("Verified: all %d records and %d objects (%d bytes) are identical (checksum %s).", t.Records, t.Objects, t.Bytes, t.Checksum)
 	m.say("Changes have been refused for %.1f s, and will be until callers reach the new installation. %s", time.Since(since.ModTime()).Seconds(), m.next())
 	return nil
 }
@@ -265,9 +265,9 @@ func (m mover) next() string {
      If this machine has a LINKREEL_CERTIFICATE_KEY, add it as certificate-key. Generate the other keys.
   2. Install the chart. Set secrets.existingSecret to this Secret, and cloud.google.project, cloud.google.database and
      cloud.google.bucket to the target of this move. Use the same hosts, so that addresses do not change.
-  3. Point the DNS records of the hosts at the cluster, and stop this Linkreel.
+  3. Point the DNS records of the hosts at the cluster, and stop this instance.
 
-docs/recovery.md has the commands. This Linkreel stays read-only, even after a restart. To make it accept changes again, run linkreel move --abort.`, filepath.Join(m.s.DataDir, secretsFile))
+docs/recovery.md has the commands. This instance stays read-only, even after a restart. To make it accept changes again, run linkreel move --abort.`, filepath.Join(m.s.DataDir, secretsFile))
 }
 
 // setReadOnly makes a running stack refuse changes or accept them again.
@@ -283,12 +283,12 @@ func setReadOnly(ctx context.Context, s *Stack, on bool) error {
 	req.Header.Set("Authorization", "Bearer "+s.BackupToken)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return fmt.Errorf("reach the running Linkreel: %w", err)
+		return fmt.Errorf("reach the running instance: %w", err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusNoContent {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // best effort: the status alone is enough
-		return fmt.Errorf("the running Linkreel answered %s: %s", resp.Status, strings.TrimSpace(string(text)))
+		return fmt.Errorf("the running instance responded with %s: %s", resp.Status, strings.TrimSpace(string(text)))
 	}
 	return nil
 }

@@ -456,7 +456,7 @@ func TestAStackMovesThroughKills(t *testing.T) {
 	must(t, "", http.MethodPost, s.BaseURL+"/api/v1/links", own, `{"url":"https://example.com/","slug":"again"}`)
 }
 
-// The test aborts a move of a stopped stack and then moves the stack to a database with another
+// The test aborts a move of a stopped stack and then moves the stack to a database with a different
 // name.
 func TestAStoppedStackMovesToo(t *testing.T) {
 	t.Parallel()
@@ -476,7 +476,7 @@ func TestAStoppedStackMovesToo(t *testing.T) {
 	}
 	right := MoveOptions{Project: "elsewhere", Database: "second", Bucket: bucket, Env: settings}
 	if err := Move(t.Context(), &said, right); err == nil || !strings.Contains(err.Error(), "linkreel move --abort") {
-		t.Errorf("a move to another target returned %v, want an error about --abort", err)
+		t.Errorf("a move to a different target returned %v, want an error about --abort", err)
 	}
 	if err := Move(t.Context(), &said, MoveOptions{Abort: true, Env: settings}); err != nil {
 		t.Fatal(err)
@@ -506,6 +506,6 @@ func TestAStoppedStackMovesToo(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := Move(t.Context(), &said, right); err == nil || !strings.HasSuffix(err.Error(), "Move to a new database and a new bucket") {
-		t.Errorf("a move to the target of a finished and aborted move returned %v, want an error that does not advise to resume", err)
+		t.Errorf("a move to the target of a finished and aborted move returned %v, want an error that does not advise resuming", err)
 	}
 }

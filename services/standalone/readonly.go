@@ -59,8 +59,8 @@ func openReadOnly(dir *dataDir, records *firestore.Server, objects *storage.Serv
 func (r *readOnly) set(on bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if on && !wasReadOnly(r.dir) { // the file's time records since when
-		if err := writeJSON(r.dir.join(readOnlyFile), "linkreel move has copied this data to another place. linkreel move --abort removes this file."); err != nil {
+	if on && !wasReadOnly(r.dir) { // the file's time records when the switch was turned on
+		if err := writeJSON(r.dir.join(readOnlyFile), "linkreel move has copied this data elsewhere. linkreel move --abort removes this file."); err != nil {
 			return err
 		}
 		if err := syncDir(r.dir.path); err != nil {
@@ -100,7 +100,7 @@ func (r *readOnly) handler(tokens guard.Tokens) http.Handler {
 		case !guard.OwnHost(req.Host):
 			http.Error(w, "This address does not serve this host name.", http.StatusMisdirectedRequest)
 		case !tokens.Required() || !tokens.Accept(req.Header.Get("Authorization")):
-			http.Error(w, "The switch needs the bearer token of this server.", http.StatusUnauthorized)
+			http.Error(w, "The switch requires this server's bearer token.", http.StatusUnauthorized)
 		case req.Method != http.MethodPut:
 			http.Error(w, "Use PUT.", http.StatusMethodNotAllowed)
 		case err != nil, !on && strings.TrimSpace(string(body)) != "false":

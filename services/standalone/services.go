@@ -101,7 +101,7 @@ func (s *Stack) wiring() map[string]string {
 
 // openWebhooks lets webhooks reach receivers on this machine, which local runs need, unless the
 // settings forbid it. If other machines can reach the stack, its users could make it call anything
-// on this machine and in its networks. In that case, webhooks are as restricted as in a cluster,
+// on this machine and its networks. In that case, webhooks are as restricted as in a cluster,
 // unless the settings allow more.
 func (s *Stack) openWebhooks(settings map[string]string) {
 	if !s.onlyHere(settings) {
@@ -272,7 +272,7 @@ func ownCallers(h fasthttp.RequestHandler) fasthttp.RequestHandler {
 				fasthttp.StatusMisdirectedRequest,
 			)
 		case string(ctx.Request.Header.Peek("Sec-Fetch-Site")) == "cross-site":
-			ctx.Error("Pages of other sites may not call the operator's listener.", fasthttp.StatusForbidden)
+			ctx.Error("Pages on other sites cannot call the operator's listener.", fasthttp.StatusForbidden)
 		default:
 			h(ctx)
 		}

@@ -29,7 +29,7 @@ func notesOf(t *testing.T, dir string) (files []string, of string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*", "*.jsonl"))
 	if err != nil || len(files) < 6 {
-		t.Fatalf("the trail has the files %v (error %v), want at least 6", files, err)
+		t.Fatalf("the trail contains the files %v (error %v), want at least 6", files, err)
 	}
 	text, err := os.ReadFile(files[0])
 	if err != nil {

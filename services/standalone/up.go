@@ -171,7 +171,7 @@ A first video:
   curl -sST clip.mp4 "$(sed 's/.*"uploadUrl":"\([^"]*\)".*/\1/' video.json)"
   sed 's/.*"shareUrl":"\([^"]*\)".*/open \1/' video.json
 
-The same with the command line (%[8]s help):
+The same from the command line (%[8]s help):
 
   %[10]s
   %[8]s videos upload clip.mp4

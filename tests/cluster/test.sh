@@ -816,7 +816,7 @@ case_backup() {
 	curl -fsS -X DELETE -H "Authorization: Bearer $(token)" "$(operator_url)/admin/v1/keys/$(jq -r .endedId "$work/kept.json")"
 	# Nothing is lost yet, and a restore must not overwrite existing data.
 	replace --values "$work/backup.yaml" --values "$work/encrypted.yaml" --set restore.enabled=true
-	await 120 says 'holds data that no restore has written'
+	await 120 says 'contains data that was not written by a restore'
 	ok "over other data: $(k logs $release-localcloud-0 -c restore | tail -n 1)"
 	restore
 	check kept --records "$work/kept.json" --before "$before" >"$work/compared.txt" 2>&1 || { cat "$work/compared.txt"; die "the restore is not what was kept"; }

@@ -238,7 +238,7 @@ func TestTheProgramSaysWhyItCannotStart(t *testing.T) {
 		t.Errorf("with a busy port, the program printed %q, want a message with the port", out)
 	}
 	third := &installation{t: t, dir: first.dir, base: fourFreePorts(t)}
-	if out := third.fails(); !strings.Contains(out, "another Linkreel is running on") {
+	if out := third.fails(); !strings.Contains(out, "another Linkreel instance is running on") {
 		t.Errorf("a second instance printed %q, want a message that another instance is running", out)
 	}
 	if _, err := os.Stat(filepath.Join(first.dir, ".local", "stack.json")); err != nil {

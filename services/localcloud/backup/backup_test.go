@@ -154,7 +154,7 @@ func (c *cloud) names() map[string]bool {
 		found[d.Ref.ID] = true
 		got := c.call(http.MethodGet, "/storage/v1/b/media/o/"+url.PathEscape(d.Ref.ID)+"?alt=media", nil)
 		if !bytes.Equal(got, content(d.Ref.ID)) {
-			c.tb.Errorf("%s has %d bytes of other content", d.Ref.ID, len(got))
+			c.tb.Errorf("%s has %d bytes of different content", d.Ref.ID, len(got))
 		}
 	}
 	return found
@@ -292,11 +292,11 @@ func TestOldBackupsAndTheirObjectsGo(t *testing.T) {
 		t.Errorf("backups are %v, want two from %s (%v)", names, second.Name, err)
 	}
 	if size := usage(t, filepath.Join(dir, "objects")); size != int64(len(content("b"))) {
-		t.Errorf("the objects have %d bytes, want %d", size, len(content("b")))
+		t.Errorf("the objects take up %d bytes, want %d", size, len(content("b")))
 	}
 }
 
-// A backup is too old and is removed, but not while a restore or a check reads it.
+// An expired backup is removed, but not while a restore or a check is reading it.
 func TestABackupStaysWhileItIsRead(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 3, 1, 2, 0, 0, 0, time.UTC)
@@ -345,7 +345,7 @@ func TestABackupStaysWhileItIsRead(t *testing.T) {
 			at = at.Add(time.Minute)
 			take(t, o)
 			if _, err := backup.Read(dir, old.Name); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("after the end, the old backup returned %v, want %v", err, fs.ErrNotExist)
+				t.Errorf("after the read, Read of the old backup = %v, want %v", err, fs.ErrNotExist)
 			}
 			if err := backup.Verify(t.Context(), dir, old, nil, nil); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("Verify of a removed backup = %v, want %v", err, fs.ErrNotExist)
@@ -410,7 +410,7 @@ func TestOnlyFilesOfBackupsAreRemoved(t *testing.T) {
 	take(t, o)
 	for _, name := range theirs {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-			t.Errorf("a file that belongs to no backup is missing: %v", err)
+			t.Errorf("a file that is not part of any backup is missing: %v", err)
 		}
 	}
 	for _, name := range ours {
@@ -450,7 +450,7 @@ func usage(tb testing.TB, dir string) (n int64) {
 			n += info.Size()
 		}
 		if info.Mode().Perm()&0o077 != 0 && path != dir {
-			tb.Errorf("%s has the mode %v, want no access for others", path, info.Mode())
+			tb.Errorf("%s has mode %v, want no access for others", path, info.Mode())
 		}
 		return nil
 	})
@@ -607,7 +607,7 @@ func TestDamagedObjectsAreLeftOut(t *testing.T) {
 	var verified, left []string
 	err := backup.Verify(t.Context(), dir, m, nil, func(d backup.Damage) { verified = append(verified, d.Object) })
 	if slices.Sort(verified); err == nil || !strings.Contains(err.Error(), "3 of 4 objects") || fmt.Sprint(verified) != "[media/changed media/cut media/gone]" {
-		t.Errorf("Verify = %v and reported %v, want the changed, the cut and the missing object", err, verified)
+		t.Errorf("Verify = %v and reported %v, want the changed, truncated and missing objects", err, verified)
 	}
 	to := t.TempDir()
 	err = backup.Restore(t.Context(), dir, m, nil, backup.Target{
@@ -619,7 +619,7 @@ func TestDamagedObjectsAreLeftOut(t *testing.T) {
 	}
 	r := start(t, to)
 	if got := r.call(http.MethodGet, "/storage/v1/b/media/o/whole?alt=media", nil); !bytes.Equal(got, content("whole")) {
-		t.Errorf("the intact object has %d bytes, want its %d original bytes", len(got), len(content("whole")))
+		t.Errorf("the intact object is %d bytes long, want its %d original bytes", len(got), len(content("whole")))
 	}
 	var list struct{ Items []struct{ Name string } }
 	if err := json.Unmarshal(r.call(http.MethodGet, "/storage/v1/b/media/o", nil), &list); err != nil || len(list.Items) != 1 {
@@ -694,7 +694,7 @@ func TestAnEncryptedBackupNeedsItsIdentity(t *testing.T) {
 			t.Errorf("%s is not encrypted (error %v), want an encrypted file", f.Name, err)
 		}
 	}
-	for name, ids := range map[string][]age.Identity{"no identity": nil, "another identity": {other}} {
+	for name, ids := range map[string][]age.Identity{"no identity": nil, "the wrong identity": {other}} {
 		if err := backup.Verify(t.Context(), dir, m, ids, nil); err == nil {
 			t.Errorf("Verify with %s succeeded, want an error", name)
 		}
@@ -768,8 +768,8 @@ func TestARestoreMayEditAndLeaveOut(t *testing.T) {
 	}
 }
 
-// After a power failure, a name is there only if its folder was synced after the name was written. The
-// folder of backups and the one that contains it are new.
+// After a power failure, a file name exists only if its folder was synced after the name was
+// written. The backup folder and its parent are both new.
 func TestABackupOutlivesAPowerFailure(t *testing.T) {
 	t.Parallel()
 	c, root := start(t, t.TempDir()), t.TempDir()
@@ -800,7 +800,7 @@ func TestABackupOutlivesAPowerFailure(t *testing.T) {
 	}
 }
 
-// A small compressed file, or a file that is mostly a hole, must not fill the memory.
+// A small compressed file, or a file that is mostly a hole, must not fill up memory.
 func TestHugeFilesOfABackupAreRefused(t *testing.T) { // not parallel: it changes the maximum size of an index
 	c, dir := start(t, t.TempDir()), t.TempDir()
 	c.add("a", content("a"))
@@ -835,7 +835,7 @@ func TestHugeFilesOfABackupAreRefused(t *testing.T) { // not parallel: it change
 		if err := os.Truncate(path, most+1); err != nil { // the end is a hole
 			t.Fatal(err)
 		}
-		if _, err := backup.Read(dir, m.Name); err == nil || !strings.Contains(err.Error(), file+" has ") || !strings.Contains(err.Error(), "the file is damaged") {
+		if _, err := backup.Read(dir, m.Name); err == nil || !strings.Contains(err.Error(), file+" is ") || !strings.Contains(err.Error(), "the file is damaged") {
 			t.Errorf("Read with a %s of %d bytes = %v, want an error about its size", file, most+1, err)
 		}
 		if err := os.Truncate(path, info.Size()); err != nil {
@@ -892,12 +892,12 @@ func TestABackupThatTheServerBreaksOffFails(t *testing.T) {
 	}
 }
 
-// A source that stops sending must not keep a backup waiting forever, whether it stops before its
-// response or within it. A receiver that is slow must not be mistaken for such a source.
+// A source that stops sending must not keep a backup waiting forever, whether it stops before the
+// response or in the middle of it. A slow receiver must not be mistaken for such a source.
 func TestABackupEndsWithASilentSource(t *testing.T) {
 	t.Parallel()
 	for name, sent := range map[string]string{
-		"before the response": "", "within the records": "\r\n--x\r\nPart: records\r\nAt: 2026-03-01T00:00:00Z\r\n\r\n",
+		"before the response": "", "in the middle of the records": "\r\n--x\r\nPart: records\r\nAt: 2026-03-01T00:00:00Z\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -915,7 +915,7 @@ func TestABackupEndsWithASilentSource(t *testing.T) {
 			defer cancel()
 			_, err := backup.Take(ctx, o.WithSilence(50*time.Millisecond))
 			if err == nil || !strings.Contains(err.Error(), "the server sent nothing for 50ms") || !strings.Contains(err.Error(), silent.URL) {
-				t.Errorf("Take = %v, want an error that the server sent nothing", err)
+				t.Errorf("Take = %v, want an error saying that the server sent nothing", err)
 			}
 			if names, err := backup.Names(o.Dir); err != nil || len(names) != 0 {
 				t.Errorf("the backups are %v (error %v), want none", names, err)
@@ -924,7 +924,7 @@ func TestABackupEndsWithASilentSource(t *testing.T) {
 	}
 }
 
-// The receiver's disk takes longer than the source may be silent.
+// The receiver's disk is slower than the limit on how long the source may be silent.
 func TestASlowDiskIsNoSilentSource(t *testing.T) {
 	t.Parallel()
 	c := start(t, t.TempDir())
@@ -941,7 +941,7 @@ func TestASlowDiskIsNoSilentSource(t *testing.T) {
 }
 
 // A proxy must not receive the data and the token. Go never uses a proxy for a loopback address, so
-// the test uses another address of this machine.
+// the test uses a different address of this machine.
 func TestABackupUsesNoProxy(t *testing.T) { // not parallel, like TestAKilledBackupIsNoBackup
 	c := start(t, t.TempDir())
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -1033,7 +1033,7 @@ func TestTheNewestBackupIsTheOneMadeLast(t *testing.T) {
 	if next.Order != 3 {
 		t.Errorf("the next backup has order %d, want 3", next.Order)
 	}
-	if m, err := backup.Read(dir, ""); err == nil || !strings.Contains(err.Error(), last.Name) || !strings.Contains(err.Error(), next.Name+": to choose it, name it with --backup") {
+	if m, err := backup.Read(dir, ""); err == nil || !strings.Contains(err.Error(), last.Name) || !strings.Contains(err.Error(), next.Name+": to use that one, name it with --backup") {
 		t.Errorf("with an earlier damaged manifest, Read = %v, %v, want an error with both names", m, err)
 	}
 	if err := os.RemoveAll(filepath.Join(dir, last.Name)); err != nil {

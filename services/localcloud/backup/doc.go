@@ -11,7 +11,7 @@
 //     full, the earlier backups are unaffected, and the next attempt reuses the bytes that were
 //     already copied.
 //   - Every file has a checksum, and a restore checks all of them. A restore that fails or is
-//     killed leaves a folder that no server opens.
+//     killed leaves a folder that no server will open.
 //   - A backup contains no keys. [Manifest.Keys] names the keys that open its sealed values.
 //   - With an age recipient, everything is encrypted except manifests and file names.
 //

@@ -11,8 +11,7 @@ func (o Options) WithWrite(write func(*os.File, []byte) (int, error)) Options {
 	return o
 }
 
-// WithSilence returns a copy of the options with a limit on how long the source sends
-// nothing.
+// WithSilence returns a copy of the options with a limit on how long the source may be silent.
 func (o Options) WithSilence(limit time.Duration) Options {
 	o.silent = limit
 	return o

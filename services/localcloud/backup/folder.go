@@ -31,13 +31,13 @@ const (
 	nameForm     = "2006-01-02T15-04-05.000Z"
 )
 
-// Manifest describes a backup. It is the last file that is written.
+// Manifest describes a backup. It is the last file to be written.
 type Manifest struct {
 	Format int `json:"format"`
 	// Name is the name of the backup's folder, which is the time when the backup started.
 	Name string `json:"name"`
 	// Order is higher than that of every earlier backup in the folder. Names come from a clock
-	// that may be wrong, so they do not tell which backup is the newest.
+	// that may be wrong, so they do not show which backup is the newest.
 	Order int64 `json:"order,omitempty"`
 	// At is the time of the newest record in the backup.
 	At time.Time `json:"at"`
@@ -51,7 +51,7 @@ type Manifest struct {
 	// Keys are the ids of the keys that sealed values in the records, by [Sealed.Keys]. A
 	// restored server needs these keys. The backup does not contain them.
 	Keys map[string][]string `json:"keys,omitempty"`
-	// Left is the number of expired backups that [Take] did not yet remove when it made this
+	// Left is the number of expired backups that [Take] had not yet removed when it made this
 	// backup.
 	Left int `json:"-"`
 }
@@ -287,7 +287,7 @@ func (f *folder) complete(dir string, m *Manifest) error {
 		return err
 	}
 	for _, parent := range f.parents {
-		// A folder that this user may not read is not one that this backup has created.
+		// A folder that this user cannot read was not created by this backup.
 		if err := f.sync(parent); err != nil && !errors.Is(err, fs.ErrPermission) {
 			return err
 		}
@@ -325,7 +325,7 @@ func Names(path string) (names []string, err error) {
 	return names, nil
 }
 
-// Newest returns the name of the backup that was made last in a folder. It fails if any manifest is
+// Newest returns the name of the most recently made backup in a folder. It fails if any manifest is
 // unreadable, because the order of that backup is then unknown. The backup's name cannot replace
 // the order, because the clock may have been wrong.
 func Newest(path string) (string, error) {
@@ -340,7 +340,7 @@ func Newest(path string) (string, error) {
 		switch {
 		case err != nil:
 			unknown = errors.Join(unknown, err)
-		case m.Order >= order: // backups from earlier versions have only the order of their names
+		case m.Order >= order: // backups from earlier versions are ordered only by name
 			newest, order = name, m.Order
 		}
 	}
@@ -349,7 +349,7 @@ func Newest(path string) (string, error) {
 		return "", unknown
 	case unknown != nil:
 		return "", fmt.Errorf("%w. An unreadable backup may be the newest one. The newest readable backup is %s: "+
-			"to choose it, name it with --backup (restore.backup in the chart)", unknown, newest)
+			"to use that one, name it with --backup (restore.backup in the chart)", unknown, newest)
 	case newest == "":
 		return "", fmt.Errorf("%s contains no complete backup", path)
 	}
@@ -370,7 +370,7 @@ func readFile(path string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	if info.Size() > most {
-		return nil, fmt.Errorf("%s has %d bytes, but a backup writes at most %d there; the file is damaged", path, info.Size(), most)
+		return nil, fmt.Errorf("%s is %d bytes long, but a backup writes at most %d bytes to it; the file is damaged", path, info.Size(), most)
 	}
 	return os.ReadFile(path)
 }
@@ -407,7 +407,7 @@ func Read(path, name string) (*Manifest, error) {
 		return nil, fmt.Errorf("read the manifest of %s: %w", name, err)
 	}
 	if m.Format != format {
-		return nil, fmt.Errorf("the backup %s has the format %d, but this program reads %d; use the version that wrote the backup", name, m.Format, format)
+		return nil, fmt.Errorf("the backup %s has format %d, but this program reads format %d; use the version that wrote the backup", name, m.Format, format)
 	}
 	return m, nil
 }
@@ -426,11 +426,11 @@ func others(path string) string {
 }
 
 // removedAtOnce bounds how many old backups a new one removes. A clock that is years ahead cannot
-// be distinguished from a folder that received no backups for years. With this bound, a wrong clock
-// removes only two backups per night, so an operator has time to notice.
+// be distinguished from a folder that has received no backups for years. With this bound, a wrong
+// clock removes only two backups per night, so an operator has time to notice.
 const removedAtOnce = 2
 
-// remove removes a backup, unless a restore reads it.
+// remove removes a backup, unless a restore is reading it.
 func (f *folder) remove(name string) (gone bool, err error) {
 	manifest, err := os.OpenFile(filepath.Join(f.path, name, manifestFile), os.O_RDWR, 0) // an exclusive lock needs write access on NFS
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -469,7 +469,7 @@ func hold(path string, m *Manifest) (release func(), err error) {
 }
 
 // unlock unlocks and closes a file. Closing alone does not always unlock it, because a child process
-// that is just being started holds a copy of the descriptor.
+// that is just starting holds a copy of the descriptor.
 func unlock(f *os.File) {
 	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // best effort: closing usually unlocks too
 	_ = f.Close()                                   // nothing was written
@@ -477,8 +477,8 @@ func unlock(f *os.File) {
 
 // prune removes the oldest backups that started before a given time, and the objects that no backup
 // refers to. It returns the number of expired backups that remain. It keeps backups that a restore
-// reads, and the backup that was just made, which looks too old if the clock was set forward during
-// the backup.
+// is reading, and the backup that was just made, which looks too old if the clock was set forward
+// during the backup.
 func (f *folder) prune(made string, before time.Time) (left int, err error) {
 	names, err := Names(f.path)
 	if err != nil {

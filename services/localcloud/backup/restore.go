@@ -48,7 +48,7 @@ type Damage struct {
 // those that were written. A failed read does not count as damage, because a retry may succeed.
 var errDamaged = errors.New("damaged")
 
-// Restore writes a backup to a target. No server opens the target before everything has been
+// Restore writes a backup to a target. No server can open the target until everything has been
 // written and every checksum has been verified. If Restore fails, the caller must empty the target.
 func Restore(ctx context.Context, dir string, m *Manifest, identities []age.Identity, to Target) (err error) {
 	release, err := hold(dir, m)
@@ -164,7 +164,7 @@ func (in reader) open(path string, want File, read func(io.Reader) error) error 
 	// Report disk errors first and then damage, because these explain any other failure.
 	if raw.err != nil {
 		return fmt.Errorf("read the backup %s: %w. The file may be intact, so run the command again. "+
-			"If the disk can never read it, move the file away; then it counts as damaged", in.m.Name, raw.err)
+			"If it still cannot be read, move the file out of the backup; it is then treated as damaged", in.m.Name, raw.err)
 	}
 	if hex.EncodeToString(raw.sum.Sum(nil)) != want.SHA256 {
 		return fmt.Errorf("%s is %w: its checksum differs from the one in the manifest of %s", want.Name, errDamaged, in.m.Name)
@@ -201,7 +201,7 @@ func (in reader) plain(raw io.Reader, read func(io.Reader) error) error {
 		return read(raw)
 	}
 	if len(in.identities) == 0 {
-		return fmt.Errorf("it is encrypted for %s; pass the identity of this recipient with --identity", in.m.Recipient)
+		return fmt.Errorf("it is encrypted for %s; pass that recipient's identity with --identity", in.m.Recipient)
 	}
 	plain, err := age.Decrypt(raw, in.identities...)
 	if err != nil {

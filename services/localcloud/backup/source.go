@@ -48,7 +48,7 @@ type Source struct {
 	Records *firestore.Server
 	Objects *storage.Server
 	Tokens  guard.Tokens // required from callers
-	// Running requests are aborted when Stop is done, so that they do not delay the server's
+	// In-flight requests are aborted when Stop is done, so that they do not delay the server's
 	// shutdown.
 	Stop context.Context
 }
@@ -62,7 +62,7 @@ func (s *Source) Handler() http.Handler {
 			http.Error(w, "This address does not serve this host name.", http.StatusMisdirectedRequest)
 			return
 		case !s.Tokens.Required() || !s.Tokens.Accept(r.Header.Get("Authorization")):
-			http.Error(w, "A backup needs the bearer token of this server.", http.StatusUnauthorized)
+			http.Error(w, "A backup requires this server's bearer token.", http.StatusUnauthorized)
 			return
 		case r.Method != http.MethodPost:
 			http.Error(w, "Use POST.", http.StatusMethodNotAllowed)

@@ -50,7 +50,7 @@ func Copy(ctx context.Context, url, token string, have []string, c Copier) error
 }
 
 // client calls sources. It ignores HTTP_PROXY: a source is on this machine or in the same cluster,
-// and a proxy must not receive its data and its token.
+// and a proxy must not receive its data or its token.
 var client = &http.Client{Transport: &http.Transport{
 	DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext, TLSHandshakeTimeout: 10 * time.Second,
 	DisableCompression: true, // the parts are compressed
@@ -68,8 +68,8 @@ type stream struct {
 // errSilent means that the source sent nothing for too long.
 var errSilent = errors.New("the server sent nothing")
 
-// connect requests the state of a source. limit is how long the source may send nothing. The
-// request has no limit for its whole time, because there may be many bytes.
+// connect requests the state of a source. limit is how long the source may be silent. The request
+// as a whole has no time limit, because there may be a lot of data.
 func connect(ctx context.Context, url, token string, have []string, limit time.Duration) (_ *stream, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &stream{ctx: ctx, quit: func() { cancel(nil) }, limit: limit}

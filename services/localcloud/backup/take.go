@@ -37,14 +37,14 @@ type Options struct {
 	Dir       string        // the backup folder
 	URL       string        // of [Source.Handler]
 	Token     string        // of the source
-	Recipient string        // of age, as in age1…; "" means no encryption
+	Recipient string        // an age recipient (age1…); "" means no encryption
 	Keep      time.Duration // older backups are removed; 0 keeps all
 	Sealed    []Sealed
 	Now       func() time.Time // nil means time.Now
 
 	write  func(*os.File, []byte) (int, error) // replaced by tests
 	sync   func(dir string) error              // replaced by tests
-	silent time.Duration                       // how long the source may send nothing; 0 means stalled
+	silent time.Duration                       // how long the source may be silent; 0 means stalled
 }
 
 // Take copies the current state of a source into a new backup. Then it removes at most two expired
@@ -246,7 +246,7 @@ func (r *receiver) readIndex(in *bufio.Reader) error {
 }
 
 // maxEntry bounds one entry of an index, and maxIndex all of them. A small compressed file could
-// otherwise fill the memory. Two million objects with long names take less than a third of maxIndex.
+// otherwise fill up memory. Two million objects with long names take less than a third of maxIndex.
 const maxEntry = 1 << 20
 
 var maxIndex int64 = 4 << 30 // replaced by tests
@@ -257,7 +257,7 @@ func eachEntry(in *bufio.Reader, fn func(storage.Entry) error) error {
 	read := int64(0)
 	for lines.Scan() {
 		if read += int64(len(lines.Bytes())) + 1; read > maxIndex {
-			return fmt.Errorf("the index of objects has more than %d bytes, which is the most that this program reads", maxIndex)
+			return fmt.Errorf("the index of objects has more than %d bytes, which is the most this program will read", maxIndex)
 		}
 		var e storage.Entry
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
@@ -270,7 +270,7 @@ func eachEntry(in *bufio.Reader, fn func(storage.Entry) error) error {
 	err := lines.Err()
 	switch {
 	case errors.Is(err, bufio.ErrTooLong):
-		return fmt.Errorf("the index of objects has an entry of more than %d bytes, which is the most that this program reads", maxEntry)
+		return fmt.Errorf("the index of objects has an entry of more than %d bytes, which is the most this program will read", maxEntry)
 	case err != nil:
 		return fmt.Errorf("read an index entry: %w", err)
 	}

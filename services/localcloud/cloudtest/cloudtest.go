@@ -104,7 +104,7 @@ func (o Options) hotIndex(tb testing.TB) func(collection, field string) {
 			return
 		}
 		if _, before := told.LoadOrStore(collection+"."+field, true); !before {
-			tb.Errorf("%s.%s rises with time and has an index that all documents share, which limits the collection to 500 writes per second; "+
+			tb.Errorf("%s.%s increases over time and has an index that all documents share, which limits the collection to 500 writes per second; "+
 				"exempt it in firestore.indexes.json, or put a bucket or an account before it in the index", collection, field)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // full query, so an index may yield too many documents but never too few. The documents arrive in
 // the query's order only if access.ordered is set.
 
-// conjunction is one of the alternatives that a query joins by OR. All of its comparisons must be
+// conjunction is one of the alternatives that a query joins with OR. All of its comparisons must be
 // true.
 type conjunction struct {
 	equal    map[string]*pb.Value
@@ -259,7 +259,7 @@ func (s *store) bestAccess(p *partition, q *query, c conjunction) *access {
 // memberAccess merges the indexes on several members of one map, as production merges single-field
 // indexes. Each index sorts its documents by name, so the walker can find the documents that are in
 // all of them by skipping ahead in each index. memberAccess returns nil if the query does not
-// compare such members for equality, or if it needs another order.
+// compare such members for equality, or if it needs a different order.
 func (s *store) memberAccess(p *partition, q *query, c conjunction) *access {
 	if q.group || q.nameDesc() || len(q.sortedFields(c)) > 0 || c.equal[nameField] != nil {
 		return nil

@@ -61,8 +61,7 @@ func linkDocument(i int) map[string]any {
 }
 
 // BenchmarkNewest20 reads one account's newest 20 documents as the number of documents grows. The
-// time must not grow with it. LINKREEL_BENCH_DOCUMENTS adds one more number of documents to
-// measure.
+// time must not grow with it. LINKREEL_BENCH_DOCUMENTS adds another document count to measure.
 func BenchmarkNewest20(b *testing.B) {
 	sizes := []int{10_000, 100_000}
 	if n, err := strconv.Atoi(os.Getenv("LINKREEL_BENCH_DOCUMENTS")); err == nil {

@@ -229,7 +229,7 @@ func (w *writer) apply(sn *snapshot, r *commitRequest) (err error) {
 		}
 		return err
 	}
-	// Make all checks before the first put. The batch shares one transaction on the file, so the
+	// Run all checks before the first put. The batch shares one transaction on the file, so the
 	// puts from a single rejected request could not be undone.
 	r.at = s.clock.tick()
 	if r.tx != nil {

@@ -144,8 +144,7 @@ func seed(t *testing.T, c *gc.Client, docs map[string]fields) {
 	must(t, err)
 }
 
-// wantIDs runs a query and compares the IDs of its result, in order, with a list separated by
-// spaces.
+// wantIDs runs a query and compares the IDs of its result, in order, with a space-separated list.
 func wantIDs(t *testing.T, q gc.Query, want string) {
 	t.Helper()
 	docs, err := q.Documents(ctxOf(t)).GetAll()

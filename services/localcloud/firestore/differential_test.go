@@ -703,7 +703,7 @@ func (d *differential) list() operation {
 }
 
 // transaction generates a sequence of calls in one transaction: begin, read, perhaps a concurrent
-// write, commit or rollback, and perhaps another call after the end.
+// write, commit or rollback, and perhaps another call after the transaction has ended.
 func (d *differential) transaction() operation {
 	readOnly, reads := d.IntN(4) == 0, []string{d.document(), d.document()}
 	q := d.structured()

@@ -45,7 +45,7 @@
 // # Listening
 //
 // A stream may follow several targets. A change is considered only for targets that it may affect.
-// Targets with a limit or an offset are evaluated again. The other targets receive only the
+// Targets with a limit or an offset are re-evaluated. The other targets receive only the
 // changes. All changes from one commit arrive in one snapshot, and snapshots arrive in commit
 // order. A client that reconnects with its resume token within a minute receives only the changes.
 // This also works after a restart if nothing has been committed since. After more than a minute,

@@ -48,7 +48,7 @@ func appendValue(b []byte, v *pb.Value) []byte {
 	return b
 }
 
-// kindTag returns the first byte of a value's encoding. 0x00 and 0x01 are reserved for end marks,
+// kindTag returns the first byte of a value's encoding. 0x00 and 0x01 are reserved for end markers,
 // which must sort before every value.
 func kindTag(kind int) byte { return byte(kind) + 2 }
 

@@ -36,7 +36,7 @@ func TestFaults(t *testing.T) {
 			lift()
 			must(t, s.write(nil, "a", 1))
 		}},
-		{"a fault ends after its number of hits", func(t *testing.T, s *session) {
+		{"a fault ends after the given number of hits", func(t *testing.T, s *session) {
 			s.server.Faults().Add(firestore.Fault{Code: codes.ResourceExhausted, Times: 2})
 			wantCode(t, s.write(nil, "a", 1), codes.ResourceExhausted)
 			wantCode(t, s.write(nil, "a", 1), codes.ResourceExhausted)
@@ -49,7 +49,7 @@ func TestFaults(t *testing.T) {
 		}},
 		{"a call is delayed up to its deadline", func(t *testing.T, s *session) {
 			s.server.Faults().Add(firestore.Fault{Methods: []string{"GetDocument"}, Delay: time.Hour})
-			_, err := client(t, s.server).Doc("k/a").Get(t.Context()) // calls another method, which is not delayed
+			_, err := client(t, s.server).Doc("k/a").Get(t.Context()) // calls a different method, which is not delayed
 			wantCode(t, err, codes.NotFound)
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()

@@ -87,7 +87,7 @@ func (h *history) after(at int64) int {
 	return sort.Search(len(h.entries), func(i int) bool { return h.entries[i].at > at })
 }
 
-// before returns the documents that changed after at, up to and including upTo, as they were at the
+// before returns the documents that changed after at, up to and including upTo, as they were at
 // time at.
 func (h *history) before(at, upTo int64) (map[string][]byte, error) {
 	h.mu.RLock()

@@ -5,8 +5,8 @@ import (
 )
 
 // tellHot calls tell for each timestamp that the changes store in a hot index. All new entries of a
-// hot index are written to the same place. A composite index that starts with another field, such
-// as a bucket or an account, is not hot, because that field distributes its entries.
+// hot index are written to the same place. A composite index that starts with a different field,
+// such as a bucket or an account, is not hot, because that field distributes its entries.
 func (ix *Indexes) tellHot(changes []change, tell func(collection, field string)) {
 	if ix == nil || tell == nil {
 		return

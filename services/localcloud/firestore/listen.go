@@ -259,7 +259,7 @@ func (l *listenStream) resume(t *target, a *pb.Target) (bool, error) {
 	case len(a.GetResumeToken()) == 9 && a.GetResumeToken()[0] == 'r':
 		at = int64(binary.BigEndian.Uint64(a.GetResumeToken()[1:]))
 	case len(a.GetResumeToken()) > 0:
-		return false, invalid("This server has not issued the resume token.")
+		return false, invalid("This server did not issue the resume token.")
 	case a.GetReadTime() != nil:
 		at = micros(a.GetReadTime())
 	default:
@@ -468,7 +468,7 @@ func (l *listenStream) sendGone(t *target, name string, at int64) error {
 	}})
 }
 
-// sendSnapshot reports that all targets now have the state at the time at.
+// sendSnapshot reports that all targets now reflect the state at time at.
 func (l *listenStream) sendSnapshot(at int64) error {
 	return l.send(&pb.TargetChange{
 		TargetChangeType: pb.TargetChange_NO_CHANGE, ReadTime: timestamp(at), ResumeToken: resumeToken(at),

@@ -39,7 +39,7 @@ func (s *service) PartitionQuery(ctx context.Context, req *pb.PartitionQueryRequ
 	from := 0
 	if req.GetPageToken() != "" {
 		if from, err = strconv.Atoi(req.GetPageToken()); err != nil || from < 0 {
-			return nil, invalid("This server has not issued the page token.")
+			return nil, invalid("This server did not issue the page token.")
 		}
 	}
 	out := &pb.PartitionQueryResponse{}

@@ -46,9 +46,9 @@ type Options struct {
 	// Indexes contains the declared indexes; see ParseIndexes. If it is nil, the server also
 	// accepts queries without a suitable index.
 	Indexes *Indexes
-	// Token is the token that callers must send, as "authorization: Bearer TOKEN". It has 32
-	// characters or more. If Token contains several tokens, separated by commas, each is accepted.
-	// If it is empty, callers need no token, as with Google's emulator.
+	// Token is the token that callers must send, as "authorization: Bearer TOKEN". It must be at
+	// least 32 characters long. If Token contains several tokens, separated by commas, each is
+	// accepted. If it is empty, callers need no token, as with Google's emulator.
 	Token string
 	// Mode selects the concurrency control.
 	Mode Mode
@@ -155,8 +155,8 @@ func Open(o Options) (*Server, error) {
 		// Clients in other languages ping idle connections often.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true),
-		// This runs before the method lookup and before a message is read. Interceptors see a call
-		// only when its whole message, up to 64 MiB, is in memory.
+		// This runs before the method lookup and before a message is read. Interceptors do not see
+		// a call until its whole message, up to 64 MiB, is in memory.
 		grpc.InTapHandle(s.admit),
 		grpc.ChainUnaryInterceptor(s.interceptUnary),
 		grpc.ChainStreamInterceptor(s.interceptStream),
@@ -254,9 +254,9 @@ func (s *Server) Client(ctx context.Context, projectID string) (*gcfirestore.Cli
 	return c, nil
 }
 
-// errReadOnly has the code of an exhausted quota, because clients must handle both cases in the
-// same way: the database serves reads but accepts no writes for some time.
-var errReadOnly = status.Error(codes.ResourceExhausted, "The records are read-only now: they are being moved.")
+// errReadOnly uses the code for an exhausted quota, because clients must handle both cases the same
+// way: the database serves reads but accepts no writes for some time.
+var errReadOnly = status.Error(codes.ResourceExhausted, "The records are read-only while they are being moved.")
 
 // SetReadOnly turns read-only mode on or off. In this mode, the server rejects every commit
 // that would change a document. When SetReadOnly returns, all accepted commits are on disk and no

@@ -59,7 +59,7 @@ func TestOpenASecondTimeSaysThatTheFileIsInUse(t *testing.T) {
 	open(t, firestore.Options{Path: path})
 	_, err := firestore.Open(firestore.Options{Path: path})
 	if err == nil || !strings.Contains(err.Error(), "in use by another process") {
-		t.Errorf("Open = %v, want an error that the file is in use", err)
+		t.Errorf("Open = %v, want an error saying that the file is in use", err)
 	}
 }
 
@@ -72,8 +72,8 @@ func TestOpenRefusesAFileOfANewerVersion(t *testing.T) {
 	must(t, db.Update(func(tx *bolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte("format"), []byte{0, 0, 0, 99}) }))
 	must(t, db.Close())
 	_, err = firestore.Open(firestore.Options{Path: path})
-	if err == nil || !strings.Contains(err.Error(), "newer version (format 99, this program knows up to 1)") {
-		t.Errorf("Open = %v, want an error that a newer version wrote the file", err)
+	if err == nil || !strings.Contains(err.Error(), "newer version (format 99, this program supports up to 1)") {
+		t.Errorf("Open = %v, want an error saying that a newer version wrote the file", err)
 	}
 }
 
@@ -96,7 +96,7 @@ func TestCloseEndsClientsAndListenersAndMayComeTwice(t *testing.T) {
 	must(t, s.Close())
 	must(t, s.Close())
 	if _, err := s.Client(t.Context(), "p"); err == nil {
-		t.Error("Client of a closed server succeeded, want an error")
+		t.Error("Client on a closed server succeeded, want an error")
 	}
 }
 

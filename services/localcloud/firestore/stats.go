@@ -88,7 +88,7 @@ func (s *Server) ResetStats() { s.stats.reset() }
 // MaxSustainedWrites returns the document with the most writes within any single window. The server
 // tracks windows of 1 s, 10 s and a minute. MaxSustainedWrites uses the shortest of these that is
 // at least as long as window. Production promises about one sustained write per document per
-// second. Windows begin and end with whole seconds of the clock.
+// second. Windows begin and end on whole seconds.
 func (s *Server) MaxSustainedWrites(window time.Duration) DocumentRate {
 	s.stats.mu.Lock()
 	defer s.stats.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 //
 //	meta                         format: number of the layout; last: time of the newest commit;
 //	                             restoring: present until a restore is complete
-//	projects/{p}/databases/{d}   one bucket per database, with the buckets
+//	projects/{p}/databases/{d}   one bucket per database, which contains:
 //	  docs    documentKey                    -> create time, update time, fields
 //	  colls   collectionKey                  -> number of documents
 //	  groups  collection id, 0x00, collectionKey
@@ -112,10 +112,10 @@ func (s *store) checkFormat(path string, restoring bool) error {
 		}
 		v := b.Get(formatKey)
 		if len(v) != 4 {
-			return fmt.Errorf("firestore: %s is not a data file of a local Firestore", path)
+			return fmt.Errorf("firestore: %s is not a local Firestore data file", path)
 		}
 		if n := binary.BigEndian.Uint32(v); n > formatVersion {
-			return fmt.Errorf("firestore: %s was written by a newer version (format %d, this program knows up to %d): use that version, or another data directory", path, n, formatVersion)
+			return fmt.Errorf("firestore: %s was written by a newer version (format %d, this program supports up to %d): use that version, or another data directory", path, n, formatVersion)
 		}
 		if !restoring && b.Get(restoringKey) != nil {
 			return fmt.Errorf("firestore: %s contains an incomplete restore: empty its folder and restore again", path)

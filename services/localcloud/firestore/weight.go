@@ -8,7 +8,7 @@ import (
 )
 
 // Production limits both the size of a commit's request and the size of its changes. The written
-// and deleted documents and their changed index entries may have at most 10 MiB in total. A request
+// and deleted documents and their changed index entries may total at most 10 MiB. A request
 // of a few kilobytes that deletes documents with many index entries can exceed this limit. The
 // sizes follow "Storage size calculations" in production's documentation.
 const (

@@ -23,9 +23,9 @@ type Tokens struct {
 	sums  [][sha256.Size]byte
 }
 
-// Parse parses tokens separated by commas. Clients send the first token. The server accepts all of
-// them, so a token can be replaced while clients still send the old one. An empty text means no
-// tokens. Any other text must be a list of complete tokens. Otherwise Parse returns an error, so
+// Parse parses comma-separated tokens. Clients send the first token. The server accepts all of
+// them, so a token can be replaced while clients still send the old one. An empty string means no
+// tokens. Any other string must be a list of complete tokens. Otherwise Parse returns an error, so
 // that a mistake cannot leave the server unprotected.
 func Parse(text string) (Tokens, error) {
 	var t Tokens
@@ -38,7 +38,7 @@ func Parse(text string) (Tokens, error) {
 			return Tokens{}, fmt.Errorf("a token has %d characters; use %d or more, and commas only between tokens", len(token), MinToken)
 		}
 		if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-			return Tokens{}, errors.New("a token has a character that cannot be sent in a header; use letters and digits")
+			return Tokens{}, errors.New("a token contains a character that cannot be sent in a header; use letters and digits")
 		}
 		if t.first == "" {
 			t.first = token

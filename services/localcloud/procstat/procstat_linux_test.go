@@ -19,7 +19,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// This is a single test, because other tests in parallel would change its measurements.
+// This is a single test, because tests that run in parallel would distort its measurements.
 func TestThisProcess(t *testing.T) {
 	const size = 64 << 20
 	self := os.Getpid()
@@ -28,7 +28,7 @@ func TestThisProcess(t *testing.T) {
 
 	before := resident()
 	block := make([]byte, size)
-	for i := range 5 * size { // takes some tenths of a second
+	for i := range 5 * size { // takes a few tenths of a second
 		block[i%size]++
 	}
 	used, err := procstat.CPU(self, self)

@@ -164,7 +164,7 @@ func (s *Server) Restart(ctx context.Context) error {
 		case <-ctx.Done():
 			_ = s.Kill()
 			if refusal != "" {
-				return fmt.Errorf("redis-server on %s with the folder %s is not ready: %s", s.addr, s.opt.Dir, strings.TrimPrefix(refusal, "-"))
+				return fmt.Errorf("redis-server on %s with folder %s is not ready: %s", s.addr, s.opt.Dir, strings.TrimPrefix(refusal, "-"))
 			}
 			return fmt.Errorf("redis-server on %s did not respond: %w", s.addr, ctx.Err())
 		case <-time.After(10 * time.Millisecond):
@@ -239,9 +239,9 @@ func endLeftover(dir string) error {
 	return fmt.Errorf("a previous redis-server (process %d) still uses %s", pid, dir)
 }
 
-// isRedis reports whether pid is a running Redis on port. This keeps Start from signalling another
-// process with a reused pid, even if that is another Redis. The command line contains the port,
-// first in the --port option and later in the process title that Redis sets.
+// isRedis reports whether pid is a running Redis on port. This keeps Start from signalling a
+// different process that has reused the pid, even if that is also a Redis. The command line
+// contains the port, first in the --port option and later in the process title that Redis sets.
 func isRedis(pid int, port string) bool {
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // empty for a zombie
 	if err != nil {                                                // no such process, or a system without /proc

@@ -30,7 +30,7 @@ func TestAServerLeftByAKilledParentIsReplaced(t *testing.T) {
 	}
 }
 
-// After a reboot, the pid in the pid file may belong to another Redis.
+// After a reboot, the pid in the pid file may belong to a different Redis.
 func TestAnotherServerWithAReusedNumberIsNotStopped(t *testing.T) {
 	t.Parallel()
 	other, err := redisproc.Start(t.Context(), redisproc.Options{Dir: t.TempDir()})

@@ -87,13 +87,13 @@ var behaviours = []struct {
 		u := strings.Replace(e.sign(t, "PUT", "s/moved", nil), "/b-1/", "/b-2/", 1)
 		call(t, "PUT", u, []byte("x")).want(t, 403, "SignatureDoesNotMatch")
 	}},
-	{"a signed URL with another method is rejected", func(t *testing.T, e *env) {
+	{"a signed URL with a different method is rejected", func(t *testing.T, e *env) {
 		for _, m := range []string{"GET", "DELETE", "POST", "HEAD"} {
 			call(t, m, e.sign(t, "PUT", "s/method", nil), nil).want(t, 403, "")
 		}
 		call(t, "PUT", e.sign(t, "GET", "s/method", nil), []byte("x")).want(t, 403, "SignatureDoesNotMatch")
 	}},
-	{"a signed URL with another host is rejected", func(t *testing.T, e *env) {
+	{"a signed URL with a different host is rejected", func(t *testing.T, e *env) {
 		u, _ := url.Parse(e.sign(t, "GET", "s/put", nil))
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, u.String(), nil)
 		req.Host = "elsewhere.example"
@@ -347,7 +347,7 @@ var behaviours = []struct {
 			t.Errorf("the attributes are %+v (error %v), want a size of 0", a, err)
 		}
 	}},
-	{"only whole units of 256 KiB of an inner chunk are stored", func(t *testing.T, e *env) {
+	{"only whole units of 256 KiB of a non-final chunk are stored", func(t *testing.T, e *env) {
 		s := e.startSession(t, "u/units")
 		a := call(t, "PUT", s, random(unit+1000), "Content-Range", span(0, unit+999, "*"))
 		if a.status != 308 || a.header.Get("Range") != fmt.Sprintf("bytes=0-%d", unit-1) {
@@ -400,7 +400,7 @@ var behaviours = []struct {
 		g := call(t, "PUT", s, []byte("hello")).header.Get("X-Goog-Generation")
 		a := call(t, "PUT", s, nil, "Content-Range", "bytes */5")
 		if a.status != 200 || a.header.Get("X-Goog-Generation") != g {
-			t.Errorf("the response is %+v, want 200 with the generation %s", a, g)
+			t.Errorf("the response is %+v, want 200 with generation %s", a, g)
 		}
 	}},
 	{"DELETE cancels a session", func(t *testing.T, e *env) {
@@ -449,7 +449,7 @@ var behaviours = []struct {
 			}
 			a, err := e.object(name).Attrs(t.Context())
 			if err != nil || a.ContentType != "video/mp4" || a.CacheControl != "no-store" || a.Metadata["K"] != "v" || a.Size != int64(len(body)) || e.read(t, name) != string(body) {
-				t.Errorf("with the chunk size %d, the attributes are %+v (error %v), want those of the upload", chunk, a, err)
+				t.Errorf("with a chunk size of %d, the attributes are %+v (error %v), want those of the upload", chunk, a, err)
 			}
 		}
 	}},

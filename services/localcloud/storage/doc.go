@@ -6,7 +6,7 @@
 // A Server has two sides. PublicHandler may be exposed to the Internet. It serves the XML API, in
 // which every request needs a V4 signature over its method, host, path, query and signed headers.
 // The signature must be made with a key that the server knows, and it must not have expired. The
-// server rejects a signed URL that was altered, has expired, or is used for another object or
+// server rejects a signed URL that was altered, has expired, or is used for a different object or
 // method. The client need not send any headers that were not signed. It may add an unsigned
 // Content-Type. APIHandler is for your own services. It serves the JSON API with a bearer token
 // (Options.Token), on a private listener.
@@ -22,7 +22,7 @@
 // configured per bucket, and notifications in Pub/Sub push format work as documented for
 // production.
 //
-// An upload through a signed URL may have at most Options.MaxUpload bytes. All uploads leave
+// An upload through a signed URL may be at most Options.MaxUpload bytes long. All uploads leave
 // Options.Reserve bytes of the volume free. The 507 InsufficientStorage error contains the free
 // space. The bytes can be stored in a separate directory (Options.ObjectsDir).
 //

@@ -97,7 +97,7 @@ func TestTheKeyFileIsMadeOnceAndPrivate(t *testing.T) {
 	json.Unmarshal(open("http://127.0.0.1:1"), &a)
 	json.Unmarshal(open("http://127.0.0.1:2/"), &b)
 	if a["private_key"] != b["private_key"] || b["token_uri"] != "http://127.0.0.1:2/token" {
-		t.Errorf("the second key file has another key or a wrong token_uri: %v", b["token_uri"])
+		t.Errorf("the second key file has a different key or the wrong token_uri: %v", b["token_uri"])
 	}
 	fi, err := os.Stat(filepath.Join(dir, "service-account.json"))
 	if err != nil || fi.Mode().Perm() != 0o600 {
@@ -211,7 +211,7 @@ func TestAnySequenceOfChunksMakesTheSameObject(t *testing.T) {
 				kept++
 			}
 			if kept < have || kept > max(have, last+1) {
-				t.Fatalf("the session has %d bytes, which does not fit %d earlier bytes and the chunk %d-%d", kept, have, first, last)
+				t.Fatalf("the session has %d bytes, which does not match %d earlier bytes and the chunk %d-%d", kept, have, first, last)
 			}
 			have = kept
 		}
@@ -232,7 +232,7 @@ func TestANewRequestTakesASessionOver(t *testing.T) {
 	defer cancel()
 	go tryCall(ctx, "PUT", s, r, "Content-Range", span(0, 4*unit-1, fmt.Sprint(4*unit)))
 	w.Write(random(unit)) // then sends nothing more
-	eventually(t, "the first request has the session", func() bool { return e.srv.Faults().Calls()["xml.session"] == 1 })
+	eventually(t, "the first request holds the session", func() bool { return e.srv.Faults().Calls()["xml.session"] == 1 })
 	done := make(chan answer, 1)
 	go func() {
 		a, _ := tryCall(t.Context(), "PUT", s, nil, "Content-Range", "bytes */*")
@@ -272,7 +272,7 @@ func TestFilesThatACrashLeftAreRemovedAndObjectsAreNot(t *testing.T) {
 		}
 	}
 	e = e.again(t, storage.Options{})
-	eventually(t, "only the files of the object and the session remain", func() bool { return files(t, e.dir, "data") == 1 && files(t, e.dir, "tmp") == 1 })
+	eventually(t, "only the object's and the session's files remain", func() bool { return files(t, e.dir, "data") == 1 && files(t, e.dir, "tmp") == 1 })
 	if got := e.read(t, "keep"); got != "bytes" {
 		t.Errorf("the object is %q, want bytes", got)
 	}
@@ -291,7 +291,7 @@ func TestALostIndexDeletesNoFile(t *testing.T) {
 		s, err := storage.Open(storage.Options{Dir: e.dir})
 		if err == nil {
 			_ = s.Close()
-			t.Fatal("the server started without its index beside a stored file")
+			t.Fatal("the server started without its index although there is a stored file")
 		}
 		if !strings.Contains(err.Error(), "index.db is missing") {
 			t.Errorf("the error is %q, want it to name the missing index", err)

@@ -8,8 +8,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// TestBalancersGetTheirAnswer checks that a load balancer's health check, which requests "/"
-// of the public port, is the only request that needs no signature.
+// TestBalancersGetTheirAnswer checks that a load balancer's health check, which requests "/" on the
+// public port, is the only request that needs no signature.
 func TestBalancersGetTheirAnswer(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{Buckets: []string{"media"}})

@@ -45,7 +45,7 @@ func (s *Server) APIHandler() http.Handler {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if !s.tokens.Accept(r.Header.Get("Authorization")) {
 			w.Header().Set("WWW-Authenticate", "Bearer")
-			writeJSONError(w, fail(http.StatusUnauthorized, "AuthenticationRequired", "This API needs the server's bearer token."))
+			writeJSONError(w, fail(http.StatusUnauthorized, "AuthenticationRequired", "This API requires the server's bearer token."))
 			return
 		}
 		path, kind := r.URL.EscapedPath(), ""
@@ -78,10 +78,10 @@ func (s *Server) APIHandler() http.Handler {
 // ownCaller rejects requests that a web page in a browser may have caused.
 func (s *Server) ownCaller(r *http.Request) *apiError {
 	if !guard.OwnHost(r.Host, s.apiHosts...) {
-		return fail(http.StatusMisdirectedRequest, "Misdirected", "The host %q does not belong to this server. If it should, name it in the server's configuration.", r.Host)
+		return fail(http.StatusMisdirectedRequest, "Misdirected", "The host %q does not belong to this server. If it should, add it to the server's configuration.", r.Host)
 	}
 	if r.Header.Get("Sec-Fetch-Site") == "cross-site" {
-		return fail(http.StatusForbidden, "AccessDenied", "Pages of other sites may not call this API.")
+		return fail(http.StatusForbidden, "AccessDenied", "Pages on other sites cannot call this API.")
 	}
 	return nil
 }
@@ -92,7 +92,7 @@ func (s *Server) plainRead(w http.ResponseWriter, r *http.Request) {
 		c, err := headerCond(r.Header)
 		if err == nil {
 			if name == "" || r.Method != http.MethodGet && r.Method != http.MethodHead {
-				err = fail(405, "MethodNotAllowed", "The private listener's XML API only reads objects.")
+				err = fail(405, "MethodNotAllowed", "The private listener's XML API can only read objects.")
 			} else {
 				err = s.serve(w, r, bucketName, name, c)
 			}

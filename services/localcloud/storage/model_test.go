@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// The test compares listing with a minimal implementation of production's documentation.
+// The test compares listing with a minimal implementation of production's documented behaviour.
 func TestListingAgreesWithAModel(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{})

@@ -48,8 +48,8 @@ type Options struct {
 	// DNS does not resolve them.
 	APIHosts []string
 	// Token is the token that callers of APIHandler must send, as "Authorization: Bearer TOKEN". It
-	// has 32 characters or more. If Token contains several tokens, separated by commas, each is
-	// accepted. If it is empty, callers need no token. Signed URLs and their sessions are
+	// must be at least 32 characters long. If Token contains several tokens, separated by commas,
+	// each is accepted. If it is empty, callers need no token. Signed URLs and their sessions are
 	// credentials themselves, so they never need a token.
 	Token string
 	// Buckets are created if they do not exist.
@@ -168,7 +168,7 @@ func (s *Server) tidy(ctx context.Context, files []string) {
 	if n, err := s.st.sweep(files); err != nil {
 		s.log.Error("storage: cannot remove leftover files; the next start retries", "error", err)
 	} else if n > 0 {
-		s.log.Info("storage: removed leftover files that belong to no object", "files", n)
+		s.log.Info("storage: removed leftover files that do not belong to any object", "files", n)
 	}
 	every := time.NewTicker(time.Hour)
 	defer every.Stop()
@@ -184,7 +184,7 @@ func (s *Server) tidy(ctx context.Context, files []string) {
 	}
 }
 
-// Close stops background work and closes the index. Running requests fail. Acknowledged data is
+// Close stops background work and closes the index. In-flight requests fail. Acknowledged data is
 // kept.
 func (s *Server) Close() error {
 	s.stop()

@@ -38,8 +38,8 @@ type sessionRecord struct {
 	Result   *object   `json:"result,omitempty"`
 }
 
-// session is a session with in-flight requests. It consists of the session's record and the running
-// upload.
+// session is a session with in-flight requests. It consists of the session's record and the upload
+// in progress.
 type session struct {
 	id    string
 	users int // number of requests that use the session; guarded by sessions.mu
@@ -272,7 +272,7 @@ func (ses *session) underway() (kept int64, busy bool) {
 	return ses.kept, ses.cut != nil && time.Since(ses.moved) < busyFor
 }
 
-// contentRange is a parsed Content-Range of an upload. last and total are negative if the client
+// contentRange is an upload's parsed Content-Range. last and total are negative if the client
 // did not set them.
 type contentRange struct {
 	query       bool // "bytes */…" is a query for the offset, without bytes

@@ -17,15 +17,15 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Entry is one entry in the index: an object, a bucket, a pending notification or a number of the
-// index. Only this package interprets Key and Value.
+// Entry is one entry in the index: an object, a bucket, a pending notification or a number that
+// belongs to the index itself. Only this package interprets Key and Value.
 type Entry struct {
 	In    string `json:"in"`
 	Key   []byte `json:"key"`
 	Value []byte `json:"value"`
 }
 
-// Blob is a file with the bytes of one object. Its ID is never reused for other bytes.
+// Blob is a file with the bytes of one object. Its ID is never reused for different bytes.
 type Blob struct {
 	ID     string
 	Object string // BUCKET/NAME
@@ -232,8 +232,8 @@ func (r *Restore) Entries(entries []Entry) error {
 }
 
 // continueAfter gives the next notification a higher number than a restored one. Otherwise, the
-// next notification would overwrite the restored one, because an export of a bucket does not
-// contain its sequence.
+// next notification would overwrite the restored one, because an exported bucket does not contain
+// its sequence.
 func continueAfter(outbox *bolt.Bucket, key []byte) error {
 	if len(key) != 8 {
 		return fmt.Errorf("storage: restore failed: %x is not the number of a notification", key)

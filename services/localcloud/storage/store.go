@@ -136,7 +136,7 @@ type store struct {
 }
 
 // change is one request to edit the index. The writer runs many changes in one transaction, so f
-// must make all its checks before its first Put. A rejected change then has no effect.
+// must run all its checks before its first Put. A rejected change then has no effect.
 type change struct {
 	f       func(*bolt.Tx) error
 	newBlob bool
@@ -187,7 +187,7 @@ func (s *store) indexed() error {
 
 // reservedMap returns the size of the address space that the index's mapping reserves. It does
 // not use memory. An index that outgrows its mapping can be remapped only when it has no reader, so
-// a stalled backup that reads the index would block every write. 16 GiB are enough for about ten
+// a stalled backup that reads the index would block every write. 16 GiB is enough for about ten
 // million objects. On Windows, reservedMap returns 0, because the file itself would grow to this
 // size.
 func reservedMap() int {
@@ -197,7 +197,8 @@ func reservedMap() int {
 	return int(min(16<<30, int64(math.MaxInt/2)))
 }
 
-// openIndex creates missing directories and opens the index.
+// openIndex creates missing directories and opens the index. It refuses to create an index next to
+// existing files, because sweep would then delete all of them.
 func (s *store) openIndex() error {
 	for _, d := range []string{s.dir, filepath.Join(s.bytes, "data"), filepath.Join(s.bytes, "tmp")} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
@@ -230,7 +231,7 @@ func (s *store) prepare() error {
 				return err
 			}
 		} else if n, err := strconv.Atoi(string(v)); err != nil || n > schema {
-			return fmt.Errorf("the storage index has the schema %q, but this program supports only schemas up to %d", v, schema)
+			return fmt.Errorf("the storage index has schema %q, but this program supports only schemas up to %d", v, schema)
 		}
 		if v := meta.Get(keyGeneration); v != nil {
 			s.lastGen = int64(binary.BigEndian.Uint64(v))
@@ -312,7 +313,7 @@ func (s *store) blobs() ([]string, error) {
 	return d.Readdirnames(-1)
 }
 
-// discard removes an unused file. If the removal fails, the next Open repeats it.
+// discard removes an unused file. If the removal fails, the next Open retries it.
 func (s *store) discard(path string) { _ = os.Remove(path) }
 
 // release removes the bytes of a deleted or replaced object when no snapshot needs them.
@@ -428,9 +429,9 @@ func (s *store) update(newBlob bool, f func(*bolt.Tx) error) error {
 var errClosed = errors.New("storage is closed")
 
 // errReadOnly is a 503 in the XML API, because its callers wait and retry. The JSON API returns 403
-// instead, because its callers are services, which would treat a 503 as an outage of storage and
-// also stop reading.
-var errReadOnly = &apiError{status: 503, jsonStatus: 403, code: "ServiceUnavailable", msg: "The objects are read-only now: they are being moved."}
+// instead, because its callers are services, which would treat a 503 as a storage outage and also
+// stop reading.
+var errReadOnly = &apiError{status: 503, jsonStatus: 403, code: "ServiceUnavailable", msg: "The objects are read-only while they are being moved."}
 
 // change is like update, but for changes to objects.
 func (s *store) change(newBlob bool, f func(*bolt.Tx) error) error {

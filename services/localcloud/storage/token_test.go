@@ -29,7 +29,7 @@ func TestWithoutTheTokenTheAPIAnswersNothing(t *testing.T) {
 		"GET //storage/v1/b", "GET /livez/../storage/v1/b", "GET /livez/%2e%2e/storage/v1/b", "GET /storage/v1/b/", "GET /%2fstorage/v1/b",
 	}
 	headers := map[string]http.Header{
-		"no token": {}, "another token": {"Authorization": {"Bearer " + strings.Repeat("x", 40)}}, "the emulator's token": {"Authorization": {"Bearer owner"}}, "Basic": {"Authorization": {"Basic " + token}},
+		"no token": {}, "a wrong token": {"Authorization": {"Bearer " + strings.Repeat("x", 40)}}, "the emulator's token": {"Authorization": {"Bearer owner"}}, "Basic": {"Authorization": {"Basic " + token}},
 		"bare": {"Authorization": {token}}, "two tokens, the wrong one first": {"Authorization": {"Bearer owner", "Bearer " + token}}, "the token in a proxy's header": {"Proxy-Authorization": {"Bearer " + token}, "X-Authorization": {"Bearer " + token}},
 	}
 	send := func(method, path string, header http.Header) (status int, challenge string) {

@@ -86,12 +86,12 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.corsFile, "cors-file", "", "file with the CORS rules of the buckets, in the format of gcloud storage buckets update --cors-file")
 	f.StringVar(&o.objectsDir, "objects-dir", "", "directory for the bytes of objects, for example on a separate volume (default in the data directory); existing objects are moved there")
 	f.Var(&o.maxUpload, "max-upload-bytes", "size of the largest object that a signed URL accepts, such as 10Gi (default 5Ti)")
-	f.Var(&o.reserve, "reserve-bytes", "free space that uploads must leave on the volume of the objects; other uploads get status 507; 0 means none")
+	f.Var(&o.reserve, "reserve-bytes", "free space that uploads must leave on the objects' volume; uploads that would use it get status 507; 0 means none")
 	f.Var(&o.apiHosts, "api-host", "host name with dots that your own programs use to call the storage API; may be repeated; not needed for IP addresses and names without dots")
 	f.StringVar(&o.publicURL, "public-url", "", "base URL of upload sessions (default the host of the request)")
 	f.StringVar(&o.keyFile, "key-file", "", "file with the service account key that signs; share it with the programs that sign (default: a new key in the data directory)")
 	f.StringVar(&o.tokenFile, "token-file", "", "file with the bearer token that callers of Firestore and the storage API must send. A token has 32 characters or more. If the file has several tokens, separated by commas, each is accepted. Without this flag no token is needed, and the servers listen only on loopback")
-	f.StringVar(&o.pushURL, "push-url", "", "URL that receives each change of an object, in Pub/Sub push format (default: no notifications)")
+	f.StringVar(&o.pushURL, "push-url", "", "URL that is notified of each change to an object, in Pub/Sub push format (default: no notifications)")
 	f.StringVar(&o.pushAudience, "push-audience", "", "audience of the token that is sent to --push-url (default that URL)")
 	f.StringVar(&o.pushTokenMail, "push-email", "", "e-mail address in the token that is sent to --push-url (default the service account's)")
 	f.BoolVar(&o.allowRemote, "allow-remote", false, "allow listening on addresses other than loopback; needs --token-file")
@@ -301,7 +301,7 @@ func openStorage(o *options, apiURL, token string, log *slog.Logger) (*storage.S
 			return nil, fmt.Errorf("cannot read the CORS rules: %w", err)
 		}
 		if err := json.Unmarshal(b, &so.CORS); err != nil {
-			return nil, fmt.Errorf("cannot parse the CORS rules of %s: %w", o.corsFile, err)
+			return nil, fmt.Errorf("cannot parse the CORS rules in %s: %w", o.corsFile, err)
 		}
 	}
 	if o.keyFile != "" {
@@ -332,7 +332,7 @@ func readToken(path string) (string, error) {
 		return "", fmt.Errorf("read token: %s is empty", path)
 	}
 	if _, err := guard.Parse(text); err != nil {
-		return "", fmt.Errorf("read token of %s: %w", path, err)
+		return "", fmt.Errorf("read token from %s: %w", path, err)
 	}
 	return text, nil
 }
@@ -361,8 +361,8 @@ func server(h http.Handler) *http.Server {
 }
 
 // health makes /readyz fail until all parts are ready. /livez succeeds from the start. While
-// commits fail, the response text of both says so. The status remains 200, because reads work and a
-// restart would not help.
+// commits fail, both say so in their response text. The status remains 200, because reads work and
+// a restart would not help.
 func health(serving *atomic.Bool, fire *firestore.Server, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/readyz" && !serving.Load() {
@@ -386,7 +386,7 @@ func (o *options) volumes() map[string]string {
 func (o *options) backups(ctx context.Context, fire *firestore.Server, store *storage.Server, token string) (http.Handler, error) {
 	tokens, err := guard.Parse(token)
 	if err != nil {
-		return nil, fmt.Errorf("read token of %s: %w", o.backupTokenFile, err)
+		return nil, fmt.Errorf("read token from %s: %w", o.backupTokenFile, err)
 	}
 	return (&backup.Source{Records: fire, Objects: store, Tokens: tokens, Stop: ctx}).Handler(), nil
 }
@@ -405,7 +405,7 @@ func serveBeside(ctx context.Context, addr string, h http.Handler) (url string, 
 	return "http://" + l.Addr().String(), func() { stopServer(ctx, s) }, nil
 }
 
-// stopServer gives running requests some time to finish, even though ctx is done.
+// stopServer gives in-flight requests some time to finish, even though ctx is done.
 func stopServer(ctx context.Context, s *http.Server) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()

@@ -145,7 +145,7 @@ func TestTheProgramServesBothAndKeepsDataOverARestart(t *testing.T) {
 	story(d, true)
 	stop()
 	if _, err := os.Stat(filepath.Join(dir, "localcloud.json")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("Stat of localcloud.json after the stop = %v, want ErrNotExist", err)
+		t.Errorf("Stat of localcloud.json after stopping = %v, want ErrNotExist", err)
 	}
 	d, _ = serve(t, dir, "--bucket", "media")
 	story(d, false)
@@ -157,7 +157,7 @@ func TestAddressesBeyondThisMachineNeedPermission(t *testing.T) {
 		for _, f := range []string{"--firestore-addr", "--storage-addr", "--storage-api-addr", "--admin-addr", "--backup-addr"} {
 			err := run(t.Context(), []string{"--data-dir", t.TempDir(), "--backup-token-file", writeToken(t, strings.Repeat("b", 32)), f, addr}, io.Discard, io.Discard)
 			if err == nil || !strings.Contains(err.Error(), "--allow-remote") {
-				t.Errorf("run with %s %s returned %v, want an error with --allow-remote", f, addr, err)
+				t.Errorf("run with %s %s returned %v, want an error that mentions --allow-remote", f, addr, err)
 			}
 		}
 	}
@@ -437,7 +437,7 @@ func TestMetrics(t *testing.T) {
 	}
 	for _, volume := range []string{"data", "objects"} {
 		if n := metric(t, d, `localcloud_disk_free_bytes{volume="`+volume+`"}`); n <= 0 {
-			t.Errorf("the free space on the volume %s is %v, want more than 0", volume, n)
+			t.Errorf("the free space on volume %s is %v, want more than 0", volume, n)
 		}
 	}
 	fire, bucket := clients(t, d)
@@ -470,8 +470,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// While commits fail, both health addresses must contain the reason and return 200, because reads
-// work and a restart would not help.
+// While commits fail, the responses from both health endpoints must include the reason and have
+// status 200, because reads work and a restart would not help.
 func TestHealthTellsThatCommitsFail(t *testing.T) {
 	t.Parallel()
 	fire, err := firestore.Open(firestore.Options{})

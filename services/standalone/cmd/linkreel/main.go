@@ -63,8 +63,8 @@ func backup(ctx context.Context, args []string, env cli.Env) error {
 func backupOptions(args []string, env cli.Env) (o standalone.BackupOptions, err error) {
 	fs := flag.NewFlagSet("backup", flag.ContinueOnError)
 	fs.StringVar(&o.Recipient, "encrypt-to", "", "age recipient (age1…); only its identity can read the backup")
-	fs.StringVar(&o.From, "from", "", "address of the backups of a running localcloud, its --backup-addr (default: the data directory)")
-	fs.StringVar(&o.TokenFile, "token-file", "", "file with the token of --from")
+	fs.StringVar(&o.From, "from", "", "backup address of a running localcloud, its --backup-addr (default: the data directory)")
+	fs.StringVar(&o.TokenFile, "token-file", "", "file with the token for --from")
 	o.Dir, err = folder(fs, args, env)
 	return o, err
 }
@@ -81,7 +81,7 @@ func restoreOptions(args []string, env cli.Env) (o standalone.RestoreOptions, er
 	fs := flag.NewFlagSet("restore", flag.ContinueOnError)
 	fs.BoolVar(&o.Verify, "verify", false, "check the backup and its keys without restoring anything")
 	fs.StringVar(&o.Name, "backup", "", "name of the backup, a folder in DIR (default: the newest)")
-	fs.StringVar(&o.Secrets, "secrets", "", "a copy of the secrets.json of the data directory")
+	fs.StringVar(&o.Secrets, "secrets", "", "a copy of the data directory's secrets.json")
 	fs.StringVar(&o.Audit, "audit", "", "folder with the revocation trail, audit in the old data directory (default: LINKREEL_AUDIT_DIR)")
 	fs.StringVar(&o.Localcloud, "localcloud", "", "data directory of a stopped localcloud, to restore into; keys come from the settings of events and links")
 	fs.StringVar(&o.ObjectsDir, "objects-dir", "", "the --objects-dir of that localcloud")
@@ -96,8 +96,8 @@ func move(ctx context.Context, args []string, env cli.Env) error {
 	var o standalone.MoveOptions
 	fs := flag.NewFlagSet("move", flag.ContinueOnError)
 	fs.StringVar(&o.Project, "to-project", "", "Google Cloud project")
-	fs.StringVar(&o.Database, "to-database", "(default)", "Firestore database of the project; it must be empty")
-	fs.StringVar(&o.Bucket, "to-bucket", "", "bucket of Cloud Storage; it must be empty")
+	fs.StringVar(&o.Database, "to-database", "(default)", "Firestore database in the project; it must be empty")
+	fs.StringVar(&o.Bucket, "to-bucket", "", "Cloud Storage bucket; it must be empty")
 	fs.BoolVar(&o.Abort, "abort", false, "let the data directory accept changes again")
 	words, err := parse(fs, args, env)
 	switch {
@@ -118,7 +118,7 @@ func folder(fs *flag.FlagSet, args []string, env cli.Env) (string, error) {
 		return "", err
 	}
 	if len(words) != 1 {
-		return "", cli.Usage("%s takes one DIR, the folder of backups", fs.Name())
+		return "", cli.Usage("%s takes one DIR, the backup folder", fs.Name())
 	}
 	return words[0], nil
 }

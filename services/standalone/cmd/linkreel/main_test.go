@@ -75,7 +75,7 @@ func TestTheChartsCommandsAreUnderstood(t *testing.T) {
 	}
 }
 
-// The program must understand the commands of docs/recovery.md.
+// The program must understand the commands in docs/recovery.md.
 func TestTheCommandsOfRecoveryAreUnderstood(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../../../docs/recovery.md")

@@ -101,14 +101,14 @@ type Totals struct {
 	Checksum         string
 }
 
-// These documents belong to a database and not to its content.
+// These documents belong to the database itself, not to its content.
 const (
 	identityPath = "installation/database"
 	markPath     = "installation/move"
 )
 
-// own is the prefix of objects that belong to a bucket and not to its content. markObject is the
-// object that names the move.
+// own is the prefix of objects that belong to the bucket itself, not to its content. markObject is
+// the object that names the move.
 const (
 	own        = "linkreel/"
 	markObject = own + "move"
@@ -212,7 +212,7 @@ func (m *Move) unmarkBucket(ctx context.Context) error {
 		err = m.Objects.Delete(ctx, markObject, 0)
 	}
 	if err != nil && !errors.Is(err, objectstore.ErrNotFound) {
-		return fmt.Errorf("remove the mark of the bucket: %w", err)
+		return fmt.Errorf("remove the mark from the bucket: %w", err)
 	}
 	return nil
 }
@@ -346,7 +346,7 @@ func (m *Move) once(ctx context.Context) (Changes, error) {
 	return p.did, err
 }
 
-// pass is a running pass.
+// pass is a pass in progress.
 type pass struct {
 	*Move
 	did     Changes
@@ -361,7 +361,7 @@ type pass struct {
 func (p *pass) record(d *pb.Document) error {
 	path, ok := strings.CutPrefix(d.GetName(), p.From.Database+"/documents/")
 	if !ok {
-		return fmt.Errorf("the source contains a document from another database: %s", d.GetName())
+		return fmt.Errorf("the source contains a document from a different database: %s", d.GetName())
 	}
 	p.rename(d, path)
 	switch path {
@@ -575,7 +575,7 @@ func patiently(ctx context.Context, try func() error) error {
 func (p *pass) remove(name string) error {
 	p.step("remove an object")
 	if err := patiently(p.ctx, func() error { return p.Objects.Delete(p.ctx, name, 0) }); err != nil {
-		return fmt.Errorf("delete in the target's bucket: %w", err)
+		return fmt.Errorf("delete from the target's bucket: %w", err)
 	}
 	return nil
 }
@@ -648,7 +648,7 @@ func (m *Move) Verify(ctx context.Context) (t Totals, err error) {
 }
 
 func (m *Move) differs(what string) error {
-	return fmt.Errorf("the %s in the target differs from the source. Does another program write to %s or its bucket?", what, m.Records.Database)
+	return fmt.Errorf("the %s in the target differs from the source. Is another program writing to %s or its bucket?", what, m.Records.Database)
 }
 
 // Finish gives the target an identity, so that services can use it.

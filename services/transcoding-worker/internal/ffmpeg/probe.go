@@ -78,7 +78,7 @@ type Rate struct{ Num, Den int }
 // Float returns the rate as a number.
 func (r Rate) Float() float64 { return float64(r.Num) / float64(r.Den) }
 
-// Half returns the rate of every second frame.
+// Half returns the rate of every other frame.
 func (r Rate) Half() Rate { return Rate{r.Num, r.Den * 2} }
 
 func (r Rate) String() string { return fmt.Sprintf("%d/%d", r.Num, r.Den) }
@@ -161,7 +161,7 @@ func (t *Tools) Probe(ctx context.Context, dir, path string, limits transcode.Li
 
 // Unaffordable returns the error for a file that cannot be processed within the memory limit.
 func Unaffordable(err error) error {
-	return fmt.Errorf("%w: %w", refuse(transcode.TooLargeDimensions, "Preparing this video takes too much memory. Upload it in a lower resolution."), err)
+	return fmt.Errorf("%w: %w", refuse(transcode.TooLargeDimensions, "Preparing this video takes too much memory. Upload it at a lower resolution."), err)
 }
 
 func corrupt() error {
@@ -209,8 +209,8 @@ func (t *Tools) streams(ctx context.Context, dir string, s *Source, limits trans
 	usage, err := t.Inspect(ctx, Call{
 		Dir: dir, Args: args, Wall: probeTime, CPU: probeTime,
 		Line: func(line []byte) {
-			// This limit is far above what maxStreams tracks need. It prevents a crafted file
-			// from exhausting the memory. Truncated output does not parse, so the file counts as
+			// This limit is far above what maxStreams tracks need. It prevents a crafted file from
+			// exhausting memory. Truncated output does not parse, so the file is treated as
 			// damaged.
 			if out.Len() < 4<<20 {
 				out.Write(line)
@@ -246,7 +246,7 @@ func (t *Tools) streams(ctx context.Context, dir string, s *Source, limits trans
 	// is too large.
 	if video.Width <= 0 && tooLarge(usage.Said) || limits.MaxSide > 0 && max(video.Width, video.Height) > limits.MaxSide ||
 		limits.MaxPixels > 0 && video.Width*video.Height > limits.MaxPixels {
-		return refuse(transcode.TooLargeDimensions, "The resolution of the video is higher than allowed.")
+		return refuse(transcode.TooLargeDimensions, "The video's resolution is higher than allowed.")
 	}
 	if video.CodecName == "" || video.CodecName == "unknown" {
 		return refuse(transcode.UnsupportedFormat, "The video's codec is not supported.")
@@ -275,7 +275,7 @@ func (t *Tools) judge(ctx context.Context, err error) error {
 	case errors.Is(err, ErrMemory):
 		return Unaffordable(err)
 	case errors.As(err, &exit) && tooLarge(exit.Stderr):
-		return refuse(transcode.TooLargeDimensions, "The resolution of the video is higher than allowed.")
+		return refuse(transcode.TooLargeDimensions, "The video's resolution is higher than allowed.")
 	case errors.As(err, &exit):
 		return corrupt()
 	}
@@ -541,7 +541,7 @@ func (c *scanner) finish(limits transcode.Limits) error {
 		if c.bytes > 0 {
 			return corrupt()
 		}
-		return refuse(transcode.NotAVideo, "The video track of the file has no frames.")
+		return refuse(transcode.NotAVideo, "The file's video track has no frames.")
 	}
 	if len(c.times) == 1 && imageCodec(v.Codec) {
 		return refuse(transcode.NotAVideo, "The file is a still image.")

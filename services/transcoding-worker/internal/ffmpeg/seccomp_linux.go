@@ -48,15 +48,15 @@ const (
 	jumpGE   = unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K
 	answer   = unix.BPF_RET | unix.BPF_K
 
-	// Offsets into struct seccomp_data. An argument has 64 bits. On both architectures, the lower
-	// 32 bits come first. Every argument checked here is an int.
+	// Offsets into struct seccomp_data. Arguments are 64 bits wide. On both architectures, the
+	// lower 32 bits come first. Every argument checked here is an int.
 	offsetNr   = 0
 	offsetArch = 4
 	offsetArg0 = 16
 	offsetArg1 = 24
 )
 
-// filter returns the seccomp program for a process. It rejects all calls made for another
+// filter returns the seccomp program for a process. It rejects all calls made for a different
 // architecture, where the same numbers refer to different calls.
 func filter(pid uint32) []unix.SockFilter {
 	prog := []unix.SockFilter{
