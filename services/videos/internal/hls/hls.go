@@ -94,7 +94,7 @@ type mediaPlaylist struct {
 	segments transcode.Segments
 	ended    bool
 	rendered []byte
-	unread   []byte // the unread rest of rendered
+	unread   []byte // the unread part of rendered
 }
 
 func newMediaPlaylist(r transcode.Rendition, url string) *mediaPlaylist {

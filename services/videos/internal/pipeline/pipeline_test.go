@@ -27,7 +27,7 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// shelf is a Store and a Bucket in memory. Methods that no test calls come from the embedded nil
+// shelf is an in-memory Store and Bucket. Methods that no test calls come from the embedded nil
 // interfaces.
 type shelf struct {
 	Store
@@ -401,7 +401,7 @@ func (s *shelf) orphans(n int) {
 func TestAStrayGoesOnceItWasSeenTwiceSevenDaysApart(t *testing.T) {
 	t.Parallel()
 	s, p := newShelf()
-	s.orphans(100) // the maximum that one search may remove from a bucket without other objects
+	s.orphans(100) // the maximum that one search may remove from a bucket with no other objects
 	for turn, want := range []int{100, 100, 100, 0} {
 		if err := p.Tidy(t.Context()); err != nil {
 			t.Fatal(err)
@@ -413,7 +413,7 @@ func TestAStrayGoesOnceItWasSeenTwiceSevenDaysApart(t *testing.T) {
 	}
 }
 
-// A restore during a search turns the janitor off. The search then removes no further objects.
+// A restore during a search turns the janitor off. The search then removes no more objects.
 func TestASearchThatARestoreInterruptsRemovesNothing(t *testing.T) {
 	t.Parallel()
 	s, p := newShelf()
@@ -960,7 +960,7 @@ func TestTheTimeToReadyIsMeteredByLength(t *testing.T) {
 		}
 		observeReady(v)
 	}
-	observeReady(&video.Video{Media: &video.Media{}, ReadyAt: uploaded}) // no arrival of its file was recorded
+	observeReady(&video.Video{Media: &video.Media{}, ReadyAt: uploaded}) // the arrival of its file was not recorded
 	families, err := prometheus.DefaultGatherer.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -47,8 +47,8 @@ type preflight struct {
 
 const (
 	preflightTime = 2 * time.Minute
-	// mostSkew is the maximum difference between two clocks. Leases and signatures depend on
-	// synchronized clocks.
+	// mostSkew is the largest allowed difference between two clocks. Leases and signatures depend
+	// on synchronized clocks.
 	mostSkew = 5 * time.Second
 )
 

@@ -214,7 +214,7 @@ func (w *written) events(ctx context.Context, t *target) error {
 	})
 }
 
-// finds fails unless a filter finds all links in want, each of them once. The filter may find other
+// finds fails unless a filter finds all links in want, each exactly once. The filter may find other
 // links too.
 func (t *target) finds(ctx context.Context, key, filter string, want map[string]bool) error {
 	found, err := t.list(ctx, key, filter)
