@@ -299,8 +299,8 @@ func marshal(t *testing.T, v any) string {
 	return string(text)
 }
 
-// Each alert must link to its section in the manual of its version. The section must list the first
-// three steps, and Prometheus must be able to parse its queries.
+// Each alert must link to its section in the manual for its version. The section must list the
+// first three steps, and Prometheus must be able to parse its queries.
 func TestRunbooks(t *testing.T) {
 	t.Parallel()
 	operations := string(read(t, "../../docs/operations.md"))

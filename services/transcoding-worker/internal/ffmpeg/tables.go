@@ -270,8 +270,8 @@ func (w *tableWalker) entries(b box, header, width int64) (*entryReader, error) 
 	return &entryReader{r: w.r, off: b.start + header + 4, width: width, count: count, countTotal: count}, nil
 }
 
-// entryReader reads a table of entries of the same size through a small buffer, so a wrong length
-// in the file cannot cause a large allocation.
+// entryReader reads a table of equal-sized entries through a small buffer, so a wrong length in the
+// file cannot cause a large allocation.
 type entryReader struct {
 	r                 io.ReaderAt
 	off, width        int64

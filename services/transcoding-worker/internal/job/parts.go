@@ -277,7 +277,7 @@ func (a *attempt) help(ctx context.Context) error {
 		return fmt.Errorf("part spec: %w", err)
 	}
 	if spec.Plan.Source == nil {
-		return errors.New("the part spec names no source")
+		return errors.New("the part spec does not name a source")
 	}
 	path, err := a.fetchOnce(ctx, max(a.record.Size, spec.Plan.PartSpace(spec.Part)))
 	if err != nil {

@@ -4,7 +4,7 @@
 // one read. A second collection maps slugs to videos. A slug remains reserved after its video is
 // deleted, so that an old URL never shows somebody else's video. A third collection keeps
 // external ids unique within an account. Deleting a video creates a purge task in the same
-// transaction. The task remains until storage has no object for the video. The operator's
+// transaction. The task remains until storage has no objects left for the video. The operator's
 // decisions about accounts are in a separate collection.
 //
 // Every change to a video is one transaction, and each method that changes a video takes the

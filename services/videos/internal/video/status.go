@@ -150,7 +150,7 @@ func (v *Video) Expire(limits UploadLimits, now time.Time) error {
 	if err := v.become(Failed, now); err != nil {
 		return err
 	}
-	v.Failure = &Failure{UploadExpired, "No file was uploaded in time. Upload it to the new address."}
+	v.Failure = &Failure{UploadExpired, "No file was uploaded in time. Upload it to the new URL."}
 	v.endSession()
 	return nil
 }

@@ -159,7 +159,7 @@ func (w *written) check(ctx context.Context, t *target) error {
 			return err
 		}
 	}
-	ok(fmt.Sprintf("each filter finds all %d links of the bulk requests, and search finds all %d later links", len(before), len(meanwhile)))
+	ok(fmt.Sprintf("each filter finds all %d links from the bulk requests, and search finds all %d later links", len(before), len(meanwhile)))
 	for _, links := range [][]writtenLink{w.before, w.meanwhile} {
 		for range min(100, len(links)) {
 			l := links[rand.IntN(len(links))]
