@@ -243,7 +243,7 @@ func TestAPodRestoresItsVolume(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, want := range []string{
-			"The uploaded file of the video vid1.", "A file that the player needs of the video vid2.", "Captions of the video vid3.", "nothing is sent to these webhooks until their owners roll the secrets (1)",
+			"The file uploaded for video vid1.", "A playback file for video vid2.", "Captions for video vid3.", "nothing is sent to these webhooks until their owners roll the secrets (1)",
 			", 0 objects. ", // all four were left out
 		} {
 			if !strings.Contains(said.String(), want) {

@@ -53,9 +53,9 @@ type Config struct {
 	// the slots.
 	Threads int `env:"LINKREEL_FFMPEG_THREADS" envDefault:"0"`
 	// Memory limits the private memory of one ffmpeg process with two threads, in bytes. Each
-	// further thread adds 96 MiB, and a resolution above 4K doubles the limit. The whole
-	// worker needs this amount for each slot, 112 MiB for the fast lane, and about 60 MiB for
-	// itself: 1 GiB with one slot and two threads.
+	// additional thread adds 96 MiB, and a resolution above 4K doubles the limit. The whole worker
+	// needs this amount for each slot, 112 MiB for the fast lane, and about 60 MiB for itself: 1
+	// GiB with one slot and two threads.
 	Memory int64 `env:"LINKREEL_FFMPEG_MEMORY" envDefault:"889192448"`
 	// Jail is "full" or "reduced". While an upload is being decoded, a full jail hides all files
 	// except the job's own. It needs a kernel with Landlock. On a kernel without Landlock, the

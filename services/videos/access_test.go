@@ -317,7 +317,7 @@ func TestDownloadsAndFramesAreTheOwnersToAllow(t *testing.T) {
 	w.send(http.MethodGet, v.path+"/video.mp4", "").want(302)
 }
 
-// The maximum number of languages is a validation rule and not a plan quota.
+// The maximum number of languages is a validation rule, not a plan quota.
 func TestTheFiftyFirstLanguageIsRefusedAsABrokenRule(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

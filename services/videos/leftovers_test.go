@@ -166,7 +166,7 @@ var ways = []struct {
 		h.send(http.MethodPut, v.session, "x", header("Content-Range", "bytes 500-500/900"))
 		h.cut(next)
 	}},
-	{"file in one piece beside a session", func(h *hoarder) {
+	{"file in one piece alongside a session", func(h *hoarder) {
 		v := h.make(`{}`)
 		h.cut(v.session)
 		h.send(http.MethodPut, v.put, "a film").want(200)
@@ -335,8 +335,8 @@ func (w *world) purges() map[string]map[string]any {
 }
 
 // sendLate sends a file to every upload URL that still works, long after the videos were deleted.
-// All these files must be removed within an hour, although storage sends no notifications in this
-// test.
+// All these files must be removed within an hour, even though storage sends no notifications in
+// this test.
 func (w *world) sendLate(what string, all ...*hoarder) {
 	w.t.Helper()
 	taken := 0
@@ -373,7 +373,7 @@ func TestWhatSessionsHoldCountsAsStored(t *testing.T) {
 		t.Fatalf("status after a file within the storage limit = %v, want processing", s)
 	}
 	rest := h.begin(sent.session, "Content-Range: bytes 0-899/900\r\n")
-	rest(200) // 700 bytes in total, although 600 of 1,000 are already used
+	rest(200) // 700 bytes in total, even though 600 of 1,000 are already used
 	w.loop("sweep")
 	eventually(t, "session over the storage limit ended", func() bool {
 		w.clock.Advance(time.Minute)

@@ -6,20 +6,20 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// ObjectOf describes an object in the bucket, for example "The uploaded file of the video
-// ID". It returns "" for the name of an object that belongs to no video.
+// ObjectOf describes an object in the bucket, for example "The file uploaded for video ID". It
+// returns "" for the name of an object that belongs to no video.
 func ObjectOf(name string) string {
 	if id, ok := video.UploadedFor(name); ok {
-		return "The uploaded file of the video " + string(id)
+		return "The file uploaded for video " + string(id)
 	}
 	rest, ok := strings.CutPrefix(name, "videos/")
 	id, file, found := strings.Cut(rest, "/")
 	if !ok || !found || id == "" {
 		return ""
 	}
-	what := "A file that the player needs"
+	what := "A playback file"
 	if strings.HasPrefix(file, "captions/") {
 		what = "Captions"
 	}
-	return what + " of the video " + id
+	return what + " for video " + id
 }

@@ -327,7 +327,7 @@ func TestTheJanitorRemovesOrphansOnly(t *testing.T) {
 	keep := append(w.objects("videos/"), w.objects("uploads/")...)
 	generation := w.job(busy.id).Generation
 	unfinished := transcode.Prefix(busy.id, generation, 1) + "chunk-3.mp4"
-	w.object(unfinished, "a finished chunk of a dead worker")
+	w.object(unfinished, "a finished chunk from a dead worker")
 	part := transcode.PartsPrefix(busy.id, generation) + "3-1/part.mp4"
 	w.object(part, "a finished part, which a worker that takes over the job reuses")
 	replaced := transcode.Prefix(v.id, w.job(v.id).Generation, 7) + "720p.mp4"
@@ -437,7 +437,7 @@ func TestAProcessOfAnotherDatabaseEndsAtItsStart(t *testing.T) {
 	}
 	for turn := range 10 { // each search finds a stray that the previous search has not seen
 		name := fmt.Sprintf("videos/vid_%d/1-1/720p.mp4", turn)
-		w.object(name, "an object that no record of the first installation accounts for")
+		w.object(name, "an object that no record in the first installation accounts for")
 		before = append(before, name)
 		eventually(t, "search by the first installation's janitor", func() bool {
 			var list bytes.Buffer

@@ -111,7 +111,7 @@ func TestACallerThatMayNotReadGetsNoAddressThatPlays(t *testing.T) {
 			return (shown["playbackUrl"] != nil) == plays
 		})
 		if (shown["downloadUrl"] != nil) != plays {
-			t.Errorf("downloadUrl with the scopes %v = %v, want a URL only with the right to read videos", scopes, shown["downloadUrl"])
+			t.Errorf("downloadUrl with the scopes %v = %v, want a URL only with permission to read videos", scopes, shown["downloadUrl"])
 		}
 	}
 }

@@ -82,7 +82,7 @@ type Config struct {
 	UploadTTL time.Duration `env:"LINKREEL_UPLOAD_TTL" envDefault:"24h"`
 	// UploadMaxAge is how soon after its creation a video must be uploaded.
 	UploadMaxAge time.Duration `env:"LINKREEL_UPLOAD_MAX_AGE" envDefault:"48h"`
-	// MaxBytes bounds an uploaded file.
+	// MaxBytes bounds the size of an uploaded file.
 	MaxBytes int64 `env:"LINKREEL_VIDEO_MAX_BYTES" envDefault:"10737418240"`
 	// MaxDuration bounds a video's length.
 	MaxDuration time.Duration `env:"LINKREEL_VIDEO_MAX_DURATION" envDefault:"4h"`

@@ -189,7 +189,7 @@ func TestAPasswordOpensOneVideo(t *testing.T) {
 	}
 }
 
-// One attacker uses all networks of an IPv4 /16, and another uses all networks of an IPv6 /48.
+// One attacker uses all networks in an IPv4 /16, and another uses all networks in an IPv6 /48.
 // During the attack, viewers who know the password get access, and the attackers get only a small
 // number of guesses.
 func TestARightPasswordGetsInWhileThousandsOfNetworksGuess(t *testing.T) {
@@ -215,7 +215,7 @@ func TestARightPasswordGetsInWhileThousandsOfNetworksGuess(t *testing.T) {
 		t.Error("the cookie for later visits unlocks the video, want the password form")
 	}
 
-	wrong := strings.Repeat("x", 300) // longer than any password, so it is rejected without a hash
+	wrong := strings.Repeat("x", 300) // longer than any password, so it is rejected without hashing it
 	guessed := 0
 	attack := func(ip string) {
 		switch a := w.guess(v, wrong, from(ip)); a.status {
@@ -264,7 +264,7 @@ func TestGuessingIsLimited(t *testing.T) {
 	for range 6 {
 		w.guess(v, "right", from("10.0.0.1")).want(303) // correct passwords do not count
 	}
-	wrong := strings.Repeat("x", 300) // longer than any password, so it is rejected without a hash
+	wrong := strings.Repeat("x", 300) // longer than any password, so it is rejected without hashing it
 	for range 5 {
 		w.guess(v, wrong, from("10.0.0.1")).want(403)
 	}
@@ -385,7 +385,7 @@ func TestAssetsAndPagesAreCompressedForWhoTakesThat(t *testing.T) {
 		}
 	}
 	if p := w.send(http.MethodGet, v.path, "", header("Accept-Encoding", "gzip")).want(200); p.header.Get("Content-Encoding") != "gzip" || len(p.body) > len(page.body)/2 {
-		t.Errorf("a page of %d bytes has %d compressed, want at most half", len(page.body), len(p.body))
+		t.Errorf("a page of %d bytes is %d bytes compressed, want at most half", len(page.body), len(p.body))
 	}
 }
 

@@ -126,7 +126,7 @@ func TestATakedownIsTheOperatorsToLift(t *testing.T) {
 	w.setAccess(v, `{"privacy":"unlisted"}`).want(200)
 	w.send(http.MethodGet, v.path, "").want(410)
 
-	// Another order for the same video, this time by id, returns the current takedown.
+	// A second order for the same video, this time by id, returns the current takedown.
 	order.ID, order.Target = "tkd_2", tenant.Target{ID: v.id}
 	if again, err := w.auth.TakeDown(t.Context(), order); err != nil || again.ID != "tkd_1" {
 		t.Errorf("the second TakeDown returned %+v and error %v, want the current takedown tkd_1", again, err)

@@ -280,7 +280,7 @@ func (w *world) send(method, url, body string, settings ...setting) answer {
 	return answer{w.t, resp.StatusCode, resp.Header, string(b)}
 }
 
-// api sends a request by account acc_a.
+// api sends a request as account acc_a.
 func (w *world) api(method, path, body string, settings ...setting) answer {
 	w.t.Helper()
 	return w.as("acc_a", method, path, body, settings...)

@@ -28,7 +28,7 @@ import (
 // tally counts the output from one service or from all services.
 type tally struct{ Lines, Bytes, Spans int64 }
 
-// release is an installation with two processes of each service, like the chart's. Firestore and
+// release is an installation with two processes for each service, like the chart's. Firestore and
 // object storage run in this process.
 type release struct {
 	firestore *firestore.Server

@@ -1,20 +1,20 @@
 // Command bench measures the system and prints ratios of figures from the same run. These ratios are
 // comparable between slow, busy machines and fast ones, because both sides run on the same machine in
-// alternating rounds. Within a round, the contenders of redirect and rules alternate every third of a
-// second.
+// alternating rounds. Within a round, the contenders in redirect and rules alternate every third of
+// a second.
 //
 //	redirect   CPU per redirect with durable click counting, Redis and flusher
 //	           included, against a bare Fiber redirect and nginx `return 302`
-//	rules      CPU per redirect of plain links and of a link with 20 rules,
-//	           against plain links of BENCH_BASELINE
+//	rules      CPU per redirect for plain links and for a link with 20 rules,
+//	           against plain links in BENCH_BASELINE
 //	api        CPU, Firestore reads and writes per create and per list
 //	idle       Firestore queries, spans, log lines and their bytes per minute,
 //	           without requests and with 600 API calls and 3,000 redirects
 //	backup     a backup of 100,000 links and 200 videos during 500 redirects and
 //	           50 creates per second: time, bytes, CPU; the next one; a restore
 //	media      ladder, first-play and workers
-//	ladder     CPU of the ladder against plain ffmpeg with the same arguments,
-//	           and of the fast path against the ladder
+//	ladder     CPU for the ladder against plain ffmpeg with the same arguments,
+//	           and for the fast path against the ladder
 //	first-play time from the upload of a minute of film until it can be watched
 //	workers    two workers with one processor each against one worker
 //	go         the Go benchmarks of hot paths
@@ -22,11 +22,11 @@
 // Without arguments, it runs all parts. BENCH_ROUNDS (5; 9 for rules) and BENCH_SECONDS (3) set the
 // number and length of rounds. BENCH_PROFILES is a directory for CPU profiles of the redirect,
 // rules and api rounds; each round overwrites the previous profile. BENCH_BASELINE=<commit> also
-// builds that commit and measures redirect, rules and api of both in alternating rounds.
+// builds that commit and measures redirect, rules and api for both in alternating rounds.
 // BENCH_LINKS (100,000) is the number of links for redirect, rules and backup, and BENCH_VIDEOS
 // (200) is the number of videos for backup. BENCH_IDLE_SECONDS (120) is how long idle runs without
 // requests, and BENCH_SAMPLE_RATIO (1) is the share of recorded traces. BENCH_CALL=create,search
-// measures only these api calls; a search finds the links that create has made.
+// measures only these api calls; a search finds the links that create has created.
 package main
 
 import (

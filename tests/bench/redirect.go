@@ -407,7 +407,7 @@ func startSystem(ctx context.Context, dir, exe string) (*server, error) {
 }
 
 // demoKey creates a key in the database that the system uses. The system's own demo keys are in its
-// embedded database, which this bench does not use. A baseline may store accounts in another
+// embedded database, which this bench does not use. A baseline may store accounts in a different
 // format, so its own auth program creates its key.
 func demoKey(ctx context.Context, exe, endpoint string) (string, error) {
 	const project = "linkreel-local"

@@ -51,7 +51,7 @@ func benchRules(ctx context.Context) error {
 	}
 	zipf, drawn := drawZipf(slugs)
 	oldZipf, oldDrawn := drawZipf(oldSlugs)
-	// All contenders in one system run in the same processes, so the two contenders of a pair
+	// All contenders in one system run in the same processes, so the two contenders in a pair
 	// belong to different systems.
 	pairs := [][]*contender{
 		{of("one plain link", sys, slugs[0]), of("one plain link, baseline", old, oldSlugs[0])},

@@ -31,7 +31,7 @@ func TestUploadKilledThreeTimesEndsReady(t *testing.T) {
 	sessions := func() int64 { c := faults.Calls(); return c["xml.session"] + c["objects.session"] }
 
 	for kill := range 3 {
-		// A query for the offset and two parts succeed. Storage does not answer the third part.
+		// A query for the offset and two parts succeed. Storage does not respond to the third part.
 		for _, call := range []string{"xml.session", "objects.session"} {
 			faults.Inject(storage.Fault{Call: call, Times: 3})
 			faults.Inject(storage.Fault{Call: call, Delay: time.Hour})

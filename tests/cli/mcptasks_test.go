@@ -50,7 +50,7 @@ func shows(texts ...string) func(*world, string) error {
 		for _, text := range texts {
 			unwanted, found := strings.CutPrefix(text, "!")
 			if strings.Contains(said, w.real(unwanted)) == found {
-				return fmt.Errorf("the response breaks the condition %q: %s", text, said)
+				return fmt.Errorf("the response does not meet the condition %q: %s", text, said)
 			}
 		}
 		return nil
@@ -82,7 +82,7 @@ func (w *world) aLink(which func(client.LinkSummary) bool, must func(*client.Lin
 	}
 	l, err := w.c.GetLink(w.t.Context(), all[i].ID)
 	if err == nil && !must(l) {
-		err = fmt.Errorf("the link does not satisfy the condition: %+v", l)
+		err = fmt.Errorf("the link does not meet the condition: %+v", l)
 	}
 	return err
 }
@@ -118,7 +118,7 @@ func videoHas(name string, must func(*client.Video, *client.VideoAccess) bool) f
 		}
 		access, err := w.c.GetVideoAccess(w.t.Context(), v.ID)
 		if err == nil && !must(v, access) {
-			err = fmt.Errorf("the video does not satisfy the condition: %+v, with access %+v", v, access)
+			err = fmt.Errorf("the video does not meet the condition: %+v, with access %+v", v, access)
 		}
 		return err
 	}

@@ -29,7 +29,7 @@ type alertCase struct {
 	Series   []series      `yaml:"input_series"`
 	Expects  []expectation `yaml:"alert_rule_test,omitempty"`
 	Queries  []query       `yaml:"promql_expr_test,omitempty"`
-	Silent   []string      `yaml:"silent,omitempty"` // times when no alert may fire
+	Silent   []string      `yaml:"silent,omitempty"` // times when no alert should fire
 }
 
 type series struct {
@@ -151,7 +151,7 @@ func promtool(t *testing.T, file casesFile, releases ...[2]string) {
 		for g := range groups {
 			groups[g].Name += fmt.Sprint(" ", i) // Prometheus distinguishes groups by file, but promtool only by name
 			for r := range groups[g].Rules {
-				groups[g].Rules[r].Annotations = nil // without annotations, the cases need not repeat them
+				groups[g].Rules[r].Annotations = nil // without annotations, the cases do not have to repeat them
 			}
 		}
 		needed(groups, marshal(t, file))
@@ -257,8 +257,8 @@ func TestAlertsFireInTheirOutageOnly(t *testing.T) {
 
 // TestReleasesUnderOnePrometheus runs all outages in alerts/ at the same time in one release. A
 // release with the same name in another namespace and another release in the same namespace have
-// their own rules in the same Prometheus. Their alerts must not fire, and no two rules may record
-// the same series.
+// their own rules in the same Prometheus. Their alerts must not fire, and two rules must never
+// record the same series.
 func TestReleasesUnderOnePrometheus(t *testing.T) {
 	t.Parallel()
 	all := alertCase{Name: "all outages at the same time", Interval: "1m", Queries: []query{
@@ -299,8 +299,8 @@ func marshal(t *testing.T, v any) string {
 	return string(text)
 }
 
-// Each alert must link to its section in the manual of its version. The section must list the first
-// three steps, and Prometheus must be able to parse its queries.
+// Each alert must link to its section in the manual for its version. The section must list the
+// first three steps, and Prometheus must be able to parse its queries.
 func TestRunbooks(t *testing.T) {
 	t.Parallel()
 	operations := string(read(t, "../../docs/operations.md"))

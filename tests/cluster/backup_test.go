@@ -134,7 +134,8 @@ func TestBackupsRunOneAtATime(t *testing.T) {
 }
 
 // TestTheFirstBackupIsMadeAtOnce compares the Job for the first backup with the CronJob. A Job is
-// immutable, so the Job for another image must have another name. A restore makes no first backup.
+// immutable, so the Job for a different image must have a different name. A restore makes no first
+// backup.
 func TestTheFirstBackupIsMadeAtOnce(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}
@@ -167,7 +168,7 @@ func TestTheFirstBackupIsMadeAtOnce(t *testing.T) {
 }
 
 // TestARestoreEndsBackups compares the first step in a restore with the labels on the chart's
-// CronJob and of every Job that makes a backup. A backup that is still running would copy
+// CronJob and on every Job that makes a backup. A backup that is still running would copy
 // localcloud during the restore.
 func TestARestoreEndsBackups(t *testing.T) {
 	t.Parallel()
@@ -204,12 +205,12 @@ func TestARestoreEndsBackups(t *testing.T) {
 	}
 	script := command.FindString(strings.ReplaceAll(string(read(t, "test.sh")), "$release", "linkreel"))
 	if script != shown[0] {
-		t.Errorf("the backup case of test.sh runs %q, want %q", script, shown[0])
+		t.Errorf("the backup case in test.sh runs %q, want %q", script, shown[0])
 	}
 }
 
-// The backup case of test.sh checks an encrypted backup with the command of docs/recovery.md, so
-// that the command stays proven.
+// The backup case in test.sh checks an encrypted backup with the command from docs/recovery.md, so
+// that command is tested too.
 func TestTheCheckOfAnEncryptedBackupIsProven(t *testing.T) {
 	t.Parallel()
 	words := func(file string) string {
@@ -220,7 +221,7 @@ func TestTheCheckOfAnEncryptedBackupIsProven(t *testing.T) {
 		t.Fatal("docs/recovery.md does not check an encrypted backup")
 	}
 	if !strings.Contains(words("test.sh"), shown) {
-		t.Errorf("the backup case of test.sh does not run %q", shown)
+		t.Errorf("the backup case in test.sh does not run %q", shown)
 	}
 }
 

@@ -1041,7 +1041,7 @@ func TestAScalerGoesByTheMetricsOfTheValues(t *testing.T) {
 	}
 }
 
-// When memory is short, Kubernetes first evicts pods that use more than they request. This must not
+// When memory runs low, Kubernetes first evicts pods that use more than they request. This must not
 // affect links, which serves the redirects. The Go runtime in links uses at most nine tenths of the
 // limit.
 func TestLinksMayUseWhatTheDocsPlan(t *testing.T) {
@@ -1235,8 +1235,8 @@ func write(t *testing.T, path, text string) {
 func isDNS(port any) bool { p, _ := port.(map[string]any); return p["port"] == 53 }
 
 // TestEventsPolicy checks who may call events and which addresses events may call. Only events
-// calls addresses that users choose. The case "policy" of test.sh tests the same with real traffic
-// on a cluster.
+// calls addresses that users choose. The "policy" case in test.sh tests the same thing with real
+// traffic on a cluster.
 func TestEventsPolicy(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t)

@@ -212,12 +212,12 @@ func TestARedisElsewhereCanBeReached(t *testing.T) {
 		links []string
 		auth  []string
 	}{
-		"the chart's Redis":             {nil, nil, nil},
-		"one server":                    {external("redis://r:6379/0"), []string{"6379"}, []string{"6379"}},
-		"another port, with a password": {external("rediss://u:p:1@r:6378/0?x=:9"), []string{"6379", "6378"}, []string{"6379", "6378"}},
-		"Sentinels":                     {external("redis://s1:26379,s2:26380?master=m"), []string{"6379", "26379", "26380"}, []string{"6379", "26379", "26380"}},
-		"an address in a Secret":        {[]string{"--set", "redis.enabled=false,redis.external.existingSecret=r,networkPolicy.externalRedisPorts={6378}"}, []string{"6378"}, []string{"6378"}},
-		"a separate Redis for clicks":   {[]string{"--set", "links.env.LINKREEL_CLICKS_REDIS_URL=redis://c:7000"}, []string{"6379", "7000"}, nil},
+		"the chart's Redis":                 {nil, nil, nil},
+		"one server":                        {external("redis://r:6379/0"), []string{"6379"}, []string{"6379"}},
+		"a different port, with a password": {external("rediss://u:p:1@r:6378/0?x=:9"), []string{"6379", "6378"}, []string{"6379", "6378"}},
+		"Sentinels":                         {external("redis://s1:26379,s2:26380?master=m"), []string{"6379", "26379", "26380"}, []string{"6379", "26379", "26380"}},
+		"an address in a Secret":            {[]string{"--set", "redis.enabled=false,redis.external.existingSecret=r,networkPolicy.externalRedisPorts={6378}"}, []string{"6378"}, []string{"6378"}},
+		"a separate Redis for clicks":       {[]string{"--set", "links.env.LINKREEL_CLICKS_REDIS_URL=redis://c:7000"}, []string{"6379", "7000"}, nil},
 		"a separate Redis for clicks, address in a Secret": {[]string{"--set", "links.extraEnv[0].name=LINKREEL_CLICKS_REDIS_URL,links.extraEnv[0].valueFrom.secretKeyRef.name=c,links.extraEnv[0].valueFrom.secretKeyRef.key=url"}, []string{"6379"}, nil},
 		"an external Redis and another for clicks":         {append(external("redis://r:6379"), "--set", "links.env.LINKREEL_CLICKS_REDIS_URL=c:7000"), []string{"6379", "7000"}, []string{"6379"}},
 		"a range of ports, as in Memorystore":              {append(external("redis://r:6379?cluster=true"), "--set-json", `networkPolicy.externalRedisPorts=[{"port":11000,"endPort":11002}]`), []string{"11000-11002", "6379"}, []string{"11000-11002", "6379"}},
@@ -393,7 +393,7 @@ func TestOpenShift(t *testing.T) {
 	// OpenShift's resolvers listen on port 5353, and a NetworkPolicy applies to the pod's port.
 	for _, service := range []string{"auth", "console", "events", "links", "videos", "worker", "localcloud"} {
 		if !slices.ContainsFunc(egress(t, objects, service), func(rule string) bool { return strings.HasPrefix(rule, "5353/UDP ") }) {
-			t.Errorf("%s may not call resolvers on port 5353", service)
+			t.Errorf("%s is not allowed to call resolvers on port 5353", service)
 		}
 	}
 }

@@ -466,7 +466,7 @@ var wrongRequests = []struct {
 		{"POST /api/v1/videos", `{"privacy":"password","password":"{t257}"}`, "", 400, "VALIDATION_ERROR", "password: Use at most 256 characters."},
 		{"PUT /api/v1/videos/{video}/access", "{}", "", 400, "VALIDATION_ERROR", "privacy: This field is required."},
 		{"PUT /api/v1/videos/{video}/access", `{"privacy":"unlisted","embedOrigins":["https://example.com/page"]}`, "", 400, "VALIDATION_ERROR", "embedOrigins.0: Use an origin such as https://www.example.com, without a path."},
-		{"PUT /api/v1/videos/{video}/thumbnail", `{"time":1}`, "", 400, "VALIDATION_ERROR", "time: The video has no picture before it is ready."},
+		{"PUT /api/v1/videos/{video}/thumbnail", `{"time":1}`, "", 400, "VALIDATION_ERROR", "time: The video has no picture until it is ready."},
 		{"PUT /api/v1/videos/{video}/thumbnail", `{"time":"1s"}`, "", 400, "VALIDATION_ERROR", "time: Use a number, or null."},
 		{"PUT /api/v1/videos/{video}/thumbnail", "{}", "", 400, "VALIDATION_ERROR", "time: This field is required."},
 		{"PUT /api/v1/videos/{video}/captions/english", "WEBVTT\n", "Content-Type: text/vtt", 400, "VALIDATION_ERROR", "lang: Use a language tag such as en, de or pt-BR."},

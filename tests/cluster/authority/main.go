@@ -326,7 +326,7 @@ func (w *world) firstVisits(ctx context.Context) error {
 			return fmt.Errorf("the record of %s has the certificate status %s %s, want issued: %w", w.name(i), status, problem, err)
 		}
 	}
-	ok("%d verified domains got certificates at their first visit, with %d orders, in %.1f s; their records have the status issued", w.domains, w.domains, took.Seconds())
+	ok("%d verified domains got certificates on their first visit, with %d orders, in %.1f s; their records have the status issued", w.domains, w.domains, took.Seconds())
 	return nil
 }
 
@@ -372,7 +372,7 @@ func (w *world) failing(ctx context.Context) error {
 		return fmt.Errorf("a failing authority issued the certificate %s", s)
 	}
 	if _, err := w.visit(ctx, w.secure(), w.name(2)); err != nil {
-		return fmt.Errorf("cannot visit another domain while the authority fails: %w", err)
+		return fmt.Errorf("cannot visit another domain while the authority is failing: %w", err)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.edge+"/x", nil)
 	if err != nil {
@@ -385,7 +385,7 @@ func (w *world) failing(ctx context.Context) error {
 	}
 	_ = res.Body.Close()
 	if res.StatusCode != http.StatusFound {
-		return fmt.Errorf("a visit over HTTP while the authority fails returned %d, want 302", res.StatusCode)
+		return fmt.Errorf("a visit over HTTP while the authority is failing returned %d, want 302", res.StatusCode)
 	}
 	if err := within(ctx, time.Minute, "the record contains the reason", func() error {
 		status, problem, err := w.shown(ctx, id)

@@ -75,7 +75,7 @@ func sniff(b []byte) (Kind, string) {
 // and a browser's FormData. Such a body starts with a line that contains the boundary, followed
 // by the header of the first part.
 func isForm(r io.ReaderAt) bool {
-	buf := make([]byte, 512) // a boundary has at most 70 characters
+	buf := make([]byte, 512) // a boundary is at most 70 characters long
 	n, err := r.ReadAt(buf, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return false // cannot fail: the caller has already read these bytes

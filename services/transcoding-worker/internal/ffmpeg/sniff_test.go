@@ -137,8 +137,8 @@ func TestCheckTablesFindsSamplesThatAreNotThere(t *testing.T) {
 	}{
 		{"all samples within the file", whole, false},
 		{"a few frames with the same bytes", shared("vide", 10), false},
-		{"frames with more bytes in total than the file", shared("vide", 500), true},
-		{"frames of equal size with more bytes in total than the file", shared("vide", 500, 100), true},
+		{"frames that add up to more bytes than the file", shared("vide", 500), true},
+		{"frames of equal size that add up to more bytes than the file", shared("vide", 500, 100), true},
 		{"audio samples smaller than the table declares", shared("soun", 500, 100), false},
 		{"two tracks with the same bytes", mirrored, false},
 		{"junk after the index", append(bytes.Clone(whole), "PK\x03\x04 whatever"...), false},

@@ -11,7 +11,7 @@ import (
 var ErrCorrupt = errors.New("corrupt file")
 
 // CheckTables reads the boxes in an MP4 or QuickTime file. It returns ErrCorrupt if a sample
-// table or a fragment refers to bytes past the end of the file, if a track's samples have more
+// table or a fragment refers to bytes past the end of the file, if a track's samples add up to more
 // bytes than the whole file, or if there is no index. ffmpeg reads such files without an error. The
 // output is then too short, or many gigabytes long if a table refers to the same bytes repeatedly.
 func CheckTables(r io.ReaderAt, size int64) error {
@@ -168,7 +168,7 @@ func (w *tableWalker) container(parent box, depth int) error {
 	return nil
 }
 
-// table checks that each chunk in the track ends within the file, and that all chunks in total are
+// table checks that each chunk in the track ends within the file, and that the chunks together are
 // no larger than the file. Tracks are checked separately, because two tracks may share bytes, such
 // as a video and its mirrored copy in QuickTime.
 func (w *tableWalker) table() error {
@@ -249,7 +249,7 @@ func (w *tableWalker) table() error {
 			return fmt.Errorf("%w: samples past the end of the file", ErrCorrupt)
 		}
 		if total > w.size {
-			return fmt.Errorf("%w: a track has more bytes than the file", ErrCorrupt)
+			return fmt.Errorf("%w: a track is larger than the file", ErrCorrupt)
 		}
 	}
 	return nil
@@ -270,8 +270,8 @@ func (w *tableWalker) entries(b box, header, width int64) (*entryReader, error) 
 	return &entryReader{r: w.r, off: b.start + header + 4, width: width, count: count, countTotal: count}, nil
 }
 
-// entryReader reads a table of entries of the same size through a small buffer, so a wrong length
-// in the file cannot cause a large allocation.
+// entryReader reads a table of equal-sized entries through a small buffer, so a wrong length in the
+// file cannot cause a large allocation.
 type entryReader struct {
 	r                 io.ReaderAt
 	off, width        int64

@@ -8,7 +8,7 @@ import (
 )
 
 // An account with many large files must not block the worker for all other accounts. A job waits
-// for space for a limited time only, and afterwards no job may wait for a while.
+// for space only for a limited time. After that, no job is allowed to wait for a while.
 func TestAJobWaitsForRoomForAWhileAndThenOthersHaveTheirTurn(t *testing.T) {
 	t.Parallel()
 	s, err := openScratch(t, 1000<<20+2*spare)
@@ -50,7 +50,7 @@ func TestAJobWaitsForRoomForAWhileAndThenOthersHaveTheirTurn(t *testing.T) {
 			select {
 			case err := <-waits("next"):
 				if !errors.Is(err, errReserved) {
-					t.Fatalf("await for a job that may not wait = %v, want %v", err, errReserved)
+					t.Fatalf("await for a job that is not allowed to wait = %v, want %v", err, errReserved)
 				}
 				if err := s.reserve(dirs["small"], 1<<20); err != nil {
 					t.Fatalf("reserve for a small job %v after the wait = %v, want nil", time.Since(began), err)

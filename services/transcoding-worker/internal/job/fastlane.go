@@ -87,6 +87,6 @@ func (a *attempt) inspect(ctx context.Context) error {
 		// A slot will get the same error, and attempts in slots are limited.
 		a.log.WarnContext(ctx, "cannot inspect the job; a slot retries", "error", err)
 	}
-	// Do not return nil: that would mark the job as done although the ladder is missing.
+	// Do not return nil: that would mark the job as done even though the ladder is missing.
 	return errInspected
 }

@@ -60,7 +60,7 @@ type Options struct {
 
 	Lease     time.Duration // how long a job remains reserved for a worker that sends no heartbeats
 	Heartbeat time.Duration // the interval between heartbeats
-	Sweep     time.Duration // the interval between searches for jobs with a lost wake-up
+	Sweep     time.Duration // how often to look for jobs whose wake-up was lost
 	Now       func() time.Time
 	Log       *slog.Logger
 }
@@ -151,8 +151,8 @@ func (w *Worker) sweep(ctx context.Context) {
 	}
 }
 
-// handOver offers a job to this worker's slots. If all slots are busy, the job is left to
-// other workers.
+// handOver offers a job to this worker's slots. If all slots are busy, the job is left for other
+// workers.
 func (w *Worker) handOver(ctx context.Context, id string) error {
 	select {
 	case w.direct <- id:
@@ -271,14 +271,14 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 		return "inspected"
 
 	case errors.Is(err, errUsed):
-		log.WarnContext(ctx, "objects from an earlier attempt exist, as after a restore; returning the job for the next attempt")
+		log.WarnContext(ctx, "objects from an earlier attempt exist, as happens after a restore; returning the job for the next attempt")
 		w.note(ctx, "return", w.o.Jobs.Nack(ctx, t))
 		w.message(ctx, m, (*queue.Message).Nack)
 		return "returned"
 
 	case errors.Is(err, errReserved):
-		// This worker will have space when its other jobs have ended, and another worker may
-		// have space now.
+		// This worker will have space once its other jobs end, and another worker may have space
+		// now.
 		at := w.o.Now().Add(roomEvery + rand.N(roomEvery))
 		if r.Parent != "" {
 			// Return the part immediately, so the worker that created it or another helper
@@ -374,8 +374,8 @@ func (w *Worker) note(ctx context.Context, what string, err error) {
 	}
 }
 
-// insist retries a write for up to two minutes, because without the write finished work would be
-// lost. It stops early if the job is lost.
+// insist retries a write for up to two minutes, because otherwise finished work would be lost. It
+// stops early if the job is lost.
 func (w *Worker) insist(ctx context.Context, write func() error) error {
 	pause := 200 * time.Millisecond
 	for end := w.o.Now().Add(2 * time.Minute); ; {
@@ -407,8 +407,8 @@ func prefixOf(r transcode.Record) string {
 }
 
 // tidy removes the objects that an attempt uploaded, unless the job's outcome refers to them. An
-// attempt that did not find its prefix empty removes nothing, because the objects may belong to
-// an attempt that a restore undid.
+// attempt whose prefix was not empty at the start removes nothing, because the objects may belong
+// to an attempt that a restore undid.
 func (a *attempt) tidy(ctx context.Context) {
 	if !a.owned {
 		return

@@ -32,8 +32,7 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
 )
 
-// world is a worker with real queues and records, a maker without ffmpeg, and a bucket in
-// memory.
+// world is a worker with real queues and records, a maker without ffmpeg, and an in-memory bucket.
 type world struct {
 	t       *testing.T
 	w       *Worker
@@ -350,9 +349,8 @@ func (b *world) scratch(limit int64) *Scratch {
 	return s
 }
 
-// TestAJobThatFitsOnNoDiskFailsAtOnce checks that such a job fails in its first attempt.
-// Otherwise, the job would exceed the volume's limit in each attempt, and three pods would be
-// evicted.
+// TestAJobThatFitsOnNoDiskFailsAtOnce checks that such a job fails on its first attempt. Otherwise,
+// the job would exceed the volume's limit on every attempt, and three pods would be evicted.
 func TestAJobThatFitsOnNoDiskFailsAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -403,14 +401,13 @@ func TestAJobWaitsForTheScratchOfAnotherWithoutLosingTries(t *testing.T) {
 	}
 }
 
-// Small jobs run in sequence on the worker's other slot, so there is never space for a large
-// job. After the large job has waited for a minute, it takes precedence over jobs that start
-// later.
+// Small jobs run one after another on the worker's other slot, so there is never space for a large
+// job. After the large job has waited for a minute, it takes precedence over jobs that start later.
 func TestALargeJobRunsBesideSteadySmallOnes(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	s := b.scratch(1 << 30)
-	b.w.o.Now = func() time.Time { return time.Now().Add(2 * longWait) } // every job seems to have waited that long
+	b.w.o.Now = func() time.Time { return time.Now().Add(2 * longWait) } // makes every job look as if it had waited that long
 	small := func() (remove func(), err error) {
 		dir, remove, err := s.Job()
 		if err != nil {
@@ -905,7 +902,7 @@ func (m *fakeMaker) Download(_ context.Context, dir string, _ ladder.File, _ *la
 	return f.Path, err
 }
 
-// memory is a bucket in memory. Its objects have no content.
+// memory is an in-memory bucket. Its objects have no content.
 type memory struct {
 	mu      sync.Mutex
 	objects map[string]objectstore.Object

@@ -23,8 +23,8 @@ type leaseKeeper struct {
 	wg       sync.WaitGroup
 }
 
-// progressEvery is the minimum time between two writes that only report progress. Firestore
-// sustains one write per second for each document, and charges for each write.
+// progressEvery is the minimum time between writes that only report progress. Firestore sustains
+// one write per second for each document, and charges for each write.
 const progressEvery = 2 * time.Second
 
 func (w *Worker) keepLease(ctx context.Context, t jobs.Token, m *queue.Message, log *slog.Logger) *leaseKeeper {

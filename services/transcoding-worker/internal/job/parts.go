@@ -24,7 +24,7 @@ import (
 // helper, and joins them at the end. A single worker can therefore finish the job alone. Finished
 // parts are in storage, so they remain available if the worker that encoded them crashes.
 
-// partSpec describes a part to a helper. It includes the plan, so helpers need not probe the
+// partSpec describes a part to a helper. It includes the plan, so helpers do not have to probe the
 // source again and always use the same plan.
 type partSpec struct {
 	Plan ladder.Plan
@@ -277,7 +277,7 @@ func (a *attempt) help(ctx context.Context) error {
 		return fmt.Errorf("part spec: %w", err)
 	}
 	if spec.Plan.Source == nil {
-		return errors.New("the part spec names no source")
+		return errors.New("the part spec does not name a source")
 	}
 	path, err := a.fetchOnce(ctx, max(a.record.Size, spec.Plan.PartSpace(spec.Part)))
 	if err != nil {

@@ -23,7 +23,7 @@ type Scratch struct {
 	mu       sync.Mutex
 	reserved map[string]int64 // bytes by job folder
 	waiting  string           // the folder of the job that space is kept for; see await
-	rests    time.Time        // no job may wait before this time
+	rests    time.Time        // no job is allowed to wait before this time
 	freed    chan struct{}    // closed when space may have become free
 }
 
@@ -137,7 +137,7 @@ var (
 	// errNoSpace means that the disk is too full for a job. Another worker's disk may have
 	// space.
 	errNoSpace = errors.New("not enough space on the scratch disk")
-	// errReserved means that a job will fit when this worker's other jobs have ended.
+	// errReserved means that a job will fit once this worker's other jobs have ended.
 	errReserved = errors.New("the scratch space is reserved for other jobs")
 	// errTooLarge means that a job does not fit on the disk even without other jobs.
 	errTooLarge = errors.New("the scratch space is too small for the job")
@@ -181,12 +181,12 @@ const (
 // jobs leave enough space, and does not give that space to jobs that start while it waits. Only one
 // job waits at a time, because two jobs could wait for each other's sources. A second job gets
 // errReserved, as does a job that has waited for [longestWait]. For [othersTurn] after each wait,
-// no job may wait. drop removes a retained source.
+// no other wait can begin. drop removes a retained source.
 func (s *Scratch) await(ctx context.Context, dir string, bytes int64, drop func()) error {
 	s.mu.Lock()
 	if s.waiting != "" || time.Now().Before(s.rests) {
 		s.mu.Unlock()
-		return fmt.Errorf("%w, and this job may not wait for it now", errReserved)
+		return fmt.Errorf("%w, and this job is not allowed to wait for it now", errReserved)
 	}
 	s.waiting = dir
 	s.mu.Unlock()
@@ -231,7 +231,7 @@ func (s *Scratch) reserve(dir string, bytes int64) error {
 	}
 	bytes += spare
 	if bytes > room {
-		return fmt.Errorf("%w: the job needs up to %d bytes of %d", errTooLarge, bytes, room)
+		return fmt.Errorf("%w: the job needs up to %d bytes, but there are only %d in total", errTooLarge, bytes, room)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,8 +248,7 @@ func (s *Scratch) reserve(dir string, bytes int64) error {
 		}
 	}
 	switch {
-	// All reservations must fit into the limit. All unwritten bytes must fit into the free
-	// space.
+	// All reservations must fit within the limit. All unwritten bytes must fit in the free space.
 	case bytes+others+idle <= room && bytes-written(dir)+unwritten <= free:
 		if bytes < s.reserved[dir] {
 			defer s.free()
@@ -257,7 +256,7 @@ func (s *Scratch) reserve(dir string, bytes int64) error {
 		s.reserved[dir] = bytes
 		return nil
 	case others > 0:
-		return fmt.Errorf("%w: the job needs %d bytes, and others have reserved %d of %d", errReserved, bytes, others, room)
+		return fmt.Errorf("%w: the job needs %d bytes, and other jobs have reserved %d of %d", errReserved, bytes, others, room)
 	}
 	return fmt.Errorf("%w: the job needs %d bytes, %d are free, and a retained source takes %d", errNoSpace, bytes, free, idle)
 }

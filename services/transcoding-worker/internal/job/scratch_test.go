@@ -107,7 +107,7 @@ func TestJobsTogetherReserveNoMoreThanThereIs(t *testing.T) {
 	if err := os.Truncate(s.retained(), 500*mib); err != nil {
 		t.Fatal(err)
 	}
-	reserve("too much space beside a retained source", a, 600*mib, errNoSpace)
+	reserve("too much space alongside a retained source", a, 600*mib, errNoSpace)
 	if err := os.Link(s.retained(), filepath.Join(a, "source")); err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func (a *attempt) still(ctx context.Context) error {
 		return a.fetchParts(ctx, path, wanted.Init, wanted.Segment)
 	})
 	if errors.Is(err, objectstore.ErrNotFound) {
-		return &transcode.Failure{Code: transcode.Internal, Message: "The video was removed or replaced before its thumbnail was taken."}
+		return &transcode.Failure{Code: transcode.Internal, Message: "The video was removed or replaced before its thumbnail was created."}
 	}
 	if err != nil {
 		return fmt.Errorf("download: %w", err)

@@ -124,10 +124,10 @@ func (a *attempt) reserve(ctx context.Context, bytes int64) error {
 		return fmt.Errorf("%w: %w", errReserved, err)
 	}
 	if errors.Is(err, errTooLarge) {
-		a.log.ErrorContext(ctx, "the job does not fit into this worker's scratch space; raise LINKREEL_SCRATCH_BYTES "+
+		a.log.ErrorContext(ctx, "the job does not fit in this worker's scratch space; raise LINKREEL_SCRATCH_BYTES "+
 			"(worker.scratch.sizeLimit in the chart) or use a larger disk", "error", err)
 		return &transcode.Failure{Code: transcode.FileTooLarge, Message: "Preparing this video takes more disk space than this " +
-			"installation has for one video. Upload a shorter or smaller file."}
+			"installation allows for a single video. Upload a shorter or smaller file."}
 	}
 	return err
 }
@@ -236,7 +236,7 @@ func (a *attempt) dropSource(p ladder.Plan) {
 	a.w.sources.forget(sourceKey{a.record.Object, a.record.Generation})
 }
 
-// remove removes files from the disk when they have been uploaded and are no longer needed.
+// remove removes files from the disk once they have been uploaded and are no longer needed.
 func remove(files ...ladder.File) {
 	for _, f := range files {
 		_ = os.Remove(f.Path) // the job's folder is removed anyway
@@ -407,8 +407,8 @@ func (a *attempt) extra(ctx context.Context, what string, file func(context.Cont
 
 func (a *attempt) object(path string) string { return a.prefix + filepath.Base(path) }
 
-// upload stores each file once under the attempt's prefix. A file that is already stored need
-// not exist locally any more.
+// upload stores each file once under the attempt's prefix. A file that is already stored no longer
+// has to exist locally.
 func (a *attempt) upload(ctx context.Context, paths ...string) error {
 	paths = slices.DeleteFunc(slices.Clone(paths), func(path string) bool {
 		_, done := a.stored[a.object(path)]

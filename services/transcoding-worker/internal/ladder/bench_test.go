@@ -15,11 +15,10 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
 )
 
-// BenchmarkAgainstFFmpeg alternates between encoding the ladder of a clip and running ffmpeg
-// directly with exactly the same arguments. It reports the median ratio of their CPU times. A
-// ratio above 1 is our own overhead: the jail, reading progress, checking and packing the tracks.
-// Each round also runs the fast path, and the ladder with one rendition encoded before the
-// others.
+// BenchmarkAgainstFFmpeg alternates between encoding the ladder for a clip and running ffmpeg
+// directly with exactly the same arguments. It reports the median ratio of their CPU times. A ratio
+// above 1 is our own overhead: the jail, reading progress, checking and packing the tracks. Each
+// round also runs the fast path, and the ladder with one rendition encoded before the others.
 func BenchmarkAgainstFFmpeg(b *testing.B) {
 	tools, err := ffmpeg.Find("")
 	if err != nil {

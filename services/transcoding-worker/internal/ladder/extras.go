@@ -25,8 +25,8 @@ type Picture struct {
 	Width, Height int
 }
 
-// Poster extracts a representative frame near the beginning. It uses a black frame only if
-// there is no other.
+// Poster extracts a representative frame near the beginning. It uses a black frame only if there
+// are no others.
 func (m *Maker) Poster(ctx context.Context, dir string, from File) (Picture, error) {
 	out := filepath.Join(dir, "poster.jpg")
 	filter := "thumbnail=n=4,scale=w='min(1280,iw)':h='min(1280,ih)':force_original_aspect_ratio=decrease:force_divisible_by=2,format=yuvj420p"
@@ -93,7 +93,7 @@ const (
 )
 
 // Storyboard produces one sheet of small frames for the seek bar from the keyframes of one of our
-// renditions. This takes a fiftieth of the time that reading the source again would take.
+// renditions. This is about 50 times as fast as reading the source again.
 func (m *Maker) Storyboard(ctx context.Context, dir string, from File) (*transcode.Storyboard, Picture, error) {
 	duration := from.Track.Duration()
 	group := from.Track.Seconds(int64(from.Track.Fragments[0].Duration))

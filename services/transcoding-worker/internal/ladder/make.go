@@ -82,12 +82,11 @@ func (m *Maker) threads(v ffmpeg.Video) int {
 	return max(1, m.Tools.Threads)
 }
 
-// clean removes metadata about the file's owner and everything that would differ between two
-// runs.
+// clean removes metadata about the file's owner and everything that would differ between runs.
 var clean = []string{"-map_metadata", "-1", "-map_chapters", "-1", "-fflags", "+bitexact", "-sn", "-dn"}
 
-// budget returns the time limits for encoding a part. They allow several times the time that the
-// slowest known source needs, so only decompression bombs reach them.
+// budget returns the time limits for encoding a part. They are several times what the slowest known
+// source needs, so only decompression bombs reach them.
 func (p *Plan) budget(part Part) (cpu, wall time.Duration) {
 	v := p.Source.Video
 	perPicture := 0.002 + p.pixels()*25e-9 + float64(v.Width*v.Height)*60e-9
@@ -187,7 +186,8 @@ func (p *Plan) videoGraph(part Part) string {
 		chain = append(chain, "bwdif=mode=send_frame:parity=auto:deint=all")
 	}
 	chain = append(chain, fmt.Sprintf("fps=fps=%s:start_time=%.6f:round=near", p.Grid, p.time(part.From)))
-	// Clone at most Held frames. Unlimited padding would hide that a damaged source is short.
+	// Clone at most Held frames. Unlimited padding would hide the fact that a damaged source is
+	// short.
 	if p.Held > 0 && part.From+part.Frames == p.Frames {
 		chain = append(chain, fmt.Sprintf("tpad=stop_mode=clone:stop=%d", p.Held))
 	}

@@ -242,7 +242,7 @@ func (p *Plan) pixels() float64 {
 }
 
 // firstShort bounds the short side of the rendition that is encoded first. Text in a screen
-// recording is readable at this size, and the encode takes a third of the work of the 1080p
+// recording is readable at this size, and the encode takes a third as much work as the 1080p
 // ladder.
 const firstShort = 800
 

@@ -76,7 +76,7 @@ func TestRateRuleKeepsOrdinaryRatesAndDividesFastOnes(t *testing.T) {
 		wantRate         string
 		wantFrames       int
 		wantGOP          int
-		half             bool // whether the smallest rung has half the rate
+		half             bool // whether the smallest rung runs at half the rate
 	}{
 		{30, 1, 600, true, "30/1", 600, 60, false},
 		{30000, 1001, 600, true, "30000/1001", 600, 60, false},

@@ -87,7 +87,7 @@ func captionFile(c *fiber.Ctx) ([]byte, error) {
 	if err != nil || media != "text/vtt" || params["charset"] != "" && !strings.EqualFold(params["charset"], "utf-8") {
 		return nil, apierr.New(apierr.UnsupportedMediaType, "Send the captions as text/vtt.")
 	}
-	// Copy the body: fasthttp reuses it after the handler returns, although an abandoned upload to
+	// Copy the body: fasthttp reuses it after the handler returns, and an abandoned upload to
 	// storage may still be reading it.
 	body := bytes.Clone(bytes.TrimPrefix(c.Request().Body(), []byte("\ufeff")))
 	first, _, _ := bytes.Cut(body, []byte("\n"))

@@ -85,8 +85,8 @@ func (h public) list(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, wire.VideoList{Data: data})
 }
 
-// nextLink returns the Link header for the next page: the current request with another
-// cursor. It uses the base URL and the recognised query parameters, never the Host header.
+// nextLink returns the Link header for the next page: the current request with a different cursor.
+// It uses the base URL and the recognised query parameters, never the Host header.
 func (h public) nextLink(c *fiber.Ctx, cursor string) string {
 	args := c.Context().QueryArgs()
 	next := fiber.AcquireArgs()

@@ -41,7 +41,7 @@ type hooks struct {
 func (h hooks) storageEvent(c *fiber.Ctx) error {
 	token, ok := strings.CutPrefix(c.Get(fiber.HeaderAuthorization), "Bearer ")
 	if !ok || h.push == nil {
-		return apierr.New(apierr.MissingAPIKey, "Send the identity token of the push subscription.")
+		return apierr.New(apierr.MissingAPIKey, "Send the identity token from the push subscription.")
 	}
 	if err := h.push.Verify(c.UserContext(), token); err != nil {
 		// If the key could not be fetched, the token may still be valid. Pub/Sub will retry.
@@ -90,9 +90,9 @@ var (
 
 const (
 	clockSkew = time.Minute
-	// fetchPause is the minimum time between two fetches of the issuer's keys, even after a
-	// failed one. Without this pause, pushes would queue up while the issuer does not respond,
-	// and every forged token would cause a fetch.
+	// fetchPause is the minimum time between fetches of the issuer's keys, even after a failed one.
+	// Without this pause, pushes would queue up while the issuer does not respond, and every forged
+	// token would cause a fetch.
 	fetchPause = 5 * time.Second
 )
 
@@ -131,7 +131,7 @@ func (v *Verifier) Verify(ctx context.Context, token string) error {
 	}
 	switch {
 	case !slices.Equal(id.Audience, []string{v.audience}), v.account != "" && (by.Email != v.account || !by.Verified):
-		return fmt.Errorf("%w: it is for another audience or another account", errToken)
+		return fmt.Errorf("%w: it is for a different audience or account", errToken)
 	case v.fetch.now().Before(id.IssuedAt.Add(-clockSkew)):
 		return fmt.Errorf("%w: it was issued in the future", errToken)
 	}

@@ -81,8 +81,8 @@ func startOrder(rs []transcode.Rendition) []transcode.Rendition {
 
 // MediaPlaylist returns the byte-range playlist for one rendition and the playlist's size in
 // bytes. url is the (signed) URL of the rendition's object. Every segment repeats the URL, so the
-// playlist of a four-hour film is megabytes long. It is therefore rendered as it is read, and
-// a slow reader keeps only one segment in memory.
+// playlist for a four-hour film is megabytes long. It is therefore rendered as it is read, and a
+// slow reader keeps only one segment in memory.
 func MediaPlaylist(r transcode.Rendition, url string) (playlist io.Reader, size int) {
 	counted, _ := io.Copy(io.Discard, newMediaPlaylist(r, url)) // neither side can fail
 	return newMediaPlaylist(r, url), int(counted)
@@ -94,7 +94,7 @@ type mediaPlaylist struct {
 	segments transcode.Segments
 	ended    bool
 	rendered []byte
-	unread   []byte // the unread rest of rendered
+	unread   []byte // the unread part of rendered
 }
 
 func newMediaPlaylist(r transcode.Rendition, url string) *mediaPlaylist {

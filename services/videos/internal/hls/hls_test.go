@@ -65,7 +65,7 @@ https://s/1080p.mp4?sig=a
 	playlist, size := MediaPlaylist(sample().Renditions[0], "https://s/1080p.mp4?sig=a")
 	// TestReader also reads the playlist byte by byte.
 	if err := iotest.TestReader(playlist, []byte(want)); err != nil || size != len(want) {
-		t.Errorf("the media playlist has %d bytes, want %d; TestReader returned %v, want nil", size, len(want), err)
+		t.Errorf("the media playlist is %d bytes long, want %d; TestReader returned %v, want nil", size, len(want), err)
 	}
 }
 

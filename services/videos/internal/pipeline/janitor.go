@@ -66,7 +66,7 @@ func (p *Pipeline) Tidy(ctx context.Context) error {
 		p.tidy(ctx, "uploads/", p.judgeUpload, found),
 	}
 	// An interrupted search has not counted every object, so it must not remove strays. Errors on
-	// single objects are not interruptions.
+	// individual objects do not count as interruptions.
 	if !found.cut {
 		outcome, err := p.tidyStrays(ctx, found)
 		turn, errs = outcome, append(errs, err)
@@ -119,7 +119,7 @@ const (
 
 type judgeFunc func(v *video.Video, keep map[string]bool, o objectstore.Object) verdict
 
-// judgeMedia judges an object that was made for a video. Some objects are in use although the
+// judgeMedia judges an object that was made for a video. Some objects are in use even though the
 // record does not refer to them. These are objects from a job that may still be running, replaced
 // media while one of its URLs may still be valid, and objects so new that the record may not refer
 // to them yet. A running job's objects include finished parts, which a worker that takes over the
@@ -144,7 +144,7 @@ func (p *Pipeline) judgeMedia(v *video.Video, keep map[string]bool, o objectstor
 			return inUse
 		}
 		return of
-	// A ready video accepts no other file, so media from another generation was never shown.
+	// A ready video accepts no other file, so media from a different generation was never shown.
 	case generation != v.Source.Generation:
 		return of
 	case v.InWork(), v.Status == video.Ready && now.Before(v.DecidedAt().Add(p.o.Plan.Replaced)):
@@ -251,8 +251,8 @@ func (p *Pipeline) tidyBatch(ctx context.Context, batch map[video.ID][]objectsto
 }
 
 // removeOrphan removes an object, unless the janitor has since been turned off. A search can take
-// hours, and a restore during that time may have replaced the records by which later objects are
-// judged.
+// hours, and a restore during that time may have replaced the records that later objects would be
+// judged by.
 func (p *Pipeline) removeOrphan(ctx context.Context, o objectstore.Object) error {
 	if p.janitorOff() {
 		return nil // the first search after the janitor is turned on again finds the object

@@ -3,9 +3,9 @@
 //
 // The pipeline does not depend on messages. It detects an upload through storage's notification,
 // and a worker's outcome through the worker's hint. It also detects both in a sweep, or when
-// somebody requests the video. Each of these ways is sufficient. Every step may run twice, run on
-// several replicas at once, or be interrupted at any point. A transaction on the record decides
-// which run takes effect, and the next sweep resumes from there.
+// somebody requests the video. Any one of these is enough. Every step may run twice, run on several
+// replicas at once, or be interrupted at any point. A transaction on the record decides which run
+// takes effect, and the next sweep resumes from there.
 //
 // A sweep reads only due videos. Each video's record stores its due time (see
 // [video.Video.Schedule]). Due times are grouped into buckets. The longer a video waits, the
@@ -39,8 +39,8 @@ import (
 type Store interface {
 	Get(ctx context.Context, id video.ID) (*video.Video, error)
 	Update(ctx context.Context, id video.ID, fn func(*video.Video) error) (*video.Video, error)
-	// Known returns the videos with one of ids. unreadable contains the ids of records that exist
-	// but cannot be read.
+	// Known returns the videos with the given ids. unreadable contains the ids of records that
+	// exist but cannot be read.
 	Known(ctx context.Context, ids []video.ID) (known map[video.ID]*video.Video, unreadable map[video.ID]error, err error)
 
 	// Due lists the videos that are due. It may return some of them and an error.
@@ -134,7 +134,7 @@ func New(o Options) *Pipeline {
 	return &Pipeline{o: o, kick: make(chan struct{}, 1), looked: map[video.ID]time.Time{}}
 }
 
-// refreshEvery is the minimum time between two checks of the same waiting video.
+// refreshEvery is the minimum time between checks of the same waiting video.
 const refreshEvery = time.Second
 
 // Refresh picks up a finished upload or transcode before the video is returned. If that fails,
@@ -278,7 +278,7 @@ func (p *Pipeline) arrive(ctx context.Context, v *video.Video) (*video.Video, er
 		former = v.Source.JobID
 		return v.FileArrived(source, p.o.Plan.Upload, p.o.Now())
 	})
-	// If the record has another generation, a newer file has since been recorded, or the video
+	// If the record has a different generation, a newer file has since been recorded, or the video
 	// expects no file. In both cases, this file needs no further work.
 	if err != nil || arrived.Source.Generation != source.Generation {
 		return orOld(arrived, v), err

@@ -27,7 +27,7 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// shelf is a Store and a Bucket in memory. Methods that no test calls come from the embedded nil
+// shelf is an in-memory Store and Bucket. Methods that no test calls come from the embedded nil
 // interfaces.
 type shelf struct {
 	Store
@@ -308,22 +308,22 @@ func TestWhatIsAnOrphan(t *testing.T) {
 		o    objectstore.Object
 		want verdict
 	}{
-		"object of an unknown video":          {nil, false, object(current, 0), stray},
-		"object that the record refers to":    {late, true, object(current, 9*time.Hour), inUse},
-		"object of a running job":             {ready(false), false, object(current, 9*time.Hour), inUse},
-		"part of a running job":               {&video.Video{ID: id, Status: video.Processing, Source: video.Source{Generation: 7}}, false, object(part, 30*time.Hour), inUse},
-		"media replaced a minute ago":         {ready(true), false, object(current, time.Minute), inUse},
-		"media replaced hours ago":            {late, false, object(current, 9*time.Hour), dead},
-		"part of a finished job":              {late, false, object(part, 9*time.Hour), dead},
-		"object of a replaced upload":         {failed, false, object(other, time.Minute), dead},
-		"new captions not in the record":      {late, false, object(caption, time.Minute), inUse},
-		"old captions not in the record":      {late, false, object(caption, 9*time.Hour), dead},
-		"captions newer than the record":      {late, false, object(caption, 2*time.Hour), stray},
-		"generation newer than the record":    {late, false, object(other, time.Hour), stray},
-		"attempt newer than the record":       {late, false, object(current, time.Hour), stray},
-		"object of a failed job":              {failed, false, object(current, time.Minute), dead},
-		"object newer than the failure":       {&video.Video{ID: id, Status: video.Failed, UpdatedAt: late.UpdatedAt}, false, object(current, time.Hour), stray},
-		"object of a video without an upload": {&video.Video{ID: id, Status: video.Uploading, UpdatedAt: late.UpdatedAt}, false, object(current, time.Hour), stray},
+		"object from an unknown video":         {nil, false, object(current, 0), stray},
+		"object that the record refers to":     {late, true, object(current, 9*time.Hour), inUse},
+		"object from a running job":            {ready(false), false, object(current, 9*time.Hour), inUse},
+		"part from a running job":              {&video.Video{ID: id, Status: video.Processing, Source: video.Source{Generation: 7}}, false, object(part, 30*time.Hour), inUse},
+		"media replaced a minute ago":          {ready(true), false, object(current, time.Minute), inUse},
+		"media replaced hours ago":             {late, false, object(current, 9*time.Hour), dead},
+		"part from a finished job":             {late, false, object(part, 9*time.Hour), dead},
+		"object from a replaced upload":        {failed, false, object(other, time.Minute), dead},
+		"new captions not in the record":       {late, false, object(caption, time.Minute), inUse},
+		"old captions not in the record":       {late, false, object(caption, 9*time.Hour), dead},
+		"captions newer than the record":       {late, false, object(caption, 2*time.Hour), stray},
+		"generation newer than the record":     {late, false, object(other, time.Hour), stray},
+		"attempt newer than the record":        {late, false, object(current, time.Hour), stray},
+		"object from a failed job":             {failed, false, object(current, time.Minute), dead},
+		"object newer than the failure":        {&video.Video{ID: id, Status: video.Failed, UpdatedAt: late.UpdatedAt}, false, object(current, time.Hour), stray},
+		"object for a video without an upload": {&video.Video{ID: id, Status: video.Uploading, UpdatedAt: late.UpdatedAt}, false, object(current, time.Hour), stray},
 	} {
 		if got := p.judgeMedia(tt.v, map[string]bool{tt.o.Name: tt.keep}, tt.o); got != tt.want {
 			t.Errorf("%s: judgeMedia returned %v, want %v", name, got, tt.want)
@@ -401,7 +401,7 @@ func (s *shelf) orphans(n int) {
 func TestAStrayGoesOnceItWasSeenTwiceSevenDaysApart(t *testing.T) {
 	t.Parallel()
 	s, p := newShelf()
-	s.orphans(100) // the maximum that one search may remove from a bucket without other objects
+	s.orphans(100) // the maximum that one search may remove from a bucket with no other objects
 	for turn, want := range []int{100, 100, 100, 0} {
 		if err := p.Tidy(t.Context()); err != nil {
 			t.Fatal(err)
@@ -413,7 +413,7 @@ func TestAStrayGoesOnceItWasSeenTwiceSevenDaysApart(t *testing.T) {
 	}
 }
 
-// A restore during a search turns the janitor off. The search then removes no further objects.
+// A restore during a search turns the janitor off. The search then removes no more objects.
 func TestASearchThatARestoreInterruptsRemovesNothing(t *testing.T) {
 	t.Parallel()
 	s, p := newShelf()
@@ -539,7 +539,7 @@ func TestARestoreToTheWrongTimeCanBeCorrected(t *testing.T) {
 	// these records refer to.
 	for id := range newer {
 		if _, ok := s.objects[transcode.Prefix(string(id), 7, 1)+"720p.mp4"]; !ok {
-			t.Errorf("storage has no media of video %s, want 720p.mp4", id)
+			t.Errorf("storage has no media for video %s, want 720p.mp4", id)
 		}
 	}
 }
@@ -624,7 +624,7 @@ func newGraves(ids ...video.ID) (*graves, *Pipeline) {
 	return g, p
 }
 
-// A restored database has the same ids as the original. Processes of the original installation
+// A restored database has the same ids as the original. Processes from the original installation
 // may still be running.
 func TestABucketThatChangesHandsIsLeftAlone(t *testing.T) {
 	t.Parallel()
@@ -649,7 +649,7 @@ func TestABucketThatChangesHandsIsLeftAlone(t *testing.T) {
 		}
 	}
 	if got := g.stored(); len(got) != 1 {
-		t.Errorf("storage has %v, want only the file of the bucket's new owner", got)
+		t.Errorf("storage has %v, want only the file that belongs to the bucket's new owner", got)
 	}
 }
 
@@ -680,7 +680,7 @@ func TestATombstoneRemovesLateUploadsOfDeletedVideosOnly(t *testing.T) {
 		}
 	}
 	if _, err := p.o.Bucket.Stat(t.Context(), video.UploadObject("vid_gone")); !errors.Is(err, objectstore.ErrNotFound) {
-		t.Errorf("Stat of the file of a deleted video after its notification returned %v, want %v", err, objectstore.ErrNotFound)
+		t.Errorf("Stat of a deleted video's file after its notification returned %v, want %v", err, objectstore.ErrNotFound)
 	}
 	for range 60 {
 		if _, err := p.PurgeDue(t.Context()); err != nil {
@@ -693,7 +693,7 @@ func TestATombstoneRemovesLateUploadsOfDeletedVideosOnly(t *testing.T) {
 		g.now = g.now.Add(time.Hour)
 	}
 	if got := g.stored(); !slices.Equal(got, []string{video.UploadObject("vid_again"), video.UploadObject("vid_gone"), video.UploadObject("vid_unknown"), "videos/vid_again/1-1/720p.mp4"}) {
-		t.Errorf("storage has %v, want the last late upload of vid_gone and all objects of the other videos", got)
+		t.Errorf("storage has %v, want the last late upload for vid_gone and all objects for the other videos", got)
 	}
 	if len(g.tasks) != 0 {
 		t.Errorf("the tasks after all upload URLs have expired are %v, want none", g.tasks)
@@ -960,7 +960,7 @@ func TestTheTimeToReadyIsMeteredByLength(t *testing.T) {
 		}
 		observeReady(v)
 	}
-	observeReady(&video.Video{Media: &video.Media{}, ReadyAt: uploaded}) // no arrival of its file was recorded
+	observeReady(&video.Video{Media: &video.Media{}, ReadyAt: uploaded}) // the arrival of its file was not recorded
 	families, err := prometheus.DefaultGatherer.Gather()
 	if err != nil {
 		t.Fatal(err)

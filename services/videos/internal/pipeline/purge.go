@@ -33,7 +33,7 @@ const (
 )
 
 // PurgeDue runs the due tasks and reports whether there were any. After purgeTime, it leaves the
-// remaining tasks to another call, which follows soon. It removes objects only if the bucket is
+// remaining tasks for the next call, which follows soon. It removes objects only if the bucket is
 // known to be ours: a restored copy of this database has the same IDs and may now own the bucket.
 func (p *Pipeline) PurgeDue(ctx context.Context) (found bool, err error) {
 	if err := p.ours(ctx); err != nil {

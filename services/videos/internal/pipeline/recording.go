@@ -46,7 +46,7 @@ func (p *Pipeline) follow(ctx context.Context, v *video.Video) (*video.Video, er
 				if v.Upload.ResumableURL != session {
 					return video.ErrUnchanged
 				}
-				// Decide again on the current record, because this copy may be stale.
+				// Decide again based on the current record, because this copy may be stale.
 				v.Receive(n, p.o.Plan, p.o.Now())
 				v.Outgrown(p.o.Now())
 				return nil

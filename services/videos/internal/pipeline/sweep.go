@@ -37,7 +37,7 @@ func (p *Pipeline) Run(ctx context.Context) error {
 			if err := p.ours(ctx); errors.Is(err, objectstore.ErrForeign) {
 				return foreign(err)
 			}
-			// The claim is slightly shorter than a round, so it has expired when the next
+			// The claim is slightly shorter than a round, so it has expired by the time the next
 			// round begins.
 			if !p.o.Seen.First(ctx, "videos-sweep", p.o.SweepEvery*9/10) {
 				continue
@@ -102,7 +102,7 @@ func (p *Pipeline) Sweep(ctx context.Context) error {
 	due, err := p.o.Store.Due(ctx)
 	// While an account's ledger of stored bytes is contended, each update to its videos takes
 	// seconds, and all accounts share these few goroutines. The account's other videos are
-	// therefore postponed without an attempt.
+	// therefore postponed without being tried.
 	var busy sync.Map
 	return errors.Join(err, p.each(ctx, due, func(ctx context.Context, v *video.Video) error {
 		if _, full := busy.Load(v.AccountID); full {
@@ -191,8 +191,8 @@ func (p *Pipeline) each(ctx context.Context, vs []*video.Video, do func(context.
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			// Unavailable concerns all videos. Any other error concerns a single video and must
-			// not stop the others, however often such errors occur.
+			// Unavailable affects all videos. Any other error affects a single video and must not
+			// stop the others, however often such errors occur.
 			if apierr.CodeOf(err) == apierr.Unavailable {
 				away++
 			}

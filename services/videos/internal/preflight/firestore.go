@@ -89,7 +89,7 @@ func (p *preflight) checkIndexes(ctx context.Context) {
 	})
 	if err != nil {
 		p.complain("Firestore's indexes cannot be listed: %v. The account needs roles/datastore.viewer or roles/datastore.user, "+
-			"and the database %s of project %s must exist.", err, p.Firestore.Database, p.Firestore.Project)
+			"and the database %s must exist in project %s.", err, p.Firestore.Database, p.Firestore.Project)
 		return
 	}
 	for _, i := range w.Indexes {
@@ -123,9 +123,9 @@ func (p *preflight) checkTTL(ctx context.Context) {
 		switch state, found := have[name]; {
 		case !f.TTL:
 		case !found:
-			p.complain("the TTL policy of %s is missing, so expired records would never be deleted. %s", name, deployIndexes)
+			p.complain("the TTL policy for %s is missing, so expired records would never be deleted. %s", name, deployIndexes)
 		case state == "NEEDS_REPAIR":
-			p.complain("the TTL policy of %s needs repair. Disable it and deploy it again.", name)
+			p.complain("the TTL policy for %s needs repair. Disable it and deploy it again.", name)
 		}
 	}
 }

@@ -47,8 +47,8 @@ type preflight struct {
 
 const (
 	preflightTime = 2 * time.Minute
-	// mostSkew is the maximum difference between two clocks. Leases and signatures depend on
-	// synchronized clocks.
+	// mostSkew is the largest allowed difference between two clocks. Leases and signatures depend
+	// on synchronized clocks.
 	mostSkew = 5 * time.Second
 )
 
@@ -194,7 +194,7 @@ func (p *preflight) checkRedis(ctx context.Context) {
 	}
 	if now, err := client.Time(ctx).Result(); err == nil {
 		if skew := time.Since(now).Abs(); skew > mostSkew {
-			p.complain("the clocks of Redis and this node are %v apart. Rate limits depend on both. Check NTP.", skew.Round(time.Second))
+			p.complain("this node's clock and Redis's are %v apart. Rate limits depend on both. Check NTP.", skew.Round(time.Second))
 		}
 	}
 }

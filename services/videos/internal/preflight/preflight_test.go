@@ -20,13 +20,13 @@ import (
 )
 
 // project fakes Google's APIs for one Google Cloud project. Its responses are built from the
-// chart's files. Each test case changes one of the responses.
+// chart's files. Each test case changes one response.
 type project struct {
 	indexes, fields []any
 	bucket          map[string]any
 	notifications   []any
 	skew            time.Duration
-	refuse          string // requests with this text in the path are answered with status 403
+	refuse          string // requests whose path contains this text get status 403
 }
 
 const files = "../../../../charts/linkreel/files"
@@ -123,18 +123,18 @@ func TestPreflightNamesWhatIsWrong(t *testing.T) {
 		"missing index":                    {func(g *project, _ *preflight) { g.indexes = g.indexes[1:] }, "FAILED  indexes: the index "},
 		"index that is still building":     {func(g *project, _ *preflight) { g.indexes[0].(map[string]any)["state"] = "CREATING" }, "is CREATING"},
 		"no permission to list indexes":    {func(g *project, _ *preflight) { g.refuse = "/indexes" }, "roles/datastore.viewer"},
-		"missing TTL policy":               {func(g *project, _ *preflight) { g.fields = g.fields[1:] }, "FAILED  TTL policies: the TTL policy of "},
+		"missing TTL policy":               {func(g *project, _ *preflight) { g.fields = g.fields[1:] }, "FAILED  TTL policies: the TTL policy for "},
 		"no permission to read the bucket": {func(g *project, _ *preflight) { g.refuse = "/storage/v1/b/" }, "cloud.google.bucket"},
 		"bucket without CORS":              {func(g *project, _ *preflight) { delete(g.bucket, "cors") }, "--cors-file"},
 		"CORS without PUT": {func(g *project, _ *preflight) {
 			g.bucket["cors"].([]any)[0].(map[string]any)["method"] = []string{"GET", "HEAD"}
 		}, "--cors-file"},
 		"bucket without public access prevention": {func(g *project, _ *preflight) { delete(g.bucket, "iamConfiguration") }, "public access prevention"},
-		"bucket of another database":              {func(_ *project, p *preflight) { p.Storage.Bucket = "theirs" }, "FAILED  owner: the bucket theirs belongs to the database projects/p/databases/(default)#db_theirs"},
+		"bucket owned by another database":        {func(_ *project, p *preflight) { p.Storage.Bucket = "theirs" }, "FAILED  owner: the bucket theirs belongs to the database projects/p/databases/(default)#db_theirs"},
 		"Redis not yet installed by the chart":    {func(_ *project, p *preflight) { p.Redis.URL, p.ownRedis = "127.0.0.1:1", true }, ""},
 		"database written by an older version":    {func(_ *project, p *preflight) { p.Firestore = old }, "FAILED  owner: the database was written by another version"},
 		"no notification configured":              {func(g *project, _ *preflight) { g.notifications = nil }, "sends no notifications"},
-		"notification for another event": {func(g *project, _ *preflight) {
+		"notification for a different event": {func(g *project, _ *preflight) {
 			g.notifications = []any{map[string]any{"event_types": []string{"OBJECT_DELETE"}}}
 		}, "sends no notifications"},
 		"clock skew":                          {func(g *project, _ *preflight) { g.skew = -time.Minute }, "FAILED  clock"},

@@ -52,7 +52,7 @@ func loadAssets() (assets, error) {
 	return a, nil
 }
 
-// mediaType always returns a charset, because scripts break if a browser assumes another one.
+// mediaType always returns a charset, because scripts break if a browser assumes a different one.
 func mediaType(ext string) string {
 	switch ext {
 	case ".js":

@@ -66,7 +66,7 @@ func fit(width, height int, maxWidth, maxHeight string) (int, int, []apierr.Deta
 		}
 		n, err := strconv.Atoi(value)
 		if err != nil || n < 1 {
-			bad = append(bad, apierr.Detail{Field: field, Code: apierr.OutOfRange, Message: "Use a whole number from 1.", Min: 1})
+			bad = append(bad, apierr.Detail{Field: field, Code: apierr.OutOfRange, Message: "Use a whole number of at least 1.", Min: 1})
 			return most
 		}
 		return n

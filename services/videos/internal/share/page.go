@@ -224,7 +224,7 @@ func (s *Share) unready(v *video.Video, embed bool) messagePage {
 	p.Waiting = &waiting{Status: string(v.Status), URL: "/v/" + string(v.Slug) + "/status"}
 	switch v.Status {
 	case video.Uploading:
-		p.Lines = []string{"This video has not been uploaded yet. It appears here as soon as it is uploaded."}
+		p.Lines = []string{"This video has not been uploaded yet. It will appear here as soon as it is uploaded."}
 	case video.Processing:
 		p.Lines = []string{"This video is being prepared. It will start here automatically in a moment."}
 		p.Waiting.Bar, p.Waiting.Progress = true, v.Progress
@@ -261,7 +261,7 @@ func (s *Share) ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
 	m := messagePage{Head: head{NoIndex: true}, Embed: strings.HasPrefix(p, "/embed/"), Glyph: "broken"}
 	switch e.Code {
 	case apierr.NotFound, apierr.VideoNotFound:
-		m.Title, m.Lines = "Nothing here", []string{"There is no video at this address. It may have been deleted, or the link is not complete."}
+		m.Title, m.Lines = "Nothing here", []string{"There is no video at this address. It may have been deleted, or the link may be incomplete."}
 	case apierr.Gone:
 		m.Glyph, m.Title, m.Lines = "gone", "This video has expired", []string{"The person who shared it set a time limit."}
 	case apierr.TakenDown:

@@ -58,7 +58,7 @@ func (s *Share) play(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	// The token grants the access, so players on other sites may read the response.
+	// The token grants access, so players on other sites may read the response.
 	c.Set(fiber.HeaderAccessControlAllowOrigin, "*")
 	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
 	c.Set(fiber.HeaderCacheControl, "private, no-store")
@@ -140,10 +140,10 @@ func (s *Share) media(c *fiber.Ctx, v *video.Video, g video.Grant, file string) 
 
 // wasMade reports whether a playlist of the current source may have contained object. The caller
 // chooses the name, and each accepted name costs a signature and a cache entry. wasMade therefore
-// accepts only a few names: the video's renditions of every attempt up to the current one. A
+// accepts only a few names: the video's renditions from every attempt up to the current one. A
 // player may still use the playlist from an earlier attempt. A later version of an outcome has
-// every rendition in the earlier versions. The download file is not accepted, because visitors
-// may not be allowed to download it.
+// every rendition in the earlier versions. The download file is not accepted, because visitors may
+// not be allowed to download it.
 func wasMade(v *video.Video, object string) (bool, error) {
 	made, ok := transcode.ParseRendition(string(v.ID), object)
 	if !ok || made.Generation != v.Source.Generation || made.Attempt < 1 {
@@ -317,7 +317,7 @@ func (s *Share) captions(c *fiber.Ctx, v *video.Video, file string) error {
 	lang, ext, _ := strings.Cut(file, ".")
 	track, ok := v.Caption(lang)
 	if !ok {
-		return apierr.New(apierr.NotFound, "This video has no such captions.")
+		return apierr.New(apierr.NotFound, "This video has no captions in this language.")
 	}
 	switch ext {
 	case "m3u8":

@@ -22,7 +22,8 @@ const (
 	// buffers take about the same amount.
 	anyway = 64 << 10
 	// wholeOfAccount and wholeBodies limit how many larger bodies may be in memory while they are
-	// being sent, per account and across all accounts. Any further body is streamed from storage.
+	// being sent, per account and across all accounts. Any additional body is streamed from
+	// storage.
 	wholeOfAccount, wholeBodies = 4, 32
 	// passTime limits the download from storage. The server's write timeout usually ends it
 	// sooner.

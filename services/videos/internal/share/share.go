@@ -169,7 +169,7 @@ func (s *Share) Close(ctx context.Context) error {
 }
 
 // locked returns the error for a video that needs a password.
-func locked() error { return apierr.New(apierr.Forbidden, "This video needs its password.") }
+func locked() error { return apierr.New(apierr.Forbidden, "This video requires a password.") }
 
 // foundFor is how long the slug of an existing video is exempt from the limit on misses, so
 // viewers on a scanner's network can keep watching.
@@ -182,7 +182,7 @@ func (s *Share) find(c *fiber.Ctx, slug video.Slug) (*video.Video, error) {
 	if _, known := s.found.get(string(slug), now); !known {
 		if wait := s.o.Misses.Wait(ip); wait > 0 {
 			return nil, &apierr.Error{Code: apierr.RateLimited, RetryAfter: wait,
-				Message: "Your network asked for too many videos that do not exist. Try again after the time in Retry-After."}
+				Message: "Your network has requested too many videos that do not exist. Try again after the time in Retry-After."}
 		}
 	}
 	v, err := s.o.Videos.Visit(c.UserContext(), slug)

@@ -169,10 +169,10 @@ func TestKeptIsNotGivenPastItsTime(t *testing.T) {
 	k := newKept(10_000, func(int) int { return 0 })
 	k.put("a", 1, now.Add(time.Minute))
 	if v, ok := k.get("a", now.Add(time.Minute-1)); !ok || v != 1 {
-		t.Errorf("get just before the expiry = %d, %v; want 1, true", v, ok)
+		t.Errorf("get just before expiry = %d, %v; want 1, true", v, ok)
 	}
 	if _, ok := k.get("a", now.Add(time.Minute)); ok {
-		t.Error("get at the expiry returned an item, want none")
+		t.Error("get at expiry returned an item, want none")
 	}
 	// Expired items are evicted to make room for new items.
 	for i := range 1000 {

@@ -56,7 +56,7 @@ type views struct {
 	counts map[video.ID]int64
 }
 
-// turnLife is the minimum time between two writes for a video, across all replicas.
+// turnLife is the minimum time between writes for a video, across all replicas.
 const turnLife = 2 * time.Second
 
 func (w *views) add(id video.ID, n int64) {

@@ -189,8 +189,8 @@ func toVideo(snap firestoredb.Snap, d *document) *video.Video {
 	return v
 }
 
-// maxTerms limits the index entries of a record. A description of two thousand characters has at
-// most about 300 words, each with 6 prefixes.
+// maxTerms limits the number of index entries per record. A description of two thousand characters
+// has at most about 300 words, each with 6 prefixes.
 const maxTerms = 2000
 
 // termsOf returns the terms by which a filtered list may find v. The first letter of a term

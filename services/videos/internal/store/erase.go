@@ -83,8 +83,8 @@ func (s *Store) shortenPurges(ctx context.Context, account string, limit int) (n
 		// round would never end. The query does not find shortened tasks again, so the next call
 		// finds other tasks.
 		"list purges to shorten": mine.Where("until", ">", end).OrderBy("until", firestore.Asc).Limit(limit),
-		// A task without a readable end would never be removed. This query reaches it once the
-		// readable tasks before it have ended.
+		// A task whose end time cannot be read would never be removed. This query reaches it once
+		// the readable tasks before it have ended.
 		"list unreadable purges": mine.Limit(limit),
 	} {
 		snaps, err := s.db.Query(ctx, what, q)
@@ -108,8 +108,7 @@ func (s *Store) shortenPurges(ctx context.Context, account string, limit int) (n
 	return min(n, limit), nil
 }
 
-// salvaged reads the fields that an erasure needs from an unreadable record, as far as
-// possible.
+// salvaged reads as many of the fields that an erasure needs as it can from an unreadable record.
 func salvaged(snap firestoredb.Snap, now time.Time) *video.Video {
 	return &video.Video{
 		ID: video.ID(snap.Ref.ID), AccountID: field[string](snap, "accountId"), Slug: video.Slug(field[string](snap, "slug")),
@@ -130,8 +129,8 @@ func salvagedPurge(snap firestoredb.Snap, account string, now time.Time) *video.
 	}
 }
 
-// field reads one field in a document that cannot be decoded. It returns the zero value if
-// the field has another type.
+// field reads one field in a document that cannot be decoded. It returns the zero value if the
+// field has a different type.
 func field[T any](snap firestoredb.Snap, path string) T {
 	v, _ := snap.DataAt(path)
 	t, _ := v.(T)

@@ -4,7 +4,7 @@
 // one read. A second collection maps slugs to videos. A slug remains reserved after its video is
 // deleted, so that an old URL never shows somebody else's video. A third collection keeps
 // external ids unique within an account. Deleting a video creates a purge task in the same
-// transaction. The task remains until storage has no object for the video. The operator's
+// transaction. The task remains until storage has no objects left for the video. The operator's
 // decisions about accounts are in a separate collection.
 //
 // Every change to a video is one transaction, and each method that changes a video takes the
@@ -307,7 +307,7 @@ func (s *Store) Delete(ctx context.Context, id video.ID, fn func(*video.Video) e
 	return s.videos.Delete(ctx, "", string(id), fn)
 }
 
-// SweepTags removes tags that no video uses any more from the account's list.
+// SweepTags removes tags that are no longer used by any video from the account's list.
 func (s *Store) SweepTags(ctx context.Context) error {
 	return s.tags.Sweep(ctx, func(ctx context.Context, tx *firestore.Transaction, account, key string) (bool, error) {
 		q := s.db.Collection(videos).Where("accountId", "==", account).Where("terms", "array-contains", "t:"+key).
@@ -323,8 +323,8 @@ func (s *Store) AddViews(ctx context.Context, id video.ID, n int64) error {
 	return firestoredb.IgnoreMoved(s.db.Update(ctx, "count views", s.db.Collection(videos).Doc(string(id)), views))
 }
 
-// Known returns the videos with one of ids, with the fields that the janitor needs to judge their
-// objects. unreadable contains the ids of records that exist but cannot be read.
+// Known returns the videos with the given ids, with the fields that the janitor needs to judge
+// their objects. unreadable contains the ids of records that exist but cannot be read.
 func (s *Store) Known(ctx context.Context, ids []video.ID) (known map[video.ID]*video.Video, unreadable map[video.ID]error, err error) {
 	refs := make([]firestoredb.Ref, len(ids))
 	for i, id := range ids {

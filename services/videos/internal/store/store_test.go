@@ -113,7 +113,7 @@ func TestWaitingVideosCostLittle(t *testing.T) {
 		v.Schedule(plan, v.DueAt)
 	}
 	const before = 24 * 60 * 6
-	t.Logf("a waiting video is read %d times in its first day; in older releases, it was read %d times: %.2f %%", looks, before, float64(looks)/before*100)
+	t.Logf("a waiting video is read %d times on its first day; in older releases, it was read %d times: %.2f %%", looks, before, float64(looks)/before*100)
 	if looks*100 > before {
 		t.Errorf("a waiting video is read %d times a day, want at most 1 %% of %d", looks, before)
 	}
@@ -157,7 +157,7 @@ func TestAnAccountsTagsAreThoseOfItsVideos(t *testing.T) {
 	if err := b.Delete(t.Context(), v.ID, func(*video.Video) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	b.now = b.now.Add(24 * time.Hour) // a tag that no video uses any more must be removed within a day
+	b.now = b.now.Add(24 * time.Hour) // a tag that is no longer used by any video must be removed within a day
 	if err := b.SweepTags(t.Context()); err != nil {
 		t.Fatal(err)
 	}

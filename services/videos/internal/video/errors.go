@@ -43,7 +43,7 @@ func accountSuspended() error {
 
 // refusedGrant returns the error for a token that is no longer valid.
 func refusedGrant() error {
-	return apierr.New(apierr.Forbidden, "This playback address is no longer valid.")
+	return apierr.New(apierr.Forbidden, "This playback URL is no longer valid.")
 }
 
 func quotaExceeded(what string) error {

@@ -69,10 +69,10 @@ func PurgeOf(v *Video, erase bool, now time.Time) Purge {
 func (p Purge) IsTombstone() bool { return p.Until.IsZero() }
 
 // Tombstone returns the tombstone for p, which is kept until Late. It does not refer to an
-// account, so an erasure need not wait for it.
+// account, so an erasure does not have to wait for it.
 func (p Purge) Tombstone() Purge { return Purge{Video: p.Video, Late: p.Late, Stored: p.Stored} }
 
-// lateLook is the pause between two checks for a late upload in installations without storage
+// lateLook is the pause between checks for a late upload in installations without storage
 // notifications. A check costs two reads and one write, and an upload URL is valid for a day.
 const lateLook = time.Hour
 

@@ -46,8 +46,7 @@ func (r *rights) look(ctx context.Context, name string) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
-		// Use the last response for another lease, so that not every request waits while auth is
-		// down.
+		// Use the last response for another lease, so requests do not all wait while auth is down.
 		if old, ok := r.last[name]; ok && time.Since(old.began) < rightsStale {
 			return old.value, nil
 		}

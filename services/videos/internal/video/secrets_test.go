@@ -77,7 +77,7 @@ func TestAViewersGrantEndsWithTheVideoAndTheOwnersDoesNot(t *testing.T) {
 		t.Error("the owner's grant ended when the video expired or its access changed, want it to remain valid")
 	}
 	if own.Allows(v, start.Add(time.Hour)) {
-		t.Error("the owner's grant allows watching at its own expiry, want it to end")
+		t.Error("the owner's grant allows watching at its own expiry, want it expired")
 	}
 }
 

@@ -68,7 +68,7 @@ type Pipeline interface {
 	// TakeStill makes a worker take the poster that v requests, and waits briefly for it. If
 	// the worker takes longer, the poster appears later.
 	TakeStill(ctx context.Context, v *Video) (*Video, error)
-	// Purge starts removing objects after a deletion was committed.
+	// Purge starts removing objects once a deletion has been committed.
 	Purge()
 }
 
@@ -264,7 +264,7 @@ func (s *Service) usage(ctx context.Context, account string, limit int64) (have 
 func (u Usage) Room(limits identity.Quotas) error {
 	switch {
 	case limits.Videos > 0 && u.Videos >= limits.Videos:
-		return quotaExceeded("as many videos as it may have")
+		return quotaExceeded("reached its limit for videos")
 	case limits.StoredBytes > 0 && u.StoredBytes >= limits.StoredBytes:
 		return quotaExceeded("used all of its storage")
 	}
@@ -336,9 +336,9 @@ func maybeStored(err error) bool {
 // reserve keeps v's session only if the account has enough storage for it. It checks after
 // the record was committed and before any caller gets the session's URL. Even if several sessions
 // start at the same time, each check therefore sees every session with a URL that was already
-// returned. As a result, no two sessions count on the same storage, although there is no document
-// that all of them write. If there is too little storage, reserve ends the session, and the file
-// can still be uploaded in one piece.
+// returned. As a result, no two sessions count on the same storage, even though there is no single
+// document that they all write. If there is too little storage, reserve ends the session, and the
+// file can still be uploaded in one piece.
 func (s *Service) reserve(ctx context.Context, v *Video) *Video {
 	session := v.Upload.ResumableURL
 	// The session may already be in use if a repeated create finds it.
@@ -426,7 +426,7 @@ func (s *Service) newUpload(ctx context.Context, object, page string, left int64
 		if left > 0 && (most <= 0 || left < most) {
 			most = left
 		}
-		// The timeout is short because the caller waits, and the plain URL is enough for an
+		// The timeout is short because the caller is waiting, and the plain URL is enough for an
 		// upload.
 		ctx, cancel := context.WithTimeout(ctx, 1500*time.Millisecond)
 		defer cancel()
@@ -491,7 +491,7 @@ func (s *Service) renewUpload(ctx context.Context, v *Video) (*Video, error) {
 		fresh, err = s.newUpload(ctx, v.Upload.Object, s.o.Page, room)
 	}
 	if err != nil {
-		// Although storage or the signer is down, the current URL may still work.
+		// Even if storage or the signer is down, the current URL may still work.
 		if left > 0 {
 			return v, nil
 		}
@@ -609,8 +609,8 @@ func (s *Service) SetAccess(ctx context.Context, account string, id ID, c Condit
 		return nil, err
 	}
 	return s.change(ctx, account, id, c, func(v *Video, now time.Time) error {
-		// Check again on the current record, because a concurrent request may have removed
-		// the password.
+		// Check again against the current record, because a concurrent request may have removed the
+		// password.
 		a, bad := r.Check(v, now)
 		if len(bad) > 0 {
 			return apierr.Invalid(bad...)
@@ -655,7 +655,7 @@ func (s *Service) SetCaptions(ctx context.Context, account string, id ID, lang s
 		former = old.Object
 		if !v.SetCaption(Caption{Lang: lang, Label: lang, Object: object, At: now}, now) {
 			return apierr.Invalid(apierr.Detail{Field: "lang", Code: apierr.OutOfRange, Max: MaxCaptions,
-				Message: fmt.Sprintf("A video has captions in at most %d languages. Delete one first.", MaxCaptions)})
+				Message: fmt.Sprintf("A video can have captions in at most %d languages. Delete one first.", MaxCaptions)})
 		}
 		return nil
 	})
@@ -735,7 +735,7 @@ func (s *Service) SetThumbnail(ctx context.Context, account string, id ID, c Con
 func (s *Service) Now() time.Time { return s.o.Now() }
 
 // Own returns a token that lets an owner watch and download v. The token is no longer valid once
-// its caller, by, may no longer read videos.
+// its caller, by, is no longer allowed to read videos.
 func (s *Service) Own(v *Video, by *identity.Principal) string {
 	g := GrantFor(v, Own, s.o.OwnerTTL, s.o.Now())
 	g.By = principalOf(by)

@@ -93,9 +93,9 @@ func (s *leases[V]) load(ctx context.Context, name string) (leased[V], error) {
 // If the store cannot be read, it returns an error, because the account may have been suspended.
 //
 // A caller that changes an account's standing stores the new standing and then waits for a lease.
-// After that, no replica uses the old standing. The replicas need not exchange messages, so this
-// works while Redis is down. An account's page views cost one read per second instead of one per
-// view.
+// After that, no replica uses the old standing. The replicas do not have to exchange messages, so
+// this works while Redis is down. An account's page views cost one read per second instead of one
+// per view.
 type standings struct{ *leases[tenant.State] }
 
 func newStandings(read func(context.Context, string) (tenant.Standing, error)) *standings {

@@ -30,7 +30,7 @@ var transitions = map[Status][]Status{
 }
 
 // ErrTransition means that the table does not allow the change, or that the video no longer
-// waits for that file or job. Callers conclude that another caller was first, and read the
+// waits for that file or job. Callers conclude that another caller got there first, and read the
 // video again.
 var ErrTransition = errors.New("video: the status does not allow this change")
 
@@ -126,7 +126,7 @@ func (v *Video) Forgotten(now time.Time) bool {
 
 // noRoom is the failure for a video that exceeds its account's storage limit, whether with its
 // whole file or with the part received so far.
-var noRoom = Failure{FileTooLarge, "The account's storage has no room for the uploaded file. Delete other videos, then upload it again."}
+var noRoom = Failure{FileTooLarge, "The account does not have enough storage for the uploaded file. Delete other videos, then upload it again."}
 
 // refuse makes the video fail because its file was rejected. A video that had already failed gets
 // the new reason.
@@ -150,7 +150,7 @@ func (v *Video) Expire(limits UploadLimits, now time.Time) error {
 	if err := v.become(Failed, now); err != nil {
 		return err
 	}
-	v.Failure = &Failure{UploadExpired, "No file was uploaded in time. Upload it to the new address."}
+	v.Failure = &Failure{UploadExpired, "No file was uploaded in time. Upload it to the new URL."}
 	v.endSession()
 	return nil
 }
@@ -238,7 +238,7 @@ type Plan struct {
 	Retention time.Duration
 }
 
-// Bounds of the pauses between two checks of the same video.
+// Bounds on the pauses between checks of the same video.
 const (
 	firstPause    = 10 * time.Second
 	uploadPause   = time.Hour // storage sends notifications, so this only covers lost ones

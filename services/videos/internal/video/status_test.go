@@ -139,7 +139,7 @@ func TestEventsOnEveryStatus(t *testing.T) {
 			},
 			map[video.Status]video.Status{video.Uploading: video.Failed, video.Processing: none, video.Ready: none, video.Failed: video.Failed},
 		},
-		"result of the job": {
+		"result from the job": {
 			func(v *video.Video) error { return v.Publish("job", video.Media{Version: 2}, start) },
 			map[video.Status]video.Status{video.Uploading: none, video.Processing: video.Ready, video.Ready: video.Ready, video.Failed: none},
 		},
@@ -147,7 +147,7 @@ func TestEventsOnEveryStatus(t *testing.T) {
 			func(v *video.Video) error { return v.Publish("job", video.Media{Version: 1}, start) },
 			map[video.Status]video.Status{video.Uploading: none, video.Processing: video.Ready, video.Ready: none, video.Failed: none},
 		},
-		"result of another job": {
+		"result from another job": {
 			func(v *video.Video) error { return v.Publish("other", video.Media{Version: 9}, start) },
 			map[video.Status]video.Status{video.Uploading: none, video.Processing: none, video.Ready: none, video.Failed: none},
 		},

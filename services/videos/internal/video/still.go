@@ -10,7 +10,7 @@ import (
 // CheckStill validates the time of a poster that an owner requests.
 func (v *Video) CheckStill(seconds float64) []apierr.Detail {
 	if !v.Playable() {
-		return []apierr.Detail{{Field: "time", Code: apierr.NotAllowed, Message: "The video has no picture before it is ready."}}
+		return []apierr.Detail{{Field: "time", Code: apierr.NotAllowed, Message: "The video has no picture until it is ready."}}
 	}
 	if most := v.Media.Duration; seconds < 0 || seconds > most {
 		return []apierr.Detail{{Field: "time", Code: apierr.OutOfRange, Message: fmt.Sprintf("Use a number from 0 to %.3f, the length of the video in seconds.", most), Max: int64(most)}}
@@ -33,7 +33,7 @@ func (v *Video) AskStill(seconds float64, job string, now time.Time) {
 // no longer waits for that job.
 func (v *Video) TakeStill(job, object string, now time.Time) error {
 	if v.Still == nil || v.Still.JobID != job {
-		return fmt.Errorf("picture of job %s: %w", job, ErrTransition)
+		return fmt.Errorf("picture from job %s: %w", job, ErrTransition)
 	}
 	v.Still.JobID, v.Still.Object, v.UpdatedAt = "", object, now
 	return nil

@@ -101,7 +101,7 @@ func (k *Keyring) Position(account, cursor string) (Position, bool) {
 
 const cursorTag = 8
 
-// Sign returns the token for g. A token fits into a path segment or a cookie.
+// Sign returns the token for g. A token fits in a path segment or a cookie.
 func (k *Keyring) Sign(g Grant) string {
 	b := make([]byte, 0, 96)
 	b = append(b, byte(g.Kind))

@@ -8,8 +8,8 @@
 //
 // The package guarantees that a Video built by [New] complies with every API rule, that a
 // status changes only as the table allows, that a ready video remains ready, and that a caller
-// who may not watch a video gets the same error on every page. The types do no I/O. Callers pass
-// in the time, ids and random values.
+// who is not allowed to watch a video gets the same error on every page. The types do no I/O.
+// Callers pass in the time, ids and random values.
 package video
 
 import (
@@ -198,7 +198,7 @@ type Failure struct {
 // Code identifies why a video failed.
 type Code string
 
-// The failures that this service detects. Workers report further codes.
+// The failures that this service detects. Workers report additional codes.
 const (
 	EmptyFile         Code = "EMPTY_FILE"
 	UnsupportedFormat Code = "UNSUPPORTED_FORMAT"

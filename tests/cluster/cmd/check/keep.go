@@ -118,8 +118,8 @@ func kept(ctx context.Context, t *target, file, before string) error {
 }
 
 // links checks that every link that was acknowledged before the backup began redirects. Of the
-// later links, the oldest may be back, but no link may be back if an older one is lost, because a
-// backup is a snapshot of one moment.
+// later links, the oldest may be back, but a link must not be back if an older one is lost, because
+// a backup is a snapshot of one moment.
 func (k *keeping) links(ctx context.Context, t *target, began time.Time) error {
 	old, found, lost := 0, 0, ""
 	for _, l := range k.Links {

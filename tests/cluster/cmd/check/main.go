@@ -15,7 +15,7 @@
 //	check keep    creates records that a restore must bring back, then creates links until
 //	              it is stopped, and prints all of them
 //	check kept    proves after a restore that the records from before the backup are back,
-//	              and that keys and grants that have ended since do not work
+//	              and that keys and grants that have since ended do not work
 //	check videos  uploads some videos and waits until every video is ready
 //	check stack   creates an account with a key for each plan and prints a stack.json
 //	              for running the end-to-end tests against this deployment

@@ -159,7 +159,7 @@ func (w *written) check(ctx context.Context, t *target) error {
 			return err
 		}
 	}
-	ok(fmt.Sprintf("each filter finds all %d links of the bulk requests, and search finds all %d later links", len(before), len(meanwhile)))
+	ok(fmt.Sprintf("each filter finds all %d links from the bulk requests, and search finds all %d later links", len(before), len(meanwhile)))
 	for _, links := range [][]writtenLink{w.before, w.meanwhile} {
 		for range min(100, len(links)) {
 			l := links[rand.IntN(len(links))]
@@ -214,7 +214,7 @@ func (w *written) events(ctx context.Context, t *target) error {
 	})
 }
 
-// finds fails unless a filter finds all links in want, each of them once. The filter may find other
+// finds fails unless a filter finds all links in want, each exactly once. The filter may find other
 // links too.
 func (t *target) finds(ctx context.Context, key, filter string, want map[string]bool) error {
 	found, err := t.list(ctx, key, filter)
