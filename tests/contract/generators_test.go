@@ -174,7 +174,7 @@ func prism(t *testing.T, upstream string) string {
 	}
 }
 
-// witness collects the violations that prism reports in the header sl-violations.
+// witness collects the violations that prism reports in the sl-violations header.
 type witness struct {
 	mu         sync.Mutex
 	calls      int
