@@ -43,7 +43,7 @@ func init() {
 func runOnAFullDisk(args []string) error {
 	const prSetSeccomp, prSetNoNewPrivs, filterMode, retErrno, retAllow = 22, 38, 2, 0x00050000, 0x7fff0000
 	filter := []syscall.SockFilter{
-		{Code: syscall.BPF_LD | syscall.BPF_W | syscall.BPF_ABS, K: 0}, // the number of the system call
+		{Code: syscall.BPF_LD | syscall.BPF_W | syscall.BPF_ABS, K: 0}, // the system call number
 		{Code: syscall.BPF_JMP | syscall.BPF_JEQ | syscall.BPF_K, K: syscall.SYS_FSYNC, Jf: 1},
 		{Code: syscall.BPF_RET | syscall.BPF_K, K: retErrno | uint32(syscall.ENOSPC)},
 		{Code: syscall.BPF_RET | syscall.BPF_K, K: retAllow},
@@ -66,8 +66,8 @@ type version struct {
 	sent, acknowledged time.Time
 }
 
-// writer creates, edits and deletes its own links, one change at a time. After a change without a
-// response, it no longer changes the link.
+// writer creates, edits and deletes its own links, one change at a time. After a change that got no
+// response, it leaves the link alone.
 type writer struct {
 	name  string
 	mu    sync.Mutex
@@ -232,7 +232,7 @@ func (s *load) start(visits, writes float64) (stop func()) {
 		})
 	}
 	paced(visits, s.visit)
-	for w := range s.writers { // each makes one change at a time, so the next tick starts no second change
+	for w := range s.writers { // each makes one change at a time, so the next tick does not start a second one
 		writer, busy := s.writers[w], make(chan struct{}, 1)
 		paced(writes/float64(len(s.writers)), func(n int) {
 			select {
@@ -315,8 +315,8 @@ func backups(t testing.TB, dir string) (names []string) {
 	return names
 }
 
-// killBackup kills a backup after it has copied this number of objects, or as it starts if objects
-// is 0. It reports whether the backup was still running.
+// killBackup kills a backup after it has copied the given number of objects, or as it starts if
+// objects is 0. It reports whether the backup was still running.
 func (s *load) killBackup(dir string, objects int) bool {
 	s.t.Helper()
 	before := backups(s.t, dir)
@@ -329,7 +329,7 @@ func (s *load) killBackup(dir string, objects int) bool {
 		select {
 		case err := <-ended:
 			if err != nil {
-				s.t.Fatalf("the backup ended before the kill: %v\n%s", err, out)
+				s.t.Fatalf("the backup finished before it could be killed: %v\n%s", err, out)
 			}
 			return false
 		case <-time.After(time.Millisecond):
@@ -338,7 +338,7 @@ func (s *load) killBackup(dir string, objects int) bool {
 			break
 		}
 	}
-	_ = cmd.Process.Kill() // it may have ended
+	_ = cmd.Process.Kill() // it may have already exited
 	var exit *exec.ExitError
 	died := errors.As(<-ended, &exit)
 	if now := backups(s.t, dir); died && !slices.Equal(now, before) {
@@ -470,7 +470,7 @@ func (d documents) list(path, field string) (values []string) {
 	return values
 }
 
-// recordsOf reads the records in a data directory that no program uses.
+// recordsOf reads the records in a data directory that no program is using.
 func recordsOf(t *testing.T, dir string) documents {
 	t.Helper()
 	server, err := firestore.Open(firestore.Options{Path: filepath.Join(dir, "firestore.db"), TTLInterval: -1})
@@ -491,7 +491,7 @@ func recordsOf(t *testing.T, dir string) documents {
 	return found
 }
 
-// halves describes each record that lacks the other record from the same commit.
+// halves describes each record whose counterpart from the same commit is missing.
 func (d documents) halves() (found []string) {
 	say := func(format string, a ...any) { found = append(found, fmt.Sprintf(format, a...)) }
 	tags, owners, days, links := map[string]bool{}, map[string]bool{}, map[string]int64{}, map[string]int64{}
@@ -563,8 +563,8 @@ func (d documents) halves() (found []string) {
 	return found
 }
 
-// untold describes each link and video whose events do not match its record. A change's commit also
-// writes its event.
+// untold describes each link and video whose events do not match its record. The commit that makes
+// a change also writes its event.
 func (d documents) untold(account string, feed []told) (found []string) {
 	alive := map[string]bool{}
 	for _, e := range feed {
@@ -597,7 +597,7 @@ func (s *load) holds(b taken, dir string) (d documents) {
 	s.t.Helper()
 	d = recordsOf(s.t, dir)
 	if halves := d.halves(); len(halves) > 0 {
-		s.t.Errorf("%d records lack another record from their commit: %.2000s", len(halves), strings.Join(halves, "\n"))
+		s.t.Errorf("%d records lack their counterpart from the same commit: %.2000s", len(halves), strings.Join(halves, "\n"))
 	}
 	if d["quotas/"+s.account.id+"~links"] == nil {
 		s.t.Error("the account has no ledger for its links")
@@ -666,7 +666,7 @@ func (s *load) restored(b taken, dir string) {
 		}
 	}
 	untold := records.untold(account.id, account.feed())
-	for end := time.Now().Add(30 * time.Second); len(untold) > 0 && time.Now().Before(end); { // only the restored program assigns places in the feed to the newest events
+	for end := time.Now().Add(30 * time.Second); len(untold) > 0 && time.Now().Before(end); { // only the restored program assigns the newest events their positions in the feed
 		untold = records.untold(account.id, account.feed())
 	}
 	if len(untold) > 0 {
@@ -691,10 +691,10 @@ func (s *load) restored(b taken, dir string) {
 }
 
 // TestBackupsUnderLoadAndKills makes backups of a program that receives writes and visits. Some
-// backups are killed or have a full disk, and the program is killed during one of them. Each
+// backups are killed or run out of disk space, and the program is killed during one of them. Each
 // complete backup must contain every write that was acknowledged before the backup began, and no
-// part of a write without the rest. Its videos must play. With LINKREEL_FULL, at least 50 changes and
-// 500 visits a second must succeed, and the test kills the program 10 times.
+// part of a write without the rest. Its videos must play. With LINKREEL_FULL, at least 50 changes
+// and 500 visits a second must succeed, and the test kills the program 10 times.
 func TestBackupsUnderLoadAndKills(t *testing.T) {
 	t.Parallel()
 	visits, writes, rounds, backupKills, changes := 50., 20., 1, 2, 25 // changes is the number of changes in half a round
@@ -715,13 +715,13 @@ func TestBackupsUnderLoadAndKills(t *testing.T) {
 		s.hot = append(s.hot, slug)
 		s.hotIDs = append(s.hotIDs, s.account.want(201, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/hot", "slug": slug}).str("id"))
 	}
-	for n := range 20 { // so many that one change at a time each is enough for the rate
+	for n := range 20 { // enough of them to reach the rate with one change at a time each
 		s.writers = append(s.writers, &writer{name: fmt.Sprint("w", n), links: map[string][]version{}, ids: map[string]string{}})
 	}
 	path := clip(t, 2, "320x180")
 	first := s.upload(path)
 	first.bytes = s.finished(first)
-	const more = 1.05 // plan for 5 % more, because some of the planned requests are not made or fail
+	const more = 1.05 // plan for 5% more, because some of the planned requests fail or are not made
 	stop := s.start(more*visits, more*writes)
 	defer stop()
 	began, dir := time.Now(), t.TempDir()
@@ -803,8 +803,8 @@ func TestBackupsUnderLoadAndKills(t *testing.T) {
 }
 
 // TestANewerStateOutlivesARestore restores older records while the bucket keeps its newer objects,
-// as after a restore of the database alone. Objects that the older records do not name must not be
-// deleted. The test then returns to the newer records, and every video must play.
+// as happens when only the database is restored. Objects that the older records do not refer to
+// must not be deleted. The test then returns to the newer records, and every video must play.
 func TestANewerStateOutlivesARestore(t *testing.T) {
 	t.Parallel()
 	i := install(t)

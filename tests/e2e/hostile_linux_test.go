@@ -82,8 +82,8 @@ func (p place) send(t testing.TB, body []byte, coding string) (status int, answe
 }
 
 // The test measures the cost of single hostile requests to the real program: bodies that grow when
-// they are decompressed, bodies full of invalid fields, and visitors with odd headers. No request
-// may use much memory or processor time, and no click may be lost.
+// they are decompressed, bodies full of invalid fields, and visitors with odd headers. None of the
+// requests should use much memory or processor time, and no click should be lost.
 func TestNoSingleRequestHurtsTheProgram(t *testing.T) {
 	t.Parallel()
 	i := install(t)

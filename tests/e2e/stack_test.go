@@ -149,7 +149,7 @@ func (c *caller) do(method, path string, body any, headers ...string) *answer {
 	return send(c.t, c.http, req)
 }
 
-// want is like do, but it fails the test if the response has another status.
+// want is like do, but it fails the test if the response has a different status.
 func (c *caller) want(status int, method, path string, body any, headers ...string) *answer {
 	c.t.Helper()
 	a := c.do(method, path, body, headers...)

@@ -38,13 +38,13 @@ var redisFailures = []failure{
 		},
 	},
 	{
-		name: "redis-slow", what: "each response of Redis takes 0.3 s longer",
+		name: "redis-slow", what: "each response from Redis takes 0.3 s longer",
 		breaks:  func(_ context.Context, s *stack) error { return s.proxies["redis"].slow(300 * time.Millisecond) },
 		mends:   func(s *stack) error { return s.proxies["redis"].heal() },
 		expects: map[string]time.Duration{"LinkreelRedisUnreachable": 210 * time.Second, "LinkreelClicksSpooling": 330 * time.Second},
 	},
 	{
-		name: "redis-late", what: "each response of Redis takes 25 ms longer",
+		name: "redis-late", what: "each response from Redis takes 25 ms longer",
 		breaks:  func(_ context.Context, s *stack) error { return s.proxies["redis"].slow(25 * time.Millisecond) },
 		mends:   func(s *stack) error { return s.proxies["redis"].heal() },
 		expects: map[string]time.Duration{"LinkreelRedisSlow": 750 * time.Second},
@@ -56,7 +56,7 @@ var redisFailures = []failure{
 		expects: map[string]time.Duration{"LinkreelRedisUnreachable": 210 * time.Second, "LinkreelClicksSpooling": 300 * time.Second},
 	},
 	{
-		name: "redis-dead-firestore-slow", what: "Redis is dead, and each response of Firestore takes 0.8 s longer",
+		name: "redis-dead-firestore-slow", what: "Redis is dead, and each response from Firestore takes 0.8 s longer",
 		breaks: func(_ context.Context, s *stack) error {
 			if err := s.proxies["firestore"].slow(800 * time.Millisecond); err != nil {
 				return err
@@ -106,7 +106,7 @@ var firestoreFailures = []failure{
 		},
 	},
 	{
-		name: "firestore-slow", what: "each response of Firestore takes 0.8 s longer",
+		name: "firestore-slow", what: "each response from Firestore takes 0.8 s longer",
 		breaks:  func(_ context.Context, s *stack) error { return s.proxies["firestore"].slow(800 * time.Millisecond) },
 		mends:   func(s *stack) error { return s.proxies["firestore"].heal() },
 		expects: map[string]time.Duration{"LinkreelFirestoreSlow": 630 * time.Second, "LinkreelAPISlow": 660 * time.Second},
@@ -179,7 +179,7 @@ func (p *proxy) forward(to string) error {
 	return p.Update(&toxiproxy.Proxy{Listen: p.Listen, Upstream: to, Enabled: true})
 }
 
-// dropIndexes restarts localcloud with the index on a collection that nobody uses.
+// dropIndexes restarts localcloud with only an index on a collection that nobody uses.
 func (s *stack) dropIndexes() error {
 	path := filepath.Join(s.dir, "no-indexes.json")
 	unused := `{"indexes":[{"collectionGroup":"unused","queryScope":"COLLECTION","fields":[{"fieldPath":"a","order":"ASCENDING"},{"fieldPath":"b","order":"ASCENDING"}]}]}`
