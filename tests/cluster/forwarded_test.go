@@ -46,14 +46,14 @@ const (
 // edge is the proxy between visitors and the pods.
 type edge struct {
 	values  func(t *testing.T, docs string) []string // arguments that render the chart for this edge
-	peer    string                                   // the address from which the edge calls pods
+	peer    string                                   // the address that the edge calls pods from
 	replace bool                                     // whether the edge replaces X-Forwarded-For or appends to it
 	appends func(client string) string               // the text that the edge writes to X-Forwarded-For
 	adds    func(client string) []string             // additional headers, which replace the visitor's
 
-	// start runs the real proxy in front of upstream, and returns the address at which it listens
-	// for connections that begin with a PROXY protocol line. If start is set, replace, appends and
-	// adds are not used.
+	// start runs the real proxy in front of upstream, and returns the address where it listens for
+	// connections that begin with a PROXY protocol line. If start is set, replace, appends and adds
+	// are not used.
 	start func(t *testing.T, upstream string) (addr string)
 }
 
@@ -322,9 +322,9 @@ func (b *behind) ask(port, client, method, target string, sent []string, body st
 	return res, string(text)
 }
 
-// startNginx runs Debian's nginx with the configuration that ingress-nginx writes for the headers
-// for a host with TLS, except that the connection has no TLS. The variable names are those in
-// ingress-nginx's template.
+// startNginx runs Debian's nginx with the header configuration that ingress-nginx writes for a host
+// with TLS, except that the connection has no TLS. The variable names are those in ingress-nginx's
+// template.
 func startNginx(t *testing.T, upstream string) (addr string) {
 	t.Helper()
 	program, err := exec.LookPath("nginx")

@@ -16,8 +16,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The test renders the settings that docs/operations.md recommends, combined with the values from
-// which operators start. It checks that the rendered objects are consistent.
+// The test renders the settings that docs/operations.md recommends, combined with the values that
+// operators start from. It checks that the rendered objects are consistent.
 func TestRecipes(t *testing.T) {
 	t.Parallel()
 	docs := string(read(t, "../../docs/operations.md"))
@@ -144,8 +144,8 @@ func onGoogle(t *testing.T, memorystore bool) map[string]any {
 	return values
 }
 
-// yamlRecipes returns the blocks of values in docs. The key contains the heading above a block and
-// the block's first line.
+// yamlRecipes returns the blocks of values in docs. Each key combines the heading above a block
+// with the block's first line.
 func yamlRecipes(t *testing.T, docs string) map[string]map[string]any {
 	t.Helper()
 	var known map[string]any

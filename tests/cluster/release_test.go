@@ -70,7 +70,7 @@ type rehearsal struct {
 	jobs     map[string]job
 	env      map[string]string // the environment for the whole workflow
 	registry string            // host and port
-	port     string            // the registry port from which a cluster pulls
+	port     string            // the registry port that a cluster pulls from
 	archive  string            // the Debian mirror
 	golang   map[string]string // Go's settings, because a job's home directory has none
 	at       map[string]string // the commit in each job's clone
@@ -344,7 +344,7 @@ func (r *rehearsal) release(tag, fail string) error {
 	return failed
 }
 
-// workspace returns the clone in which a job runs.
+// workspace returns the clone that a job runs in.
 func (r *rehearsal) workspace(name string) string {
 	r.t.Helper()
 	at := r.path("job-" + name)

@@ -48,7 +48,7 @@ func TestOperatorsSnippetsRunAsPasted(t *testing.T) {
 		given    string            // variables that the page uses and another page sets
 		releases map[string]string // the values of the reader's release, by the heading from which they apply
 		least    int
-		skipped  []string          // how blocks begin that other tests run
+		skipped  []string          // prefixes of blocks that other tests run
 		replaced map[string]string // text that a reader replaces
 	}{
 		{file: "docs/operations.md", least: 24, replaced: map[string]string{

@@ -262,7 +262,7 @@ func TestGoClientTypesHoldEveryFieldOfTheDocument(t *testing.T) {
 }
 
 // Users run the TypeScript client's example on several runtimes. The test runs it on each of
-// them, over a network with every kind of failure. Nothing may be created twice or lost.
+// them, over a network with every kind of failure. Nothing should be created twice or lost.
 func TestTypeScriptTour(t *testing.T) {
 	t.Parallel()
 	needNode(t)
@@ -354,7 +354,7 @@ func checkTour(t *testing.T, report []byte, secret, message string) {
 			t.Fatal(err)
 		}
 		if !slices.Contains(r.Made, l.ID) {
-			t.Errorf("the account has the link %s, which the report lacks", l.ID)
+			t.Errorf("the account has link %s, which the report lacks", l.ID)
 		}
 		links++
 	}

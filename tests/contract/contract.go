@@ -77,7 +77,7 @@ func Parse(document []byte) (*Contract, error) {
 }
 
 // Only captions, QR codes and exports have bodies that are not JSON. The registry of decoders is
-// global, so this code runs once and not for each contract.
+// global, so this code runs once rather than for each contract.
 func init() {
 	openapi3filter.RegisterBodyDecoder("text/vtt", openapi3filter.PlainBodyDecoder)
 	openapi3filter.RegisterBodyDecoder("image/svg+xml", openapi3filter.PlainBodyDecoder)

@@ -241,7 +241,7 @@ func TestGoClientBehindAHostileProxy(t *testing.T) {
 	must("list", err)
 	for _, l := range all {
 		if ids[l.Title] != l.ID {
-			t.Errorf("the link %q has the ID %s, but the create returned %s", l.Title, l.ID, ids[l.Title])
+			t.Errorf("link %q has the ID %s, but the create returned %s", l.Title, l.ID, ids[l.Title])
 		}
 	}
 	if len(all) != len(ids) {

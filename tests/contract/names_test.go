@@ -21,9 +21,9 @@ import (
 )
 
 // The test calls every operation in the document with an unknown name, and with a known name
-// without its last letter, in its query and in its body. The service must not ignore such names
-// silently. It must reject an unknown query parameter, and an unknown field if the schema is
-// closed. Otherwise it must list the field in ignoredFields.
+// without its last letter, in its query and in its body. The service must not silently ignore such
+// names. It must reject an unknown query parameter, and an unknown field if the schema is closed.
+// Otherwise it must list the field in ignoredFields.
 func TestEveryOperationNamesOrRejectsWhatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	w := newNamesWorld(t)

@@ -132,8 +132,8 @@ func reader(t *testing.T, clip []byte) (dir string, env []string) {
 	}
 }
 
-// Readers can paste all of a page's code in one language from docs/api, from top to bottom. The
-// responses to the curl calls must match the ones on the page.
+// Readers can paste all of a page's code in one language, from top to bottom. The responses to the
+// curl calls must match the ones on the page.
 func TestPagesRunAsPasted(t *testing.T) {
 	t.Parallel()
 	all := pages(t)
@@ -431,7 +431,7 @@ func judge(t *testing.T, want, got map[string]recording) {
 }
 
 // shape keeps the field names of an object and of nested objects. A list may be empty in one
-// response and not in the other.
+// response but not in the other.
 func shape(v any) any {
 	o, ok := v.(map[string]any)
 	if !ok {

@@ -364,7 +364,7 @@ func (s *load) upload(path string) *shot {
 func (a *tenantOf) isReady(id string) map[string][sha256.Size]byte {
 	a.t.Helper()
 	var v *answer
-	eventually(a.t, 3*time.Minute, "the video "+id+" is ready", func() bool {
+	eventually(a.t, 3*time.Minute, "video "+id+" is ready", func() bool {
 		v = a.surely(200, "GET", "/api/v1/videos/"+id, nil)
 		return v.str("status") == "ready"
 	})
@@ -374,7 +374,7 @@ func (a *tenantOf) isReady(id string) map[string][sha256.Size]byte {
 		path, _, _ := strings.Cut(address, "?")
 		_, path, _ = strings.Cut(strings.TrimPrefix(path, "http://"), "/")
 		if got.status != 200 || len(got.raw) == 0 {
-			a.t.Errorf("%s for the video %s returned %d with %d bytes, want 200 with content", path, id, got.status, len(got.raw))
+			a.t.Errorf("%s for video %s returned %d with %d bytes, want 200 with content", path, id, got.status, len(got.raw))
 		}
 		read[path] = sha256.Sum256(got.raw)
 	}
@@ -388,7 +388,7 @@ func (a *tenantOf) isReady(id string) map[string][sha256.Size]byte {
 		}
 	}
 	if master.status != 200 || len(read) < 2 {
-		a.t.Errorf("the video %s has %d files, want at least 2 (the master playlist returned %d)", id, len(read), master.status)
+		a.t.Errorf("video %s has %d files, want at least 2 (the master playlist returned %d)", id, len(read), master.status)
 	}
 	return read
 }
@@ -397,7 +397,7 @@ func (a *tenantOf) isReady(id string) map[string][sha256.Size]byte {
 // prepares the video again in a new attempt. finished returns the video's files.
 func (s *load) finished(f *shot) map[string][sha256.Size]byte {
 	s.t.Helper()
-	eventually(s.t, 3*time.Minute, "the last version of the video "+f.id+" is published", func() bool { return f.published || s.published(f) })
+	eventually(s.t, 3*time.Minute, "the last version of video "+f.id+" is published", func() bool { return f.published || s.published(f) })
 	return s.account.isReady(f.id)
 }
 
@@ -420,7 +420,7 @@ func (s *load) same(f *shot, files map[string][sha256.Size]byte) {
 	s.t.Helper()
 	for path, was := range f.bytes {
 		if is, there := files[path]; is != was {
-			s.t.Errorf("%s for the video %s has changed (it exists: %t; all files: %v)", path, f.id, there, slices.Sorted(maps.Keys(files)))
+			s.t.Errorf("%s for video %s has changed (it exists: %t; all files: %v)", path, f.id, there, slices.Sorted(maps.Keys(files)))
 		}
 	}
 }
@@ -433,7 +433,7 @@ func (a *tenantOf) play(id string) {
 		"-show_entries", "stream=nb_read_frames", "-of", "default=nw=1:nk=1", v.str("playbackUrl")).CombinedOutput()
 	frames, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 	if n, convErr := strconv.Atoi(frames); err != nil || convErr != nil || n < 30 {
-		a.t.Errorf("the video %s cannot be decoded to 30 frames or more: %v\n%s", id, err, out)
+		a.t.Errorf("video %s cannot be decoded to 30 frames or more: %v\n%s", id, err, out)
 	}
 }
 
@@ -521,34 +521,34 @@ func (d documents) halves() (found []string) {
 			slug := "slugs/default|" + strings.ToLower(d.text(path, "slug"))
 			for _, field := range []string{"accountId", "slug", "location"} {
 				if d.text(slug, field) != d.text(path, field) {
-					say("the link %s and its slug differ in %s: %q, %q", id, field, d.text(path, field), d.text(slug, field))
+					say("link %s and its slug differ in %s: %q, %q", id, field, d.text(path, field), d.text(slug, field))
 				}
 			}
 			if d.text(slug, "linkId") != id {
-				say("the slug of the link %s belongs to %q", id, d.text(slug, "linkId"))
+				say("the slug of link %s belongs to %q", id, d.text(slug, "linkId"))
 			}
 			for _, tag := range d.list(path, "tags") {
 				if !tags[d.text(path, "accountId")+" link "+tag] {
-					say("the link %s has the tag %q, but the account does not", id, tag)
+					say("link %s has the tag %q, but the account does not", id, tag)
 				}
 			}
 			if d.text(path, "externalId") != "" && !owners[id] {
-				say("the external ID of the link %s has no record", id)
+				say("the external ID of link %s has no record", id)
 			}
 			if days[id] != d.number(path, "clicks") {
-				say("the link %s has %d clicks, but the sum of its days is %d", id, d.number(path, "clicks"), days[id])
+				say("link %s has %d clicks, but the sum of its days is %d", id, d.number(path, "clicks"), days[id])
 			}
 		case "slugs":
 			if to := d.text(path, "linkId"); to != "" && d["links/"+to] == nil {
-				say("the slug %s belongs to the link %s, which is missing", id, to)
+				say("slug %s belongs to link %s, which is missing", id, to)
 			}
 		case "linkExternalIds":
 			if to := d.text(path, "link"); d["links/"+to] == nil {
-				say("an external ID belongs to the link %s, which is missing", to)
+				say("an external ID belongs to link %s, which is missing", to)
 			}
 		case "videos":
 			if of := d.text("videoSlugs/"+d.text(path, "slug"), "videoId"); of != id {
-				say("the slug of the video %s belongs to %q", id, of)
+				say("the slug of video %s belongs to %q", id, of)
 			}
 		}
 	}
@@ -556,7 +556,7 @@ func (d documents) halves() (found []string) {
 		path := "quotas/" + account + "~links"
 		var ledger struct{ Granted int64 }
 		if err := json.Unmarshal([]byte(d.text(path, "state")), &ledger); d[path] != nil && (err != nil || ledger.Granted < n) {
-			say("the account %s has %d links, but its ledger has granted %d (%v)", account, n, ledger.Granted, err)
+			say("account %s has %d links, but its ledger has granted %d (%v)", account, n, ledger.Granted, err)
 		}
 	}
 	slices.Sort(found)
@@ -610,7 +610,7 @@ func (s *load) holds(b taken, dir string) (d documents) {
 				is = d.text("links/"+id, "url")
 			}
 			if !slices.Contains(may, is) {
-				s.t.Errorf("the link %s has the destination %q, want one of %q; its versions are %+v; the backup was made from %v to %v", slug, is, may, versions, b.began, b.ended)
+				s.t.Errorf("link %s has the destination %q, want one of %q; its versions are %+v; the backup was made from %v to %v", slug, is, may, versions, b.began, b.ended)
 			}
 			links++
 			if len(may) == 1 {
@@ -662,7 +662,7 @@ func (s *load) restored(b taken, dir string) {
 	account.caller = &caller{t: s.t, base: stack.BaseURL, key: s.account.key, http: s.account.http}
 	for _, slug := range s.hot {
 		if got := visit(s.t, stack.ShortBaseURL+"/"+slug); got.status != http.StatusFound {
-			s.t.Errorf("the link %s returned %d, want 302", slug, got.status)
+			s.t.Errorf("link %s returned %d, want 302", slug, got.status)
 		}
 	}
 	untold := records.untold(account.id, account.feed())
@@ -690,7 +690,7 @@ func (s *load) restored(b taken, dir string) {
 	s.t.Logf("%s: restored in %.1f s; %d of %d videos play, the others were deleted", b.name, took.Seconds(), played, len(b.films))
 }
 
-// TestBackupsUnderLoadAndKills makes backups of a program that receives writes and visits. Some
+// TestBackupsUnderLoadAndKills backs up a program while it receives writes and visits. Some
 // backups are killed or run out of disk space, and the program is killed during one of them. Each
 // complete backup must contain every write that was acknowledged before the backup began, and no
 // part of a write without the rest. Its videos must play. With LINKREEL_FULL, at least 50 changes
@@ -754,7 +754,7 @@ func TestBackupsUnderLoadAndKills(t *testing.T) {
 		unfinished := s.upload(path)
 		enough()
 
-		// Kill the program while a backup runs and a video is being prepared.
+		// Kill the program while a backup is running and a video is being prepared.
 		cmd, out = s.backup(dir)
 		eventually(t, 30*time.Second, "the backup has begun", func() bool {
 			part, _ := filepath.Glob(filepath.Join(dir, "*.part"))

@@ -31,7 +31,7 @@ func (v *viewer) signIn(link string) {
 	page.MustElementR("button", "Sign in").MustClick()
 	eventually(v.t, patience, "home", func() bool {
 		at, err := page.Eval(`() => location.href + " " + document.querySelector("h1")?.textContent`)
-		// While the browser leaves a page, Eval returns an error.
+		// While the browser is leaving a page, Eval returns an error.
 		return err == nil && strings.HasPrefix(at.Value.Str(), stack.BaseURL+"/app") && strings.Contains(at.Value.Str(), "Shorten a link")
 	})
 }

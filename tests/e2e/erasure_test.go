@@ -320,7 +320,7 @@ func (a *tenantOf) leftInRedis(t testing.TB, rdb *redis.Client) {
 		}
 		for _, id := range a.ids {
 			if strings.Contains(key, id) || strings.Contains(text, id) && !strings.HasSuffix(key, ":inv") && !strings.HasSuffix(key, ":clicks") {
-				t.Errorf("Redis still contains %s in the key %s", id, key)
+				t.Errorf("Redis still contains %s in key %s", id, key)
 			}
 		}
 	}

@@ -267,7 +267,7 @@ func (a *tenantOf) upload(l *ledger, once string) {
 	}
 }
 
-// change makes some changes of one kind, which n selects.
+// change makes a few changes of one kind, selected by n.
 func (a *tenantOf) change(l *ledger, n int) {
 	once := fmt.Sprintf("%s-%d", a.id, n)
 	create := func(path string, body map[string]any, field, kind string) string {

@@ -195,7 +195,7 @@ func eventually(t testing.TB, within time.Duration, what string, ok func() bool)
 	}
 }
 
-// clip makes an MP4 file of H.264 and AAC with a moving picture and a tone.
+// clip makes an MP4 file (H.264 and AAC) with a moving picture and a tone.
 func clip(t testing.TB, seconds int, size string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "clip.mp4")

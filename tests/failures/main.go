@@ -25,7 +25,7 @@ import (
 	"time"
 )
 
-// failure is a fault that this program can cause and repair, and what must follow from it.
+// failure is a fault that this program can cause and repair, and what should result from it.
 type failure struct {
 	name   string // argument of this program
 	what   string // first cell of its row in docs/failures.md
@@ -51,7 +51,7 @@ type failure struct {
 // failures lists the failures in the order of docs/failures.md.
 var failures = slices.Concat(redisFailures, firestoreFailures, serviceFailures, videoFailures, webhookFailures)
 
-// options are the settings for all plays. Zero durations use the failure's own.
+// options are the settings for all plays. A zero duration means the failure's own.
 type options struct {
 	dir           string
 	broken, after time.Duration

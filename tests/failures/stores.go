@@ -112,7 +112,7 @@ var firestoreFailures = []failure{
 		expects: map[string]time.Duration{"LinkreelFirestoreSlow": 630 * time.Second, "LinkreelAPISlow": 660 * time.Second},
 	},
 	{
-		name: "firestore-refuses", what: "Firestore answers but refuses calls (an outdated token)",
+		name: "firestore-refuses", what: "Firestore answers but refuses calls (an expired token)",
 		breaks: func(ctx context.Context, s *stack) error { return s.refuse(ctx, "firestore") },
 		mends:  func(s *stack) error { return s.proxies["firestore"].heal() },
 		expects: map[string]time.Duration{
@@ -147,7 +147,7 @@ var firestoreFailures = []failure{
 	},
 }
 
-// limitRedis sets the memory that Redis may use. It runs with the policy noeviction.
+// limitRedis sets how much memory Redis may use. Redis runs with the noeviction policy.
 func (s *stack) limitRedis(ctx context.Context, memory string) error {
 	client := redis.NewClient(&redis.Options{Addr: s.redis.Addr()})
 	defer client.Close() // the command has its own result
@@ -160,12 +160,13 @@ func (p *proxy) swallow() error {
 	return err
 }
 
-// refuse makes a gRPC server refuse all calls because of the token, until ctx is done.
+// refuse makes the proxy forward to a gRPC server that refuses all calls because of the token,
+// until ctx is done.
 func (s *stack) refuse(ctx context.Context, name string) error {
 	refusing := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/grpc")
 		w.Header().Set("Grpc-Status", "16") // Unauthenticated
-		w.Header().Set("Grpc-Message", "the token is outdated")
+		w.Header().Set("Grpc-Message", "the token has expired")
 	}))
 	refusing.Config.Protocols = &http.Protocols{}
 	refusing.Config.Protocols.SetUnencryptedHTTP2(true)

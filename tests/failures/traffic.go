@@ -32,10 +32,10 @@ type counts struct {
 	unknown int64            // redirects without a response, which may or may not be counted
 }
 
-// calls are the numbers of calls during a failure.
+// calls counts the calls during a failure.
 type calls struct{ all, failed, redirects, redirectsFailed int }
 
-// clicks are the numbers of clicks in a play.
+// clicks counts the clicks in a play.
 type clicks struct{ answered, unknown, counted int64 }
 
 func (c *counts) add(what string, status int, err error, took time.Duration) {
@@ -348,8 +348,8 @@ func (s *stack) ended(within time.Duration) bool {
 	return true
 }
 
-// compareClicks waits until the counters of all links equal the number of answered redirects, or no
-// longer change.
+// compareClicks waits until the counters of all links equal the number of answered redirects, or
+// stop changing.
 func (s *stack) compareClicks(ctx context.Context) (out clicks, err error) {
 	for range 60 {
 		s.counts.mu.Lock()

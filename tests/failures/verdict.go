@@ -121,7 +121,7 @@ func (r result) faultsOfCalls() (out []string) {
 	switch {
 	case lost > 0 && !r.losesClicks:
 		out = append(out, fmt.Sprintf("%d clicks were not counted", lost))
-	case lost > int64(r.calls.redirects)+slugs: // one for each link may be between the counts
+	case lost > int64(r.calls.redirects)+slugs: // one click per link may fall between the two counts
 		out = append(out, fmt.Sprintf("%d clicks were lost, but only %d happened during the failure", lost, r.calls.redirects))
 	case lost <= 0 && r.losesClicks:
 		out = append(out, "no click was lost")

@@ -105,7 +105,7 @@ func (p *player) playlist(w http.ResponseWriter, req *http.Request) {
 	fmt.Fprint(w, mediaPlaylist(rendition))
 }
 
-// masterPlaylist returns the minimum that a player needs. This package tests the files. The package
+// masterPlaylist returns the minimum that a player needs. This package tests the files. Package
 // services/videos/internal/hls tests the product's playlists.
 func masterPlaylist(o *transcode.Outcome) string {
 	var b strings.Builder

@@ -124,7 +124,7 @@ func pairs(n *yaml.Node) (out []pair) {
 	return out
 }
 
-// flat returns a value as text, for finding references in it.
+// flat returns a value as text, so that references in it can be found.
 func flat(n *yaml.Node) string {
 	out := n.Value
 	for _, c := range n.Content {

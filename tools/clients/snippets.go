@@ -37,7 +37,7 @@ type snippet struct {
 	all   *examples
 	op    *contract.Operation
 	lang  string
-	later string // text of the following examples on the page, for finding the values that they use
+	later string // text of the following examples on the page, used to find the values that they need
 }
 
 // keeps reports whether a later example uses the response, and returns the name of the response.

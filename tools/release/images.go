@@ -20,7 +20,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// architectures lists the architectures for which we release every image.
+// architectures lists the architectures that we release every image for.
 var architectures = []string{"amd64", "arm64"}
 
 // program is a line in images/list: an image that contains one of our programs, with or without a

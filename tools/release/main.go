@@ -10,7 +10,7 @@
 //
 // The version, the registry and the builder come from the environment (VERSION, REGISTRY,
 // RELEASE_BRANCH, RELEASE_BUILDER, RELEASE_RUN). On a command line, make and the shell would expand
-// a version, which is a tag name that anybody may have chosen.
+// a version, which is a tag name that anyone could have chosen.
 //
 // Two runs on the same commit and the same state of Debian's archive give the same digests, on any
 // machine, in any folder and at any time. No step reads the clock (all times are the commit's
