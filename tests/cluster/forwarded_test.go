@@ -46,19 +46,19 @@ const (
 // edge is the proxy between visitors and the pods.
 type edge struct {
 	values  func(t *testing.T, docs string) []string // arguments that render the chart for this edge
-	peer    string                                   // the address from which the edge calls pods
+	peer    string                                   // the address that the edge calls pods from
 	replace bool                                     // whether the edge replaces X-Forwarded-For or appends to it
 	appends func(client string) string               // the text that the edge writes to X-Forwarded-For
 	adds    func(client string) []string             // additional headers, which replace the visitor's
 
-	// start runs the real proxy in front of upstream, and returns the address at which it listens
-	// for connections that begin with a PROXY protocol line. If start is set, replace, appends and
-	// adds are not used.
+	// start runs the real proxy in front of upstream, and returns the address where it listens for
+	// connections that begin with a PROXY protocol line. If start is set, replace, appends and adds
+	// are not used.
 	start func(t *testing.T, upstream string) (addr string)
 }
 
-// The edges write their headers as these documents say: Google's "Target proxies" for the external
-// Application Load Balancer, Amazon's "HTTP headers and Application Load Balancers",
+// The edges write their headers as described in these documents: Google's "Target proxies" for the
+// external Application Load Balancer, Amazon's "HTTP headers and Application Load Balancers",
 // ingress-nginx's template with its defaults, Envoy's "HTTP header manipulation" for an edge, and
 // "Cloudflare HTTP headers". Another case uses a real nginx, and testdata/edges has recorded
 // requests from the other edges.
@@ -149,18 +149,18 @@ func (e edge) through(client string, sent []string) []string {
 // request.
 func forgeries(as string) map[string][]string {
 	f := map[string][]string{
-		"nothing":            nil,
-		"X-Forwarded-For":    {"X-Forwarded-For: " + as},
-		"a list":             {"X-Forwarded-For: " + as + ", " + as + "," + as},
-		"a broken list":      {"X-Forwarded-For: ,unknown,_hidden:80, " + as + ","},
-		"X-Real-IP":          {"X-Real-IP: " + as, "X-Client-IP: " + as, "True-Client-IP: " + as, "CF-Connecting-IP: " + as, "Fastly-Client-IP: " + as, "X-Cluster-Client-IP: " + as},
-		"Forwarded":          {"Forwarded: for=" + as + ";host=evil.example;proto=http"},
-		"another host":       {"X-Forwarded-Host: evil.example", "X-Original-Host: evil.example", "X-Host: evil.example", "X-Forwarded-Server: evil.example"},
-		"another scheme":     {"X-Forwarded-Proto: http", "X-Forwarded-Scheme: http", "X-Forwarded-Ssl: off", "X-Forwarded-Port: 80", "Front-End-Https: off", "X-Url-Scheme: http"},
-		"another path":       {"X-Original-URL: /admin/v1/accounts", "X-Rewrite-URL: /admin/v1/accounts", "X-Forwarded-Prefix: /evil"},
-		"another country":    {"CF-IPCountry: NL", "X-Country: NL", "CloudFront-Viewer-Country: NL", "X-AppEngine-Country: NL"},
-		"another method":     {"X-HTTP-Method-Override: DELETE", "X-Method-Override: DELETE"},
-		"variants of a name": {"X_Forwarded_For: " + as, "x-forwarded-for : " + as},
+		"nothing":             nil,
+		"X-Forwarded-For":     {"X-Forwarded-For: " + as},
+		"a list":              {"X-Forwarded-For: " + as + ", " + as + "," + as},
+		"a broken list":       {"X-Forwarded-For: ,unknown,_hidden:80, " + as + ","},
+		"X-Real-IP":           {"X-Real-IP: " + as, "X-Client-IP: " + as, "True-Client-IP: " + as, "CF-Connecting-IP: " + as, "Fastly-Client-IP: " + as, "X-Cluster-Client-IP: " + as},
+		"Forwarded":           {"Forwarded: for=" + as + ";host=evil.example;proto=http"},
+		"a different host":    {"X-Forwarded-Host: evil.example", "X-Original-Host: evil.example", "X-Host: evil.example", "X-Forwarded-Server: evil.example"},
+		"a different scheme":  {"X-Forwarded-Proto: http", "X-Forwarded-Scheme: http", "X-Forwarded-Ssl: off", "X-Forwarded-Port: 80", "Front-End-Https: off", "X-Url-Scheme: http"},
+		"a different path":    {"X-Original-URL: /admin/v1/accounts", "X-Rewrite-URL: /admin/v1/accounts", "X-Forwarded-Prefix: /evil"},
+		"a different country": {"CF-IPCountry: NL", "X-Country: NL", "CloudFront-Viewer-Country: NL", "X-AppEngine-Country: NL"},
+		"a different method":  {"X-HTTP-Method-Override: DELETE", "X-Method-Override: DELETE"},
+		"variants of a name":  {"X_Forwarded_For: " + as, "x-forwarded-for : " + as},
 	}
 	all := []string{}
 	for _, name := range slices.Sorted(maps.Keys(f)) {
@@ -322,9 +322,9 @@ func (b *behind) ask(port, client, method, target string, sent []string, body st
 	return res, string(text)
 }
 
-// startNginx runs Debian's nginx with the configuration that ingress-nginx writes for the headers
-// for a host with TLS, except that the connection has no TLS. The variable names are those in
-// ingress-nginx's template.
+// startNginx runs Debian's nginx with the header configuration that ingress-nginx writes for a host
+// with TLS, except that the connection has no TLS. The variable names are those in ingress-nginx's
+// template.
 func startNginx(t *testing.T, upstream string) (addr string) {
 	t.Helper()
 	program, err := exec.LookPath("nginx")

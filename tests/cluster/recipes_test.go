@@ -16,8 +16,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The test renders the settings that docs/operations.md recommends, combined with the values from
-// which operators start. It checks that the rendered objects are consistent.
+// The test renders the settings that docs/operations.md recommends, combined with the values that
+// operators start from. It checks that the rendered objects are consistent.
 func TestRecipes(t *testing.T) {
 	t.Parallel()
 	docs := string(read(t, "../../docs/operations.md"))
@@ -94,9 +94,9 @@ func TestInconsistenciesAreFound(t *testing.T) {
 			`{links: {extraVolumes: [{name: x, configMap: {name: nobodys}}], extraVolumeMounts: [{name: x, mountPath: /x}]}}`, "ConfigMap nobodys",
 		},
 		"a missing projected Secret":    {`{auth: {extraVolumes: [{name: x, projected: {sources: [{secret: {name: nobodys}}]}}]}}`, "Secret nobodys"},
-		"a blocked port on a collector": {`{telemetry: {endpoint: "http://collector:4318"}}`, "may not call collector:4318"},
+		"a blocked port on a collector": {`{telemetry: {endpoint: "http://collector:4318"}}`, "does not let it call collector:4318"},
 		"a blocked port in the release": {
-			`{networkPolicy: {enabled: true}, auth: {extraEnv: [{name: LINKREEL_TEST_URL, value: "http://try-linkreel-redis:6380"}]}}`, "may not call try-linkreel-redis:6380",
+			`{networkPolicy: {enabled: true}, auth: {extraEnv: [{name: LINKREEL_TEST_URL, value: "http://try-linkreel-redis:6380"}]}}`, "does not let it call try-linkreel-redis:6380",
 		},
 		"a file without a mount": {`{tls: {onDemand: {enabled: true, caFile: /etc/ca.pem}}}`, "but mounts nothing"},
 		"a missing TriggerAuthentication": {
@@ -144,8 +144,8 @@ func onGoogle(t *testing.T, memorystore bool) map[string]any {
 	return values
 }
 
-// yamlRecipes returns the blocks of values in docs. The key contains the heading above a block and
-// the block's first line.
+// yamlRecipes returns the blocks of values in docs. Each key combines the heading above a block
+// with the block's first line.
 func yamlRecipes(t *testing.T, docs string) map[string]map[string]any {
 	t.Helper()
 	var known map[string]any
@@ -294,7 +294,7 @@ var isFile = regexp.MustCompile(`(_FILE|_DIR|_CREDENTIALS|_DESTINATIONS)$`)
 func mountsWithoutVolume(p pod) (complaints []string) {
 	for i, v := range p.volumes {
 		if slices.Contains(p.volumes[:i], v) {
-			complaints = append(complaints, fmt.Sprintf("%s has the volume %s twice", p.owner, v))
+			complaints = append(complaints, fmt.Sprintf("%s declares volume %s twice", p.owner, v))
 		}
 	}
 	for _, c := range p.containers {
@@ -316,7 +316,7 @@ func mountsWithoutVolume(p pod) (complaints []string) {
 			file, _ := e["value"].(string)
 			mounted := slices.ContainsFunc(listAt(c, "volumeMounts"), func(m object) bool { return strings.HasPrefix(file+"/", fmt.Sprint(m["mountPath"], "/")) })
 			if isFile.MatchString(fmt.Sprint(e["name"])) && file != "" && !mounted {
-				complaints = append(complaints, fmt.Sprintf("%s has the setting %v=%s, but mounts nothing at this path", p.owner, e["name"], file))
+				complaints = append(complaints, fmt.Sprintf("%s sets %v=%s, but mounts nothing at that path", p.owner, e["name"], file))
 			}
 		}
 	}
@@ -433,7 +433,7 @@ func unknownPorts(objects []object, all []pod) (complaints []string) {
 			services[o.name()] = append(services[o.name()], port["name"], port["port"])
 			for _, p := range all {
 				if _, ok := portsOf(p)[fmt.Sprint(port["targetPort"])]; selects(mapAt(o, "spec", "selector"), p.labels) && !ok {
-					complaints = append(complaints, fmt.Sprintf("the Service %s forwards to the port %v, which %s does not have", o.name(), port["targetPort"], p.owner))
+					complaints = append(complaints, fmt.Sprintf("Service %s forwards to port %v, which %s does not have", o.name(), port["targetPort"], p.owner))
 				}
 			}
 		}
@@ -443,9 +443,9 @@ func unknownPorts(objects []object, all []pod) (complaints []string) {
 			return // the Service belongs to another release
 		}
 		if ports, ok := services[service]; ok && !slices.Contains(ports, port) {
-			complaints = append(complaints, fmt.Sprintf("%s uses the port %v on the Service %s, which does not have this port", owner, port, service))
+			complaints = append(complaints, fmt.Sprintf("%s uses port %v on Service %s, which does not have that port", owner, port, service))
 		} else if !ok {
-			complaints = append(complaints, fmt.Sprintf("%s uses the Service %s, which does not exist", owner, service))
+			complaints = append(complaints, fmt.Sprintf("%s uses Service %s, which does not exist", owner, service))
 		}
 	}
 	for _, o := range objects {
@@ -469,7 +469,7 @@ func unknownPorts(objects []object, all []pod) (complaints []string) {
 				for _, port := range listAt(rule, "ports") {
 					name, isName := port["port"].(string)
 					if _, ok := portsOf(p)[name]; isName && !ok {
-						complaints = append(complaints, fmt.Sprintf("the NetworkPolicy %s opens the port %s, which %s does not have", o.name(), name, p.owner))
+						complaints = append(complaints, fmt.Sprintf("NetworkPolicy %s opens port %s, which %s does not have", o.name(), name, p.owner))
 					}
 				}
 			}
@@ -507,7 +507,7 @@ func closedCalls(t *testing.T, objects []object, all []pod, text string) (compla
 			target := podOf(objects, all, call.host, call.port)
 			to := listAt(policy, "egress")
 			if !slices.ContainsFunc(to, func(rule object) bool { return allows(rule, "to", call.port, target) }) {
-				complaints = append(complaints, fmt.Sprintf("the setting %[2]s in %[1]s has the address %[3]s:%[4]d, but according to its NetworkPolicy it may not call %[3]s:%[4]d", p.owner, call.setting, call.host, call.port))
+				complaints = append(complaints, fmt.Sprintf("%[2]s in %[1]s is set to %[3]s:%[4]d, but its NetworkPolicy does not let it call %[3]s:%[4]d", p.owner, call.setting, call.host, call.port))
 			}
 			if target == nil || policies[target.owner] == nil {
 				continue

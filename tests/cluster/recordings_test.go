@@ -21,11 +21,12 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// recording is a published request, as an application received it from an edge. A file in
-// testdata/edges has comments with one key each, then the head of the request. The keys are:
+// recording is a published request, as an application received it from an edge. Each file in
+// testdata/edges starts with comments, one key each, followed by the head of the request. The keys
+// are:
 //
 //   - Source, Published, Changed: the source, its author and date, and the changes made to it.
-//   - Recipe: the first cell in the row in operations.md for this edge.
+//   - Recipe: the first cell of the row for this edge in operations.md.
 //   - Peer: the address that called the application. If the source does not give it, a plausible
 //     address for the edge.
 //   - Client, Scheme: the values that the application must determine.

@@ -107,7 +107,7 @@ func TestTheRecipesOfRecoveryAreOurs(t *testing.T) {
 			}
 		}
 		if stop, empty, start := strings.Index(recipe, "linkreel --replicas=0"), strings.Index(recipe, want[0]), strings.Index(recipe, "helm upgrade"); stop < 0 || empty < stop || start < empty {
-			t.Error("the recipe does not empty Redis after it stops the services and before it starts them again")
+			t.Error("the recipe does not empty Redis between stopping the services and starting them again")
 		}
 	})
 	t.Run("autoscalers", func(t *testing.T) {

@@ -70,7 +70,7 @@ type rehearsal struct {
 	jobs     map[string]job
 	env      map[string]string // the environment for the whole workflow
 	registry string            // host and port
-	port     string            // the registry port from which a cluster pulls
+	port     string            // the registry port that a cluster pulls from
 	archive  string            // the Debian mirror
 	golang   map[string]string // Go's settings, because a job's home directory has none
 	at       map[string]string // the commit in each job's clone
@@ -344,7 +344,7 @@ func (r *rehearsal) release(tag, fail string) error {
 	return failed
 }
 
-// workspace returns the clone in which a job runs.
+// workspace returns the clone that a job runs in.
 func (r *rehearsal) workspace(name string) string {
 	r.t.Helper()
 	at := r.path("job-" + name)
@@ -430,7 +430,7 @@ func (r *rehearsal) command(s step, at, tag, fail string) error {
 			env[name] = expression.ReplaceAllStringFunc(text, func(e string) string {
 				value, known := values[expression.FindStringSubmatch(e)[1]]
 				if !known {
-					r.t.Fatalf("the step %s uses %s, for which the test has no value", name, e)
+					r.t.Fatalf("step %s uses %s, which the test has no value for", name, e)
 				}
 				return value
 			})
@@ -578,8 +578,8 @@ func (r *rehearsal) wantProvenance() {
 	if id, run := builder(r.path("page/provenance.intoto.json")); id != signer+"v0.4.0" || run != runOfIt {
 		r.t.Errorf("the workflow's provenance has the builder %q and the run %q, want the workflow and its run", id, run)
 	}
-	// Build the same version again from another commit, as a person with a key to the registry
-	// could.
+	// Build the same version again from another commit, as someone with credentials for the
+	// registry could.
 	r.must(r.source, "git", "checkout", "-q", "-b", "aside")
 	r.commitAll("a commit that nobody has reviewed")
 	released := r.commit
@@ -598,7 +598,7 @@ func (r *rehearsal) wantProvenance() {
 	}
 }
 
-// byHand runs steps in the release program for one image, as a person would. The job build has
+// byHand runs steps of the release program for one image, as a person would. The build job has
 // already built the program.
 func (r *rehearsal) byHand(version string, steps ...string) error {
 	env := map[string]string{
@@ -638,7 +638,7 @@ func (r *rehearsal) verify() {
 		r.t.Errorf("the commands in docs/releasing.md failed: %v", err)
 	}
 	if err := run(strings.Replace(text, "refs/tags/v$V", "refs/tags/v0.3.9", 1)); err == nil {
-		r.t.Error("verifying a signature with another tag succeeded, want an error")
+		r.t.Error("verifying a signature with a different tag succeeded, want an error")
 	}
 	altered := r.path("page/linkreel-0.4.0-linux-amd64.tar.gz")
 	write(r.t, altered, "something else")
@@ -704,7 +704,7 @@ func (r *rehearsal) wantHostileNamesRefused() {
 		}
 	}
 	if err := r.job("cluster", "v1.2.3-$(id>owned)", ""); err == nil {
-		r.t.Error("the job cluster accepted a hostile name, want an error")
+		r.t.Error("the cluster job accepted a hostile name, want an error")
 	}
 	r.wantNothing("with a hostile name in the cluster job")
 }

@@ -22,7 +22,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// kubectl returns the path of kubectl: the binary of the cluster, or else the one on the PATH.
+// kubectl returns the path of kubectl: the test cluster's binary, or else the one on the PATH.
 func kubectl(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{filepath.Join(os.Getenv("CLUSTER_STATE"), "bin/kubectl"), "/var/lib/linkreel-cluster/bin/kubectl", "kubectl"} {
@@ -37,19 +37,19 @@ func kubectl(t *testing.T) string {
 // headingOrShell matches a heading, or a block of shell commands with its indentation.
 var headingOrShell = regexp.MustCompile("(?sm)^##[^\n]*$|^( *)```sh\n(.*?)\n *```$")
 
-// An operator can paste the commands of a page in order, in an empty folder. helm renders the chart
-// with the values of each command. kubectl calls an API server that has the chart's objects, so a
-// wrong name or a wrong flag fails. The commands of gcloud are compared with gcloud's own list.
+// An operator can paste the commands on a page in order, starting in an empty folder. helm renders
+// the chart with each command's values. kubectl calls an API server that has the chart's objects,
+// so a wrong name or a wrong flag fails. gcloud commands are checked against gcloud's own list.
 func TestOperatorsSnippetsRunAsPasted(t *testing.T) {
 	t.Parallel()
 	objects := clusterObjects(t)
 	for _, tt := range []struct {
 		file     string
 		given    string            // variables that the page uses and another page sets
-		releases map[string]string // the values of the reader's release, by the heading from which they hold
+		releases map[string]string // the values of the reader's release, by the heading from which they apply
 		least    int
-		skipped  []string          // beginnings of blocks that other tests run
-		replaced map[string]string // what a reader replaces
+		skipped  []string          // prefixes of blocks that other tests run
+		replaced map[string]string // text that a reader replaces
 	}{
 		{file: "docs/operations.md", least: 24, replaced: map[string]string{
 			"helm template RELEASE": "helm template linkreel", "NAMESPACE": "linkreel",
@@ -75,7 +75,7 @@ func TestOperatorsSnippetsRunAsPasted(t *testing.T) {
 					script += "export RELEASE_VALUES='" + values + "'\n"
 				}
 				if b[2] == "" {
-					section = "again\n" // only before the first block of a section, since each call costs time
+					section = "again\n" // only before the first block of a section, since each call takes time
 				}
 				if b[2] == "" || slices.ContainsFunc(tt.skipped, func(begin string) bool { return strings.HasPrefix(text, "\n"+begin) }) {
 					continue
@@ -100,7 +100,7 @@ func TestOperatorsSnippetsRunAsPasted(t *testing.T) {
 	}
 }
 
-// operator is a person with an empty folder and the programs of testdata/operator.sh.
+// operator is a person with an empty folder and the programs in testdata/operator.sh.
 type operator struct {
 	dir, calls string
 	env        []string
@@ -136,14 +136,14 @@ func newOperator(t *testing.T, objects map[string]object) operator {
 			t.Fatal(err)
 		}
 	}
-	for name, to := range map[string]string{"charts": "../../charts", "linkreel": "testdata/operator.sh"} { // as in a clone, and in the folder of a release
+	for name, to := range map[string]string{"charts": "../../charts", "linkreel": "testdata/operator.sh"} { // as in a clone, and in a release folder
 		if err := os.Symlink(abs(to), filepath.Join(o.dir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	write(t, filepath.Join(home, "config"), `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],
 		"users":[{"name":"u","user":{}}],"clusters":[{"name":"c","cluster":{"server":"`+server.URL+`"}}]}`)
-	// The files that a page tells its reader to have.
+	// The files that a page tells the reader to have ready.
 	write(t, filepath.Join(o.dir, "my-values.yaml"), string(read(t, filepath.Join(chart, "ci/google.yaml"))))
 	write(t, filepath.Join(o.dir, "lifecycle.json"), regexp.MustCompile("(?s)```json\n(.*?)```").FindStringSubmatch(string(read(t, "../../docs/recovery.md")))[1])
 	write(t, filepath.Join(o.dir, "identity.txt"), "AGE-SECRET-KEY-1")
@@ -157,8 +157,8 @@ func newOperator(t *testing.T, objects map[string]object) operator {
 	return o
 }
 
-// run runs a script in the operator's folder. It ends the commands that the script leaves in the
-// background.
+// run runs a script in the operator's folder. It kills any commands that the script leaves running
+// in the background.
 func (o operator) run(t *testing.T, script string) {
 	t.Helper()
 	// The output goes to a file: a pipe would stay open for as long as a command runs in the background.
@@ -173,7 +173,7 @@ func (o operator) run(t *testing.T, script string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	end := func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // the group may have ended already
+	end := func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // the group may have already exited
 	defer end()
 	defer time.AfterFunc(5*time.Minute, end).Stop()
 	if err := cmd.Wait(); err != nil {
@@ -181,8 +181,8 @@ func (o operator) run(t *testing.T, script string) {
 	}
 }
 
-// clusterAPI is an API server with the objects of the chart, and with the pods that controllers
-// would create for them.
+// clusterAPI is an API server with the chart's objects and the pods that controllers would create
+// for them.
 type clusterAPI struct {
 	start map[string]object
 
@@ -190,7 +190,8 @@ type clusterAPI struct {
 	objects map[string]object // by resource and name, such as "deployments/linkreel-auth"
 }
 
-// resources contains the kinds that the chart renders or that a page names, by group and version.
+// resources contains the kinds that the chart renders or that a page mentions, by group and
+// version.
 var resources = map[string]map[string]string{
 	"v1": {
 		"ConfigMap": "configmaps", "Namespace": "namespaces", "PersistentVolumeClaim": "persistentvolumeclaims", "Pod": "pods", "Secret": "secrets",
@@ -220,7 +221,7 @@ func clusterObjects(t *testing.T) map[string]object {
 	return all
 }
 
-// add adds the objects of the kinds that resources lists, and the claims of stateful sets.
+// add adds the objects whose kinds are in resources, and the StatefulSets' volume claims.
 func add(to map[string]object, objects []object) {
 	for _, o := range objects {
 		if name := resources[fmt.Sprint(o["apiVersion"])][o.kind()]; name != "" {
@@ -275,7 +276,7 @@ func (c *clusterAPI) find(key string) (object, bool) {
 	return o, ok
 }
 
-// list returns the objects of a resource that a selector matches.
+// list returns the objects of a resource that match a selector.
 func (c *clusterAPI) list(resource string, query url.Values) (found []any) {
 	found = []any{} // kubectl does not accept null
 	all := maps.Clone(c.objects)
@@ -401,7 +402,7 @@ func merged(o, patch object) object {
 	return out
 }
 
-// discovery returns the list of groups or of resources at a path.
+// discovery returns the list of groups or resources at a path.
 func discovery(path string) any {
 	var groups, list []any
 	for version, kinds := range resources {
@@ -436,18 +437,18 @@ func discovery(path string) any {
 	return nil
 }
 
-// gcloudFile lists the commands of gcloud that pages use, with their flags. gcloud.py beside it
-// rewrites it from an installed gcloud. The name "" has the flags of every command.
+// gcloudFile lists the gcloud commands that the pages use, with their flags. gcloud.py next to it
+// regenerates it from an installed gcloud. The entry "" has the flags that every command accepts.
 const gcloudFile = "testdata/gcloud.json"
 
-// checkGcloud compares the recorded commands of gcloud with its list of commands and flags.
+// checkGcloud checks the recorded gcloud commands against the list of commands and flags.
 func (o operator) checkGcloud(t *testing.T) {
 	t.Helper()
 	var known map[string][]string
 	if err := json.Unmarshal(read(t, gcloudFile), &known); err != nil {
 		t.Fatal(err)
 	}
-	// gcloud 528, whose commands the file lists, does not have this command yet.
+	// The file comes from gcloud 528, which does not have this command yet.
 	known["firestore databases clone"] = []string{"--source-database", "--snapshot-time", "--destination-database"}
 	for line := range strings.Lines(string(read(t, o.calls))) {
 		words := strings.Split(strings.TrimSuffix(line, "\x1f\n"), "\x1f")
@@ -460,7 +461,7 @@ func (o operator) checkGcloud(t *testing.T) {
 		}
 		command := strings.Join(words[1:n], " ")
 		if command == "" {
-			t.Errorf("%s has no command of gcloud %s", gcloudFile, strings.Join(words[1:], " "))
+			t.Errorf("%s does not list the command gcloud %s", gcloudFile, strings.Join(words[1:], " "))
 		}
 		for _, word := range words[n:] {
 			if flag, _, _ := strings.Cut(word, "="); strings.HasPrefix(flag, "--") && !slices.Contains(slices.Concat(known[command], known[""]), flag) {
@@ -470,8 +471,8 @@ func (o operator) checkGcloud(t *testing.T) {
 	}
 }
 
-// The pages show settings of other programs. promtool reads those of Prometheus. Alertmanager and
-// the OpenTelemetry collector are not on this machine, so the test checks what it knows of them.
+// The pages show settings for other programs. promtool reads those for Prometheus. Alertmanager and
+// the OpenTelemetry collector are not on this machine, so the test checks what it knows about them.
 func TestConfigurationsOfOtherPrograms(t *testing.T) {
 	t.Parallel()
 	block := func(page, begins string, to any) string {
@@ -513,7 +514,7 @@ func TestConfigurationsOfOtherPrograms(t *testing.T) {
 			for kind, uses := range pipeline {
 				for _, use := range uses {
 					if _, ok := parts[kind][use]; !ok {
-						t.Errorf("the pipeline %s uses %s, which is not one of the %s", name, use, kind)
+						t.Errorf("pipeline %s uses %s, which is not one of the %s", name, use, kind)
 					}
 				}
 			}
@@ -554,7 +555,7 @@ func TestConfigurationsOfOtherPrograms(t *testing.T) {
 				}
 				for _, name := range word.FindAllString(names, -1) {
 					if alert := strings.Trim(prefix, `"`) + name; !slices.Contains(known, alert) {
-						t.Errorf("%s names the alert %s, which the chart does not have", text, alert)
+						t.Errorf("%s refers to the alert %s, which the chart does not have", text, alert)
 					}
 				}
 			}

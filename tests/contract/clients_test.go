@@ -27,7 +27,7 @@ func needNode(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "node", "--version").Output()
 	var major int
 	if _, serr := fmt.Sscanf(string(out), "v%d.", &major); err != nil || serr != nil || major < 20 {
-		t.Skipf("the version of Node is %q, but the TypeScript client needs 20 or later (%v); the Go and Python client tests make the same calls", strings.TrimSpace(string(out)), err)
+		t.Skipf("the Node version is %q, but the TypeScript client needs 20 or later (%v); the Go and Python client tests make the same calls", strings.TrimSpace(string(out)), err)
 	}
 }
 
@@ -70,7 +70,7 @@ func TestTypeScriptClient(t *testing.T) {
 	t.Parallel()
 	needNode(t)
 	run(
-		t, "../../libs/clients/typescript", exec.CommandContext(t.Context(), "node", "--test", "--test-reporter=spec", "test/"), // ends with the failed tests
+		t, "../../libs/clients/typescript", exec.CommandContext(t.Context(), "node", "--test", "--test-reporter=spec", "test/"), // the output ends with the failed tests
 		"LINKREEL_STACK="+stackFile(t), "LINKREEL_OPENAPI="+documentFile(t),
 	)
 }
@@ -230,7 +230,7 @@ func video(t *testing.T, c *client.Client) {
 }
 
 // This test compares the Go client with the API document. It is not in the client's module, because
-// that module may require only the standard library.
+// that module must depend only on the standard library.
 func TestGoClientTypesHoldEveryFieldOfTheDocument(t *testing.T) {
 	t.Parallel()
 	var doc map[string]any
@@ -262,7 +262,7 @@ func TestGoClientTypesHoldEveryFieldOfTheDocument(t *testing.T) {
 }
 
 // Users run the TypeScript client's example on several runtimes. The test runs it on each of
-// them, over a network with every kind of failure. Nothing may be created twice or lost.
+// them, over a network with every kind of failure. Nothing should be created twice or lost.
 func TestTypeScriptTour(t *testing.T) {
 	t.Parallel()
 	needNode(t)
@@ -321,7 +321,7 @@ func TestTypeScriptTour(t *testing.T) {
 	}
 }
 
-// allScopes are the scopes for the accounts on which a tour runs.
+// allScopes are the scopes for the accounts that a tour runs on.
 var allScopes = []string{"links:read", "links:write", "videos:read", "videos:write", "events:read", "webhooks:read", "webhooks:write"}
 
 // checkTour compares the example's report with the account.
@@ -354,7 +354,7 @@ func checkTour(t *testing.T, report []byte, secret, message string) {
 			t.Fatal(err)
 		}
 		if !slices.Contains(r.Made, l.ID) {
-			t.Errorf("the account has the link %s, which the report lacks", l.ID)
+			t.Errorf("the account has link %s, which the report lacks", l.ID)
 		}
 		links++
 	}

@@ -77,7 +77,7 @@ func Parse(document []byte) (*Contract, error) {
 }
 
 // Only captions, QR codes and exports have bodies that are not JSON. The registry of decoders is
-// global, so this code runs once and not for each contract.
+// global, so this code runs once rather than for each contract.
 func init() {
 	openapi3filter.RegisterBodyDecoder("text/vtt", openapi3filter.PlainBodyDecoder)
 	openapi3filter.RegisterBodyDecoder("image/svg+xml", openapi3filter.PlainBodyDecoder)
@@ -133,7 +133,7 @@ func (c *Contract) Check(x *Exchange) error {
 	return c.checkResponse(x, route)
 }
 
-// Wrong returns an error that describes how the request breaks the document, regardless of the
+// Wrong returns an error that describes how the request violates the document, regardless of the
 // response. It returns nil for an allowed request and for a request that matches no operation.
 func (c *Contract) Wrong(x *Exchange) error {
 	path, params := c.match(x.Method, x.URL)
@@ -215,7 +215,7 @@ func (c *Contract) checkResponse(x *Exchange, route *routers.Route) error {
 	return nil
 }
 
-// checkError checks responses that no operation documents. They must have an error's shape and
+// checkError checks responses that no operation documents. They must have the shape of an error and
 // one of the given statuses.
 func (c *Contract) checkError(x *Exchange, statuses ...int) error {
 	if !slices.Contains(statuses, x.Status) {
@@ -232,7 +232,7 @@ func (c *Contract) checkError(x *Exchange, statuses ...int) error {
 		return fmt.Errorf("status %d: the body is not JSON: %w", x.Status, err)
 	}
 	if err := c.doc.Components.Schemas["Error"].Value.VisitJSON(v, openapi3.EnableJSONSchema2020(), openapi3.MultiErrors()); err != nil {
-		return fmt.Errorf("status %d: the body breaks the schema Error: %w", x.Status, err)
+		return fmt.Errorf("status %d: the body does not match the Error schema: %w", x.Status, err)
 	}
 	return sameRequestID(x)
 }
@@ -273,8 +273,7 @@ func (c *Contract) match(method string, u *url.URL) (path string, params map[str
 	return path, params
 }
 
-// fit returns the parameters in an address that matches path, and nil if the address does not
-// match.
+// fit returns the parameters in an address that matches path, or nil if the address does not match.
 func fit(path string, u *url.URL) map[string]string {
 	given, want := strings.Split(u.EscapedPath(), "/"), strings.Split(path, "/")
 	if len(want) != len(given) {
@@ -290,7 +289,7 @@ func fit(path string, u *url.URL) map[string]string {
 		}
 		value, err := url.PathUnescape(given[i])
 		if err != nil || value == "" || value == "." || value == ".." || strings.Contains(value, "/") {
-			return nil // proxies may not treat it as one segment
+			return nil // proxies might not treat it as one segment
 		}
 		params[strings.Trim(w, "{}")] = value
 	}

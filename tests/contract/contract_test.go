@@ -164,7 +164,7 @@ func TestABrokenDocumentIsNoticed(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, of, old, new string }{
 		{"a status is missing", "create", `"201":{"description":"The link exists`, `"202":{"description":"The link exists`},
-		{"a field has another type", "list", `"clicks":{"type":"integer"`, `"clicks":{"type":"string"`},
+		{"a field has a different type", "list", `"clicks":{"type":"integer"`, `"clicks":{"type":"string"`},
 		{"a field is renamed", "create", `"shortUrl":{"type":"string","description":"The whole`, `"shortURL":{"type":"string","description":"The whole`},
 		{"a field is missing", "list", `"hasMore":{"type":"boolean","description":"Whether there is a next page."},`, ``},
 		{"null is not allowed", "list", `"type":["integer","null"],"minimum":0,"maximum":9007199254740991`, `"type":"integer"`},
@@ -172,7 +172,7 @@ func TestABrokenDocumentIsNoticed(t *testing.T) {
 		{"an error code is missing", "slug taken", `"enum":["SLUG_TAKEN","EXTERNAL_ID_TAKEN"`, `"enum":["EXTERNAL_ID_TAKEN"`},
 		{"an operation is missing", "captions", `"put":{"operationId":"putCaptions"`, `"post":{"operationId":"putCaptions"`},
 		{"a path is misspelt", "roll, no body", `"/api/v1/keys/{id}/roll"`, `"/api/v1/keys/{id}/rolls"`},
-		{"a request field has another type", "create", `"url":{"description":"Destination, http or https.","type":"string"`, `"url":{"description":"Destination, http or https.","type":"integer"`},
+		{"a request field has a different type", "create", `"url":{"description":"Destination, http or https.","type":"string"`, `"url":{"description":"Destination, http or https.","type":"integer"`},
 		{"a field is required", "video not ready", `"playbackUrl","downloadUrl","renditions"`, `"playbackUrl","error","downloadUrl","renditions"`},
 		{"a plan is missing", "plan", `"enum":["free","creator","business","enterprise"]`, `"enum":["creator","business","enterprise"]`},
 	}
@@ -189,7 +189,7 @@ func TestABrokenDocumentIsNoticed(t *testing.T) {
 			}
 			x := exchange(t, tt.of)
 			if err := c.Check(x); err == nil && x.OperationID != "" {
-				t.Error("Check returned nil for a document that the exchange breaks")
+				t.Error("Check returned nil for a document that the exchange violates")
 			}
 		})
 	}

@@ -233,7 +233,7 @@ func (f *fuzzer) open(operationID string) bool {
 func (f *fuzzer) one(ctx context.Context, s *source) {
 	op := f.ops[s.IntN(len(f.ops))]
 	if s.IntN(4) == 0 {
-		op = pick(s, f.makers) // most requested IDs then exist
+		op = pick(s, f.makers) // so that most requested IDs exist
 	}
 	who := f.actor(s)
 	base := f.cfg.BaseURL
@@ -302,7 +302,7 @@ func (f *fuzzer) send(ctx context.Context, op fuzzOp, who actor, method, target 
 	}
 	x := &Exchange{Method: method, URL: req.URL, Header: header, Body: body, Status: res.StatusCode, Answer: res.Header, AnswerBody: answer}
 	verdict := f.check.Check(x)
-	wrong := x.Status >= 400 && f.check.Wrong(x) != nil // a wrong request that succeeded is already a fault
+	wrong := x.Status >= 400 && f.check.Wrong(x) != nil // a wrong request that succeeded already counts as a fault
 	switch {
 	case x.Status >= 500:
 		f.fault(op, fmt.Sprintf("status %d", x.Status), method, target, body, answer)
@@ -486,8 +486,8 @@ func (f *fuzzer) query(s *source, op fuzzOp) string {
 	return "?" + q.Encode()
 }
 
-// queryValue usually sets a parameter to a value that its schema allows, and sometimes to another
-// value. For a list, it repeats the parameter.
+// queryValue usually sets a parameter to a value that its schema allows, and sometimes to arbitrary
+// text. For a list, it repeats the parameter.
 func (f *fuzzer) queryValue(s *source, q url.Values, name string, schema any) {
 	if s.IntN(8) == 0 {
 		q.Set(name, s.text(s.IntN(10)))
@@ -580,8 +580,8 @@ func (s *source) body(doc map[string]any, schema any) []byte {
 	return b
 }
 
-// spoil makes one member invalid: it changes the type, makes the value too long, sets null, or
-// removes it.
+// spoil makes one member invalid: it changes the type, makes the value too long, sets it to null,
+// or removes it.
 func (s *source) spoil(m map[string]any) {
 	names := slices.Sorted(maps.Keys(m))
 	if len(names) == 0 {
@@ -693,7 +693,8 @@ func (s *source) object(doc, m map[string]any, depth int) any {
 		name := pick(s, slices.Sorted(maps.Keys(props)))
 		out[name] = s.value(doc, props[name], name, depth+1)
 	}
-	// Follow the rules between fields. Otherwise creating a video or link would never succeed.
+	// Respect the constraints between fields. Otherwise creating a video or link would never
+	// succeed.
 	if to, ok := out["redirectType"]; ok && to != nil && s.IntN(4) > 0 {
 		delete(out, "password")
 		delete(out, "maxClicks")

@@ -13,8 +13,8 @@ import (
 	"github.com/linkreel/linkreel/tests/contract"
 )
 
-// imitation responds with the document's examples. With it, the fuzzer can be tested without the
-// services.
+// imitation responds with the document's examples. It makes it possible to test the fuzzer without
+// the services.
 type imitation struct {
 	doc   map[string]any
 	spoil func(operation string, status int, body []byte) (int, []byte)
@@ -124,7 +124,7 @@ func TestFuzzReachesEveryOperationWithRightAndWrongRequests(t *testing.T) {
 	}
 	for _, status := range []int{200, 201, 204, 400, 401, 404} {
 		if r.Statuses[status] < 10 {
-			t.Errorf("the status %d occurred %d times, want at least 10: %s", status, r.Statuses[status], r)
+			t.Errorf("status %d occurred %d times, want at least 10: %s", status, r.Statuses[status], r)
 		}
 	}
 }

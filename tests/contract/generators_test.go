@@ -99,7 +99,7 @@ func TestGeneratedTypeScriptTypes(t *testing.T) {
 	run(t, dir, exec.CommandContext(t.Context(), compiler, "--strict", "--noEmit", "--target", "es2022", "--skipLibCheck", "--module", "nodenext", "narrows.ts"))
 }
 
-// The linters must report no error and no warning.
+// The linters must report no errors or warnings.
 func TestLintersFindNothingInTheContract(t *testing.T) {
 	t.Parallel()
 	redocly, spectral := nodeTool(t, "redocly"), nodeTool(t, "spectral")
@@ -174,7 +174,7 @@ func prism(t *testing.T, upstream string) string {
 	}
 }
 
-// witness collects the violations that prism reports in the header sl-violations.
+// witness collects the violations that prism reports in the sl-violations header.
 type witness struct {
 	mu         sync.Mutex
 	calls      int

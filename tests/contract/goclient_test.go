@@ -241,7 +241,7 @@ func TestGoClientBehindAHostileProxy(t *testing.T) {
 	must("list", err)
 	for _, l := range all {
 		if ids[l.Title] != l.ID {
-			t.Errorf("the link %q has the ID %s, but the create returned %s", l.Title, l.ID, ids[l.Title])
+			t.Errorf("link %q has the ID %s, but the create returned %s", l.Title, l.ID, ids[l.Title])
 		}
 	}
 	if len(all) != len(ids) {
@@ -307,7 +307,7 @@ func everyErrorHasAType(t *testing.T, cfg client.Config) {
 			}
 			failed++
 			if !errors.As(err, &api) && !client.IsConnection(err) {
-				t.Errorf("the error has the type %T, want an API or connection error: %v", err, err)
+				t.Errorf("the error is of type %T, want an API or connection error: %v", err, err)
 			}
 			var untyped *url.Error
 			if errors.As(err, &untyped) || strings.Contains(err.Error(), cfg.Key) {

@@ -21,9 +21,9 @@ import (
 )
 
 // The test calls every operation in the document with an unknown name, and with a known name
-// without its last letter, in its query and in its body. The service must not ignore such names
-// silently. It must reject an unknown query parameter, and an unknown field if the schema is
-// closed. Otherwise it must list the field in ignoredFields.
+// without its last letter, in its query and in its body. The service must not silently ignore such
+// names. It must reject an unknown query parameter, and an unknown field if the schema is closed.
+// Otherwise it must list the field in ignoredFields.
 func TestEveryOperationNamesOrRejectsWhatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	w := newNamesWorld(t)
@@ -32,7 +32,7 @@ func TestEveryOperationNamesOrRejectsWhatItDoesNotKnow(t *testing.T) {
 		op := w.operation(r)
 		n++
 		caller := w.key
-		if r.OperationID == "createMemberSignInLink" { // keys may not call this operation
+		if r.OperationID == "createMemberSignInLink" { // keys cannot call this operation
 			caller = w.session
 		}
 		w.refusals(t, op)
@@ -52,7 +52,7 @@ type namesWorld struct {
 	// credential for the next request.
 	session, weak, caller string
 	doc                   map[string]any
-	ids                   map[string]string // by the path segment before {id}, or by the parameter
+	ids                   map[string]string // keyed by the path segment before {id}, or by the parameter
 	pair, owner           string            // IDs of a second link, for bulk requests, and of the session's member
 }
 
@@ -249,7 +249,7 @@ func (w *namesWorld) queries(t *testing.T, o op) {
 	}
 }
 
-// refusals sends an unknown name as callers that may not call the operation.
+// refusals sends an unknown name as callers that are not allowed to call the operation.
 func (w *namesWorld) refusals(t *testing.T, o op) {
 	t.Helper()
 	if strings.HasPrefix(o.Path, "/api/v1/device-codes") {
@@ -270,7 +270,7 @@ func (w *namesWorld) refusals(t *testing.T, o op) {
 	}
 }
 
-// A key may not change an owner. A missing permission takes precedence over an invalid request.
+// A key cannot change an owner. A missing permission takes precedence over an invalid request.
 func TestWhatMayNotBeDoneToAnOwnerIsRefusedWhateverTheNames(t *testing.T) {
 	t.Parallel()
 	w := newNamesWorld(t)

@@ -132,8 +132,8 @@ func reader(t *testing.T, clip []byte) (dir string, env []string) {
 	}
 }
 
-// Readers can paste all code that a page in docs/api has in one language, from top to bottom. The
-// responses to the curl calls must be the ones that the page shows.
+// Readers can paste all of a page's code in one language, from top to bottom. The responses to the
+// curl calls must match the ones on the page.
 func TestPagesRunAsPasted(t *testing.T) {
 	t.Parallel()
 	all := pages(t)
@@ -431,7 +431,7 @@ func judge(t *testing.T, want, got map[string]recording) {
 }
 
 // shape keeps the field names of an object and of nested objects. A list may be empty in one
-// response and not in the other.
+// response but not in the other.
 func shape(v any) any {
 	o, ok := v.(map[string]any)
 	if !ok {
@@ -456,7 +456,7 @@ func newScrubber(now time.Time) *scrubber {
 	return &scrubber{now: now, samples: map[string]string{}, counts: map[string]int{}}
 }
 
-// sample returns sample n of a kind of ID, with the alphabet and the length of a real one.
+// sample returns the nth sample of a kind of ID, with the alphabet and length of a real one.
 func (s *scrubber) sample(kind, of string) string {
 	if known := s.samples[of]; known != "" {
 		return known
@@ -543,7 +543,7 @@ func (s *scrubber) scrub(text string) string {
 	})
 }
 
-// The API must return the sample error that the page about errors shows.
+// The API must return the sample error shown on the errors page.
 func TestTheSampleOfAnErrorIsReal(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("../../docs/errors.md")

@@ -84,8 +84,8 @@ func debianPython(t *testing.T) string {
 	return ""
 }
 
-// Every build of the wheel must have the same bytes. pip must install the same files from the wheel
-// and from the source.
+// Every build of the wheel must produce the same bytes. pip must install the same files from the
+// wheel and from the source.
 func TestPythonClientIsInstalledFromTheWheelAndFromTheSource(t *testing.T) {
 	t.Parallel()
 	python := debianPython(t)

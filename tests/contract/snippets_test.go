@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// linkreel is the command line. The tests build it once.
+// linkreel is the path of the command-line program. The tests build it once.
 var linkreel = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "linkreel-bin-")
 	if err != nil {
@@ -189,7 +189,7 @@ func TestSnippetsOfTheClientsRun(t *testing.T) {
 	}
 }
 
-// freePort returns a port on which no process currently listens.
+// freePort returns a port that no process is currently listening on.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "localhost:0")

@@ -121,13 +121,13 @@ func handle(w http.ResponseWriter, r *http.Request, secret string) {
 	old := fmt.Sprint(time.Now().Add(-6 * time.Minute).Unix())
 	for _, program := range [][]string{{"python3", "verify.py"}, {"node", "verify.mjs"}, {"bash", "verify.sh"}, {"bash", "command.sh"}, {"verify"}} {
 		for name, tt := range map[string]struct{ stamp, body, signature, want string }{
-			"the signed body":                  {stamp, body, sign(stamp), "verified"},
-			"two signatures":                   {stamp, body, "v1,AAAA " + sign(stamp), "verified"},
-			"an altered body":                  {stamp, body + " ", sign(stamp), "not verified"},
-			"an added newline":                 {stamp, body + "\n", sign(stamp), "not verified"},
-			"an old message":                   {old, body, sign(old), "not verified"},
-			"an invalid signature":             {stamp, body, "v1,AAAA", "not verified"},
-			"a signature with another version": {stamp, body, strings.Replace(sign(stamp), "v1,", "v2,", 1), "not verified"},
+			"the signed body":                      {stamp, body, sign(stamp), "verified"},
+			"two signatures":                       {stamp, body, "v1,AAAA " + sign(stamp), "verified"},
+			"an altered body":                      {stamp, body + " ", sign(stamp), "not verified"},
+			"an added newline":                     {stamp, body + "\n", sign(stamp), "not verified"},
+			"an old message":                       {old, body, sign(old), "not verified"},
+			"an invalid signature":                 {stamp, body, "v1,AAAA", "not verified"},
+			"a signature with a different version": {stamp, body, strings.Replace(sign(stamp), "v1,", "v2,", 1), "not verified"},
 		} {
 			t.Run(program[len(program)-1]+" "+name, func(t *testing.T) {
 				t.Parallel()

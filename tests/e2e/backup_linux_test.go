@@ -43,7 +43,7 @@ func init() {
 func runOnAFullDisk(args []string) error {
 	const prSetSeccomp, prSetNoNewPrivs, filterMode, retErrno, retAllow = 22, 38, 2, 0x00050000, 0x7fff0000
 	filter := []syscall.SockFilter{
-		{Code: syscall.BPF_LD | syscall.BPF_W | syscall.BPF_ABS, K: 0}, // the number of the system call
+		{Code: syscall.BPF_LD | syscall.BPF_W | syscall.BPF_ABS, K: 0}, // the system call number
 		{Code: syscall.BPF_JMP | syscall.BPF_JEQ | syscall.BPF_K, K: syscall.SYS_FSYNC, Jf: 1},
 		{Code: syscall.BPF_RET | syscall.BPF_K, K: retErrno | uint32(syscall.ENOSPC)},
 		{Code: syscall.BPF_RET | syscall.BPF_K, K: retAllow},
@@ -66,8 +66,8 @@ type version struct {
 	sent, acknowledged time.Time
 }
 
-// writer creates, edits and deletes its own links, one change at a time. After a change without a
-// response, it no longer changes the link.
+// writer creates, edits and deletes its own links, one change at a time. After a change that got no
+// response, it leaves the link alone.
 type writer struct {
 	name  string
 	mu    sync.Mutex
@@ -232,7 +232,7 @@ func (s *load) start(visits, writes float64) (stop func()) {
 		})
 	}
 	paced(visits, s.visit)
-	for w := range s.writers { // each makes one change at a time, so the next tick starts no second change
+	for w := range s.writers { // each makes one change at a time, so the next tick does not start a second one
 		writer, busy := s.writers[w], make(chan struct{}, 1)
 		paced(writes/float64(len(s.writers)), func(n int) {
 			select {
@@ -315,8 +315,8 @@ func backups(t testing.TB, dir string) (names []string) {
 	return names
 }
 
-// killBackup kills a backup after it has copied this number of objects, or as it starts if objects
-// is 0. It reports whether the backup was still running.
+// killBackup kills a backup after it has copied the given number of objects, or as it starts if
+// objects is 0. It reports whether the backup was still running.
 func (s *load) killBackup(dir string, objects int) bool {
 	s.t.Helper()
 	before := backups(s.t, dir)
@@ -329,7 +329,7 @@ func (s *load) killBackup(dir string, objects int) bool {
 		select {
 		case err := <-ended:
 			if err != nil {
-				s.t.Fatalf("the backup ended before the kill: %v\n%s", err, out)
+				s.t.Fatalf("the backup finished before it could be killed: %v\n%s", err, out)
 			}
 			return false
 		case <-time.After(time.Millisecond):
@@ -338,7 +338,7 @@ func (s *load) killBackup(dir string, objects int) bool {
 			break
 		}
 	}
-	_ = cmd.Process.Kill() // it may have ended
+	_ = cmd.Process.Kill() // it may have already exited
 	var exit *exec.ExitError
 	died := errors.As(<-ended, &exit)
 	if now := backups(s.t, dir); died && !slices.Equal(now, before) {
@@ -364,7 +364,7 @@ func (s *load) upload(path string) *shot {
 func (a *tenantOf) isReady(id string) map[string][sha256.Size]byte {
 	a.t.Helper()
 	var v *answer
-	eventually(a.t, 3*time.Minute, "the video "+id+" is ready", func() bool {
+	eventually(a.t, 3*time.Minute, "video "+id+" is ready", func() bool {
 		v = a.surely(200, "GET", "/api/v1/videos/"+id, nil)
 		return v.str("status") == "ready"
 	})
@@ -374,7 +374,7 @@ func (a *tenantOf) isReady(id string) map[string][sha256.Size]byte {
 		path, _, _ := strings.Cut(address, "?")
 		_, path, _ = strings.Cut(strings.TrimPrefix(path, "http://"), "/")
 		if got.status != 200 || len(got.raw) == 0 {
-			a.t.Errorf("%s for the video %s returned %d with %d bytes, want 200 with content", path, id, got.status, len(got.raw))
+			a.t.Errorf("%s for video %s returned %d with %d bytes, want 200 with content", path, id, got.status, len(got.raw))
 		}
 		read[path] = sha256.Sum256(got.raw)
 	}
@@ -388,7 +388,7 @@ func (a *tenantOf) isReady(id string) map[string][sha256.Size]byte {
 		}
 	}
 	if master.status != 200 || len(read) < 2 {
-		a.t.Errorf("the video %s has %d files, want at least 2 (the master playlist returned %d)", id, len(read), master.status)
+		a.t.Errorf("video %s has %d files, want at least 2 (the master playlist returned %d)", id, len(read), master.status)
 	}
 	return read
 }
@@ -397,7 +397,7 @@ func (a *tenantOf) isReady(id string) map[string][sha256.Size]byte {
 // prepares the video again in a new attempt. finished returns the video's files.
 func (s *load) finished(f *shot) map[string][sha256.Size]byte {
 	s.t.Helper()
-	eventually(s.t, 3*time.Minute, "the last version of the video "+f.id+" is published", func() bool { return f.published || s.published(f) })
+	eventually(s.t, 3*time.Minute, "the last version of video "+f.id+" is published", func() bool { return f.published || s.published(f) })
 	return s.account.isReady(f.id)
 }
 
@@ -420,7 +420,7 @@ func (s *load) same(f *shot, files map[string][sha256.Size]byte) {
 	s.t.Helper()
 	for path, was := range f.bytes {
 		if is, there := files[path]; is != was {
-			s.t.Errorf("%s for the video %s has changed (it exists: %t; all files: %v)", path, f.id, there, slices.Sorted(maps.Keys(files)))
+			s.t.Errorf("%s for video %s has changed (it exists: %t; all files: %v)", path, f.id, there, slices.Sorted(maps.Keys(files)))
 		}
 	}
 }
@@ -433,7 +433,7 @@ func (a *tenantOf) play(id string) {
 		"-show_entries", "stream=nb_read_frames", "-of", "default=nw=1:nk=1", v.str("playbackUrl")).CombinedOutput()
 	frames, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 	if n, convErr := strconv.Atoi(frames); err != nil || convErr != nil || n < 30 {
-		a.t.Errorf("the video %s cannot be decoded to 30 frames or more: %v\n%s", id, err, out)
+		a.t.Errorf("video %s cannot be decoded to 30 frames or more: %v\n%s", id, err, out)
 	}
 }
 
@@ -470,7 +470,7 @@ func (d documents) list(path, field string) (values []string) {
 	return values
 }
 
-// recordsOf reads the records in a data directory that no program uses.
+// recordsOf reads the records in a data directory that no program is using.
 func recordsOf(t *testing.T, dir string) documents {
 	t.Helper()
 	server, err := firestore.Open(firestore.Options{Path: filepath.Join(dir, "firestore.db"), TTLInterval: -1})
@@ -491,7 +491,7 @@ func recordsOf(t *testing.T, dir string) documents {
 	return found
 }
 
-// halves describes each record that lacks the other record from the same commit.
+// halves describes each record whose counterpart from the same commit is missing.
 func (d documents) halves() (found []string) {
 	say := func(format string, a ...any) { found = append(found, fmt.Sprintf(format, a...)) }
 	tags, owners, days, links := map[string]bool{}, map[string]bool{}, map[string]int64{}, map[string]int64{}
@@ -521,34 +521,34 @@ func (d documents) halves() (found []string) {
 			slug := "slugs/default|" + strings.ToLower(d.text(path, "slug"))
 			for _, field := range []string{"accountId", "slug", "location"} {
 				if d.text(slug, field) != d.text(path, field) {
-					say("the link %s and its slug differ in %s: %q, %q", id, field, d.text(path, field), d.text(slug, field))
+					say("link %s and its slug differ in %s: %q, %q", id, field, d.text(path, field), d.text(slug, field))
 				}
 			}
 			if d.text(slug, "linkId") != id {
-				say("the slug of the link %s belongs to %q", id, d.text(slug, "linkId"))
+				say("the slug of link %s belongs to %q", id, d.text(slug, "linkId"))
 			}
 			for _, tag := range d.list(path, "tags") {
 				if !tags[d.text(path, "accountId")+" link "+tag] {
-					say("the link %s has the tag %q, but the account does not", id, tag)
+					say("link %s has the tag %q, but the account does not", id, tag)
 				}
 			}
 			if d.text(path, "externalId") != "" && !owners[id] {
-				say("the external ID of the link %s has no record", id)
+				say("the external ID of link %s has no record", id)
 			}
 			if days[id] != d.number(path, "clicks") {
-				say("the link %s has %d clicks, but the sum of its days is %d", id, d.number(path, "clicks"), days[id])
+				say("link %s has %d clicks, but the sum of its days is %d", id, d.number(path, "clicks"), days[id])
 			}
 		case "slugs":
 			if to := d.text(path, "linkId"); to != "" && d["links/"+to] == nil {
-				say("the slug %s belongs to the link %s, which is missing", id, to)
+				say("slug %s belongs to link %s, which is missing", id, to)
 			}
 		case "linkExternalIds":
 			if to := d.text(path, "link"); d["links/"+to] == nil {
-				say("an external ID belongs to the link %s, which is missing", to)
+				say("an external ID belongs to link %s, which is missing", to)
 			}
 		case "videos":
 			if of := d.text("videoSlugs/"+d.text(path, "slug"), "videoId"); of != id {
-				say("the slug of the video %s belongs to %q", id, of)
+				say("the slug of video %s belongs to %q", id, of)
 			}
 		}
 	}
@@ -556,15 +556,15 @@ func (d documents) halves() (found []string) {
 		path := "quotas/" + account + "~links"
 		var ledger struct{ Granted int64 }
 		if err := json.Unmarshal([]byte(d.text(path, "state")), &ledger); d[path] != nil && (err != nil || ledger.Granted < n) {
-			say("the account %s has %d links, but its ledger has granted %d (%v)", account, n, ledger.Granted, err)
+			say("account %s has %d links, but its ledger has granted %d (%v)", account, n, ledger.Granted, err)
 		}
 	}
 	slices.Sort(found)
 	return found
 }
 
-// untold describes each link and video whose events do not match its record. A change's commit also
-// writes its event.
+// untold describes each link and video whose events do not match its record. The commit that makes
+// a change also writes its event.
 func (d documents) untold(account string, feed []told) (found []string) {
 	alive := map[string]bool{}
 	for _, e := range feed {
@@ -597,7 +597,7 @@ func (s *load) holds(b taken, dir string) (d documents) {
 	s.t.Helper()
 	d = recordsOf(s.t, dir)
 	if halves := d.halves(); len(halves) > 0 {
-		s.t.Errorf("%d records lack another record from their commit: %.2000s", len(halves), strings.Join(halves, "\n"))
+		s.t.Errorf("%d records lack their counterpart from the same commit: %.2000s", len(halves), strings.Join(halves, "\n"))
 	}
 	if d["quotas/"+s.account.id+"~links"] == nil {
 		s.t.Error("the account has no ledger for its links")
@@ -610,7 +610,7 @@ func (s *load) holds(b taken, dir string) (d documents) {
 				is = d.text("links/"+id, "url")
 			}
 			if !slices.Contains(may, is) {
-				s.t.Errorf("the link %s has the destination %q, want one of %q; its versions are %+v; the backup was made from %v to %v", slug, is, may, versions, b.began, b.ended)
+				s.t.Errorf("link %s has the destination %q, want one of %q; its versions are %+v; the backup was made from %v to %v", slug, is, may, versions, b.began, b.ended)
 			}
 			links++
 			if len(may) == 1 {
@@ -662,11 +662,11 @@ func (s *load) restored(b taken, dir string) {
 	account.caller = &caller{t: s.t, base: stack.BaseURL, key: s.account.key, http: s.account.http}
 	for _, slug := range s.hot {
 		if got := visit(s.t, stack.ShortBaseURL+"/"+slug); got.status != http.StatusFound {
-			s.t.Errorf("the link %s returned %d, want 302", slug, got.status)
+			s.t.Errorf("link %s returned %d, want 302", slug, got.status)
 		}
 	}
 	untold := records.untold(account.id, account.feed())
-	for end := time.Now().Add(30 * time.Second); len(untold) > 0 && time.Now().Before(end); { // only the restored program assigns places in the feed to the newest events
+	for end := time.Now().Add(30 * time.Second); len(untold) > 0 && time.Now().Before(end); { // only the restored program assigns the newest events their positions in the feed
 		untold = records.untold(account.id, account.feed())
 	}
 	if len(untold) > 0 {
@@ -690,11 +690,11 @@ func (s *load) restored(b taken, dir string) {
 	s.t.Logf("%s: restored in %.1f s; %d of %d videos play, the others were deleted", b.name, took.Seconds(), played, len(b.films))
 }
 
-// TestBackupsUnderLoadAndKills makes backups of a program that receives writes and visits. Some
-// backups are killed or have a full disk, and the program is killed during one of them. Each
+// TestBackupsUnderLoadAndKills backs up a program while it receives writes and visits. Some
+// backups are killed or run out of disk space, and the program is killed during one of them. Each
 // complete backup must contain every write that was acknowledged before the backup began, and no
-// part of a write without the rest. Its videos must play. With LINKREEL_FULL, at least 50 changes and
-// 500 visits a second must succeed, and the test kills the program 10 times.
+// part of a write without the rest. Its videos must play. With LINKREEL_FULL, at least 50 changes
+// and 500 visits a second must succeed, and the test kills the program 10 times.
 func TestBackupsUnderLoadAndKills(t *testing.T) {
 	t.Parallel()
 	visits, writes, rounds, backupKills, changes := 50., 20., 1, 2, 25 // changes is the number of changes in half a round
@@ -715,13 +715,13 @@ func TestBackupsUnderLoadAndKills(t *testing.T) {
 		s.hot = append(s.hot, slug)
 		s.hotIDs = append(s.hotIDs, s.account.want(201, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/hot", "slug": slug}).str("id"))
 	}
-	for n := range 20 { // so many that one change at a time each is enough for the rate
+	for n := range 20 { // enough of them to reach the rate with one change at a time each
 		s.writers = append(s.writers, &writer{name: fmt.Sprint("w", n), links: map[string][]version{}, ids: map[string]string{}})
 	}
 	path := clip(t, 2, "320x180")
 	first := s.upload(path)
 	first.bytes = s.finished(first)
-	const more = 1.05 // plan for 5 % more, because some of the planned requests are not made or fail
+	const more = 1.05 // plan for 5% more, because some of the planned requests fail or are not made
 	stop := s.start(more*visits, more*writes)
 	defer stop()
 	began, dir := time.Now(), t.TempDir()
@@ -754,7 +754,7 @@ func TestBackupsUnderLoadAndKills(t *testing.T) {
 		unfinished := s.upload(path)
 		enough()
 
-		// Kill the program while a backup runs and a video is being prepared.
+		// Kill the program while a backup is running and a video is being prepared.
 		cmd, out = s.backup(dir)
 		eventually(t, 30*time.Second, "the backup has begun", func() bool {
 			part, _ := filepath.Glob(filepath.Join(dir, "*.part"))
@@ -803,8 +803,8 @@ func TestBackupsUnderLoadAndKills(t *testing.T) {
 }
 
 // TestANewerStateOutlivesARestore restores older records while the bucket keeps its newer objects,
-// as after a restore of the database alone. Objects that the older records do not name must not be
-// deleted. The test then returns to the newer records, and every video must play.
+// as happens when only the database is restored. Objects that the older records do not refer to
+// must not be deleted. The test then returns to the newer records, and every video must play.
 func TestANewerStateOutlivesARestore(t *testing.T) {
 	t.Parallel()
 	i := install(t)

@@ -120,8 +120,8 @@ func TestEmbedsAreShownWhereTheOwnerSays(t *testing.T) {
 	}
 	base, err := url.Parse(stack.BaseURL)
 	check(t, err)
-	// The sites use other ports on the same host. Each has its own origin, but the browser runs all
-	// frames from one host in one process.
+	// The sites use different ports on the same host. Each has its own origin, but the browser runs
+	// all frames from one host in one process.
 	site := func() string {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html; charset=utf-8")

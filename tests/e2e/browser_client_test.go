@@ -11,9 +11,8 @@ import (
 	"github.com/linkreel/linkreel/tests/contract"
 )
 
-// A page on a third-party site uploads a file with the TypeScript client in parts, with
-// progress, from another origin. The site's server has created the video, so the page has
-// no key.
+// A page on a third-party site uploads a file in parts from another origin with the TypeScript
+// client and reports progress. The site's server has created the video, so the page has no key.
 func TestTypeScriptClientUploadsInABrowser(t *testing.T) {
 	t.Parallel()
 	made := as(t, "creator").want(201, "POST", "/api/v1/videos", map[string]any{"title": "From a browser"})
@@ -80,7 +79,7 @@ func TestTypeScriptTourInABrowser(t *testing.T) {
 	mux.HandleFunc("/clip.mp4", func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, file) })
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
-		_, _ = w.Write([]byte(`<!doctype html><title>A tool of ours</title><script type="importmap">{"imports":{"@linkreel/client":"/client/index.js"}}</script>`))
+		_, _ = w.Write([]byte(`<!doctype html><title>One of our tools</title><script type="importmap">{"imports":{"@linkreel/client":"/client/index.js"}}</script>`))
 	})
 	site := httptest.NewServer(mux)
 	defer site.Close()
@@ -100,7 +99,7 @@ func TestTypeScriptTourInABrowser(t *testing.T) {
 	}
 	check(t, json.Unmarshal([]byte(answer), &got))
 	if len(got.Made) != 991 || len(got.Events) != 991 || got.Refused != 10 || got.Progress == 0 {
-		t.Errorf("%d records made, %d in the feed, %d refused, %d bytes sent; want 991, 991, 10 and more than 0; %v", len(got.Made), len(got.Events), got.Refused, got.Progress, hostile.Deeds)
+		t.Errorf("%d records created, %d in the feed, %d refused, %d bytes sent; want 991, 991, 10 and more than 0; %v", len(got.Made), len(got.Events), got.Refused, got.Progress, hostile.Deeds)
 	}
 	usage := tenant.want(200, "GET", "/api/v1/account", nil).json["usage"].(map[string]any)
 	if usage["links"] != 990.0 || usage["videos"] != 1.0 {

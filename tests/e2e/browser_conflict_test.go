@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Two tabs change one record. The second tab shows both texts, and neither is lost.
+// Two tabs edit the same record. The second tab shows both texts, and neither is lost.
 func TestTwoTabsLoseNoText(t *testing.T) {
 	v := person(t, look{})
 	page := v.Timeout(patience)
@@ -35,7 +35,7 @@ func TestTwoTabsLoseNoText(t *testing.T) {
 	v.clean("412")
 }
 
-// Two admins change one member's role.
+// Two admins change the same member's role.
 func TestTwoTabsOnOneMember(t *testing.T) {
 	op := operator(t)
 	account := op.want(201, "POST", "/admin/v1/accounts", map[string]any{"name": "Two admins", "plan": "business"}).str("id")

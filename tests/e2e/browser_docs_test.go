@@ -8,7 +8,7 @@ import (
 	"github.com/go-rod/rod/lib/proto"
 )
 
-// The documentation fits into narrow windows, and its layout does not shift while it loads.
+// The documentation fits narrow windows, and its layout does not shift while it loads.
 func TestReferencePagesStayInPlace(t *testing.T) {
 	t.Parallel()
 	for name, l := range map[string]look{"light desktop": {}, "dark phone": {width: 320, height: 700, dark: true}} {

@@ -12,7 +12,7 @@ import (
 )
 
 // Some rows of an imported table fail. A person corrects them with the keyboard and sends only
-// these rows, or saves them as a CSV file, corrects the file and uploads it. No link is created
+// those rows, or saves them as a CSV file, corrects the file and uploads it. No link is created
 // twice.
 func TestFailedRowsOfAnImportInABrowser(t *testing.T) {
 	t.Parallel()
@@ -26,7 +26,7 @@ func TestFailedRowsOfAnImportInABrowser(t *testing.T) {
 			t.Helper()
 			v.accessible(state)
 			if wide := eval[int](v, `() => document.documentElement.scrollWidth - document.documentElement.clientWidth`); wide > 0 {
-				t.Errorf("%s is %d px wider than the screen of %d", state, wide, l.width)
+				t.Errorf("%s is %d px wider than the %d px screen", state, wide, l.width)
 			}
 		}
 		v.open(stack.BaseURL + "/app/links/import")

@@ -159,9 +159,9 @@ func TestConsoleByKeyboardAlone(t *testing.T) {
 	v.clean("404", "networkError") // leaving a page with a player aborts its requests
 }
 
-// The test checks what a screen reader finds on three pages: landmarks, one heading of level one,
-// no skipped level, and a name for every control. Controls with different purposes must have
-// different names.
+// The test checks what a screen reader finds on three pages: landmarks, one level-one heading, no
+// skipped level, and a name for every control. Controls with different purposes must have different
+// names.
 func TestConsoleForAScreenReader(t *testing.T) {
 	at := furnished()
 	v := person(t, look{})

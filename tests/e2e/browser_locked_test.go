@@ -10,8 +10,8 @@ import (
 	"github.com/go-rod/rod/lib/input"
 )
 
-// A visitor opens a link that has a password, using only the keyboard, in the light and the
-// dark scheme and on a narrow phone.
+// A visitor opens a password-protected link using only the keyboard, in the light and dark schemes
+// and on a narrow phone.
 func TestALinksPasswordInTheBrowser(t *testing.T) {
 	t.Parallel()
 	arrived := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -122,7 +122,7 @@ func (p picture) take(v *viewer, dir string, l look) {
 	check(t, err)
 	size := img.Bounds()
 	if size.Dx() != l.width || size.Dy() != l.height {
-		t.Errorf("%s has the size %v, want the window's", p.name, size)
+		t.Errorf("%s is %v in size, want the window's size", p.name, size)
 	}
 	// Most of a page is background. A blank page has nothing else.
 	colours, light := map[color.Color]int{}, 0
@@ -137,7 +137,7 @@ func (p picture) take(v *viewer, dir string, l look) {
 	}
 	pixels := size.Dx() * size.Dy() / 4
 	if len(colours) < 50 || (2*light > pixels) == l.dark {
-		t.Errorf("%s has %d colours (want at least 50) and %d %% light pixels, in a scheme that is dark: %v", p.name, len(colours), 100*light/pixels, l.dark)
+		t.Errorf("%s has %d colours (want at least 50) and %d%% light pixels; dark scheme: %v", p.name, len(colours), 100*light/pixels, l.dark)
 	}
 }
 

@@ -91,8 +91,8 @@ func consolePages(at map[string]string) []string {
 }
 
 // The test loads every page in both schemes, on a phone and on a desktop. Axe must find no problem,
-// no element may be wider than the screen, and the layout must not shift. Scripts may have at most
-// 60 kB in total, no page may violate the policy, and no injected script may run.
+// no element may be wider than the screen, and the layout must not shift. Scripts may total at most
+// 60 kB, no page may violate the policy, and no injected script may run.
 func TestConsolePagesAreGood(t *testing.T) {
 	at := furnished()
 	looks := []look{{width: 320, height: 700, dark: true}, {width: 1280, height: 860}}

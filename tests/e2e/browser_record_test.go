@@ -31,7 +31,7 @@ func (v *viewer) signIn(link string) {
 	page.MustElementR("button", "Sign in").MustClick()
 	eventually(v.t, patience, "home", func() bool {
 		at, err := page.Eval(`() => location.href + " " + document.querySelector("h1")?.textContent`)
-		// While the browser leaves a page, Eval returns an error.
+		// While the browser is leaving a page, Eval returns an error.
 		return err == nil && strings.HasPrefix(at.Value.Str(), stack.BaseURL+"/app") && strings.Contains(at.Value.Str(), "Shorten a link")
 	})
 }
@@ -108,7 +108,7 @@ func TestRecorderInABrowser(t *testing.T) {
 	}
 	made := recorded(t, share)
 	if d := seconds(made); d < 3 || d > 20 {
-		t.Errorf("a recording of about 4 s has %v s, want 3 to 20", d)
+		t.Errorf("a recording of about 4 s is %v s long, want 3 to 20", d)
 	}
 	plays(t, visitor(t, look{}), share)
 	v.clean()
@@ -139,7 +139,7 @@ func TestRecordingWhoseTabDies(t *testing.T) {
 	_ = proto.PageCrash{}.Call(v.Page.Timeout(time.Second)) // a crashed page does not respond
 	eventually(t, 4*time.Minute, "the video from the crashed tab", func() bool { return recorded(t, share).str("status") == "ready" })
 	d := seconds(recorded(t, share))
-	t.Logf("the tab died after %d s of recording; the video has %.1f s", length, d)
+	t.Logf("the tab died after %d s of recording; the video is %.1f s long", length, d)
 	if d < float64(length-5) {
 		t.Errorf("the video has %v of %v s, want at most 5 s missing", d, length)
 	}
@@ -166,9 +166,9 @@ func TestRecordingOverACutNetwork(t *testing.T) {
 	page.MustElement("#stop").MustClick()
 	v.said("Ready to watch")
 	d := seconds(recorded(t, share))
-	t.Logf("%d s without a network; the video has %.1f s", away, d)
+	t.Logf("%d s without a network; the video is %.1f s long", away, d)
 	if d < float64(4+away) {
-		t.Errorf("the video has %v s, want at least %d", d, 4+away)
+		t.Errorf("the video is %v s long, want at least %d", d, 4+away)
 	}
 	v.clean("ERR_INTERNET_DISCONNECTED")
 }

@@ -56,7 +56,7 @@ func TestRulesInABrowser(t *testing.T) {
 	page.MustElementR("#try button", "^Try$").MustClick()
 	v.shows("#try .note", "Phones")
 	if to := page.MustElement("#try .note a").MustText(); to != "https://m.example/" {
-		t.Errorf("the trial visit shows the destination %s, want that of the rule Phones", to)
+		t.Errorf("the trial visit shows the destination %s, want the Phones rule's destination", to)
 	}
 	v.accessible("the result of a trial visit")
 	v.shot("rules")

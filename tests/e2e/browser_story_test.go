@@ -20,7 +20,7 @@ import (
 	"github.com/go-rod/rod/lib/proto"
 )
 
-// issuer is an identity provider that signs in everybody as subject. The auth service's own tests
+// issuer is an identity provider that signs everybody in as subject. The auth service's own tests
 // cover the errors on both sides.
 type issuer struct {
 	*httptest.Server

@@ -220,7 +220,7 @@ func eval[T any](v *viewer, js string, args ...any) T {
 var errNavigated = &cdp.Error{Code: -32000, Message: "Inspected target navigated or closed"}
 
 // until waits until a condition is true in the page. The condition counts as false while the
-// browser loads another page.
+// browser is loading another page.
 func (v *viewer) until(what, js string) {
 	v.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {

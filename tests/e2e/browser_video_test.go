@@ -49,7 +49,7 @@ func TestAViewerWatches(t *testing.T) {
 	stats := eval[map[string]float64](v, `() => { const v = document.querySelector("video"), q = v.getVideoPlaybackQuality(); return {frames: q.totalVideoFrames, audio: v.webkitAudioDecodedByteCount, stalls: window.stalls} }`)
 	t.Logf("played %.1f s of film in %.1f s, %d renewals, %v", played, took, sessions, stats)
 	if sessions < 2 {
-		t.Errorf("%d renewals in 30 s, want at least 2 of permissions that are valid for 12 s", sessions)
+		t.Errorf("%d renewals in 30 s, want at least 2, because permissions are valid for 12 s", sessions)
 	}
 	if stats["frames"] < 200 || stats["audio"] == 0 || stats["stalls"] > 1 {
 		t.Errorf("the player decoded %v, want at least 200 frames, some audio and at most one stall", stats)
@@ -281,7 +281,7 @@ func TestExpiryWhilePlaying(t *testing.T) {
 		t.Errorf("playback ended %s after the video's expiry, want -2 s to 5 s", late)
 	}
 	if !eval[bool](v, `() => { const v = document.querySelector("video"); return v.paused && v.readyState === 0 }`) {
-		t.Error("after the expiry, the player is not paused or still has data")
+		t.Error("after expiry, the player is not paused or still has data")
 	}
 	if text := v.find("[data-ended]").MustText(); !strings.Contains(text, "expired") {
 		t.Errorf("the viewer sees %q, want it to contain \"expired\"", text)
@@ -399,8 +399,8 @@ func TestHostileTextNeverRuns(t *testing.T) {
 	v.clean("networkError") // leaving a page aborts its requests
 }
 
-// hostile contains payloads from public XSS lists. Each of them would run if a template inserted it
-// unescaped in some place.
+// hostile contains payloads from public XSS lists. Each of them would run if some template inserted
+// it unescaped.
 var hostile = []string{
 	`<script>alert(1)</script>`, `"><script>alert(1)</script>`, `'><script>alert(1)</script>`, `</title><script>alert(1)</script>`,
 	`</script><script>alert(1)</script>`, `</textarea><script>alert(1)</script>`, `--><script>alert(1)</script>`, `]]><script>alert(1)</script>`,

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The test checks each cell of the role table through the API, with the session of a member with
-// each role. An allowed call succeeds. Any other call gets a 403 that names the missing scope.
+// The test checks each cell of the role table through the API, with a session for each role. An
+// allowed call succeeds. Any other call gets a 403 that names the missing scope.
 func TestRoleTableThroughTheAPI(t *testing.T) {
 	t.Parallel()
 	account, all := colleagues(t)

@@ -21,7 +21,7 @@ type colleague struct {
 	id, csrf, role string
 }
 
-// colleagues creates an account with a signed-in member with each role.
+// colleagues creates an account with a signed-in member for each role.
 func colleagues(t testing.TB) (account string, all map[string]*colleague) {
 	t.Helper()
 	account = operator(t).want(201, "POST", "/admin/v1/accounts", map[string]any{"name": "Security", "plan": "business"}).str("id")
@@ -40,12 +40,12 @@ func enter(t testing.TB, b *plainBrowser, account, name, role string) *colleague
 	check(t, err)
 	home := b.post("/app/sign-in", url.Values{"csrf": {b.get(link.str("url")).csrf()}, "link": {u.Query().Get("link")}})
 	if home.url.Path != "/app" {
-		t.Fatalf("after the sign-in, %s is at %s, want /app", name, home.url)
+		t.Fatalf("after signing in, %s is at %s, want /app", name, home.url)
 	}
 	return &colleague{b, link.str("memberId"), home.csrf(), role}
 }
 
-// send posts a form and does not follow redirects. The statuses 303 and 201 mean success, and any
+// send posts a form and does not follow redirects. Statuses 303 and 201 mean success, and any
 // other status means that the console refused the form.
 func (c *colleague) send(path string, form url.Values) page {
 	c.t.Helper()
@@ -181,7 +181,7 @@ func TestSessionsAreNotFixedAndEnd(t *testing.T) {
 		b.http.Jar.SetCookies(base, []*http.Cookie{{Name: "linkreel_session", Value: value, Path: "/"}})
 		victim := enter(t, b, account, "Victim", "owner")
 		if got := b.session(); got == value || got == "" {
-			t.Error("the planted session is still valid after the sign-in")
+			t.Error("the planted session is still valid after signing in")
 		}
 		if p := victim.get("/app/members"); p.status != 200 {
 			t.Errorf("the victim's own page returned %d, want 200", p.status)

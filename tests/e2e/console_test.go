@@ -89,14 +89,14 @@ func signedIn(t testing.TB) (*plainBrowser, page) {
 	check(t, err)
 	b := newPlainBrowser(t)
 	opened := b.get(link)
-	for range 2 { // twice, because a preview bot may have opened it before the person
+	for range 2 { // twice, because a preview bot may have opened it before the person does
 		newPlainBrowser(t).get(link)
 	}
 	u, err := url.Parse(link)
 	check(t, err)
 	home := b.post("/app/sign-in", url.Values{"csrf": {opened.csrf()}, "link": {u.Query().Get("link")}})
 	if home.status != 200 || home.url.Path != "/app" {
-		t.Fatalf("after the sign-in, the status is %d at %s, want 200 at /app\n%s", home.status, home.url, home.html)
+		t.Fatalf("after signing in, the status is %d at %s, want 200 at /app\n%s", home.status, home.url, home.html)
 	}
 	if again := newPlainBrowser(t).get(link); again.status != 404 || !strings.Contains(again.html, "no longer works") {
 		t.Errorf("using the link a second time returned %d, want 404 and a message that the link no longer works", again.status)
@@ -147,7 +147,7 @@ func TestConsoleRefusesForeignForms(t *testing.T) {
 		"a form without a token":                 b.post("/app/links", form("")),
 		"another session's token":                b.post("/app/links", form(otherHome.csrf())),
 		"a request from another site":            b.post("/app/links", form(home.csrf()), "Sec-Fetch-Site", "cross-site"),
-		"a request from a sub-domain":            b.post("/app/links", form(home.csrf()), "Sec-Fetch-Site", "same-site"),
+		"a request from a subdomain":             b.post("/app/links", form(home.csrf()), "Sec-Fetch-Site", "same-site"),
 		"an older browser with a foreign Origin": b.post("/app/links", form(home.csrf()), "Origin", "https://evil.example"),
 		"a sign-in without a page":               newPlainBrowser(t).post("/app/sign-in", url.Values{"link": {"lr_link_x"}}),
 	} {

@@ -41,7 +41,7 @@ type tenantOf struct {
 	admin *caller
 	id    string
 	short []string // its short addresses
-	ids   []string // ids of its records, which no stored data may contain after the erasure
+	ids   []string // ids of its records, which must not appear in any stored data after the erasure
 }
 
 // operatorOf returns a client for the operator's API.
@@ -59,7 +59,7 @@ func newTenant(t testing.TB, s stackFile, name string) *tenantOf {
 	return &tenantOf{caller: c, admin: admin, id: id, ids: []string{id, made.str("id"), idempotency.Owner(id)}}
 }
 
-// note records the ID in the answer's field.
+// note records the ID from a field of the answer.
 func (a *tenantOf) note(made *answer, field string) *answer {
 	a.t.Helper()
 	if made.str(field) == "" {
@@ -69,7 +69,7 @@ func (a *tenantOf) note(made *answer, field string) *answer {
 	return made
 }
 
-// surely is like want, but it retries a call that a very busy machine answers with 503.
+// surely is like want, but it retries a call if a very busy machine responds with 503.
 func (a *tenantOf) surely(status int, method, path string, body any, headers ...string) *answer {
 	a.t.Helper()
 	got, _ := a.hardy(a.caller, method, path, body, headers...)
@@ -122,7 +122,7 @@ func (a *tenantOf) fill(links, videos, domains int, receiver string) {
 	check(t, err)
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	if home := b.do(req); home.status != 200 || home.url.Path != "/app" {
-		t.Fatalf("after the sign-in, the status is %d at %s, want 200 at /app", home.status, home.url)
+		t.Fatalf("after signing in, the status is %d at %s, want 200 at /app", home.status, home.url)
 	}
 	a.note(a.want(201, "POST", "/api/v1/invitations", map[string]any{"name": "Guest of " + a.id, "role": "viewer"}, "Idempotency-Key", "i-"+a.id), "id")
 	a.admin.want(201, "POST", "/admin/v1/takedowns", map[string]any{"linkId": one.str("id"), "reason": "for " + a.id})
@@ -137,8 +137,8 @@ func (a *tenantOf) fill(links, videos, domains int, receiver string) {
 
 // The test erases one of two accounts that have records of every kind, and then reads all stored
 // data. With LINKREEL_FULL, the account has 10,000 links and 50 videos, and the test kills the
-// process five times during the erasure. That takes half an hour, because the service looks for
-// late files from an erased account for 15 minutes.
+// process five times during the erasure. That takes half an hour, because the service keeps looking
+// for late files from an erased account for 15 minutes.
 func TestErasureLeavesNothing(t *testing.T) {
 	t.Parallel()
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
@@ -194,7 +194,7 @@ func (a *tenantOf) exports() {
 			Data json.RawMessage
 		}
 		if err := json.Unmarshal(line, &l); err != nil {
-			a.t.Fatalf("cannot parse the export's line %s: %v", line, err)
+			a.t.Fatalf("cannot parse the export line %s: %v", line, err)
 		}
 		types[l.Type]++
 	}
@@ -307,7 +307,7 @@ func heldFor30Days(t testing.TB, path, text string) bool {
 	return strings.HasPrefix(path, "slugs/") && d.Fields.LinkID.StringValue == "" && d.Fields.Takedown == nil && until > 29*24*time.Hour && until < 31*24*time.Hour
 }
 
-// leftInRedis checks every key and value. The logs of changed names and of clicks may still contain
+// leftInRedis checks every key and value. The logs of changed names and clicks may still contain
 // names, because they are limited by size and not by age.
 func (a *tenantOf) leftInRedis(t testing.TB, rdb *redis.Client) {
 	t.Helper()
@@ -320,7 +320,7 @@ func (a *tenantOf) leftInRedis(t testing.TB, rdb *redis.Client) {
 		}
 		for _, id := range a.ids {
 			if strings.Contains(key, id) || strings.Contains(text, id) && !strings.HasSuffix(key, ":inv") && !strings.HasSuffix(key, ":clicks") {
-				t.Errorf("Redis still contains %s in the key %s", id, key)
+				t.Errorf("Redis still contains %s in key %s", id, key)
 			}
 		}
 	}
@@ -401,7 +401,7 @@ func eraseWhole(t *testing.T, receiver string) {
 		return err
 	}))
 	videos := slices.Collect(maps.Keys(naming(t, dump.Bytes(), neighbour.id)))
-	t.Logf("erased in %v with %d kills; %d bytes of objects and %d documents of the neighbour remain", took, kills, size, len(videos))
+	t.Logf("erased in %v with %d kills; %d bytes of objects and %d of the neighbour's documents remain", took, kills, size, len(videos))
 	if size > 10<<20 {
 		t.Errorf("%d bytes of objects remain, want at most 10 MiB", size)
 	}

@@ -177,8 +177,8 @@ func TestEventsAreTheChangesOverKills(t *testing.T) {
 	for object, h := range l.objects {
 		list := seen[object]
 		for n := 0; n < len(h.types); {
-			// Consecutive changes of one kind cannot be distinguished. Each occurs at least once,
-			// and in total they occur at most as often as their requests were sent.
+			// Consecutive changes of the same kind cannot be distinguished. Each occurs at least
+			// once, and in total they occur at most as often as their requests were sent.
 			kind, least, most := h.types[n], 0, 0
 			for ; n < len(h.types) && h.types[n] == kind; n++ {
 				least, most = least+h.least[n], most+h.most[n]
@@ -267,7 +267,7 @@ func (a *tenantOf) upload(l *ledger, once string) {
 	}
 }
 
-// change makes some changes of one kind, which n selects.
+// change makes a few changes of one kind, selected by n.
 func (a *tenantOf) change(l *ledger, n int) {
 	once := fmt.Sprintf("%s-%d", a.id, n)
 	create := func(path string, body map[string]any, field, kind string) string {

@@ -98,7 +98,7 @@ func (a *tenantOf) signIn(link string) (*plainBrowser, page) {
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	home := b.do(req)
 	if home.status != 200 || home.url.Path != "/app" {
-		a.t.Fatalf("after the sign-in, the status is %d at %s, want 200 at /app", home.status, home.url)
+		a.t.Fatalf("after signing in, the status is %d at %s, want 200 at /app", home.status, home.url)
 	}
 	return b, home
 }
@@ -193,9 +193,9 @@ var everyChange = []change{
 	}},
 	{"DELETE /api/v1/videos/{id}", func(a *tenantOf, its *made) []string {
 		a.want(204, "DELETE", "/api/v1/videos/"+its.video, nil)
-		broken := a.want(201, "POST", "/api/v1/videos", map[string]any{"title": "No video"})
+		broken := a.want(201, "POST", "/api/v1/videos", map[string]any{"title": "Not a video"})
 		text := a.t.TempDir() + "/text.mp4"
-		check(a.t, os.WriteFile(text, bytes.Repeat([]byte("this is no video\n"), 1000), 0o600))
+		check(a.t, os.WriteFile(text, bytes.Repeat([]byte("this is not a video\n"), 1000), 0o600))
 		put(a.t, broken.str("uploadUrl"), text, "video/mp4")
 		id := broken.str("videoId")
 		a.readyOr(id, "failed")
@@ -272,7 +272,7 @@ var everyChange = []change{
 var changesNothing = map[string]string{
 	"POST /api/v1/webhooks/{id}/test": "sends a message", "POST /api/v1/webhooks/{id}/replay": "sends messages",
 	"POST /api/v1/webhooks/{id}/deliveries/{delivery}/retry": "sends a message",
-	"POST /api/v1/device-codes":                              "belongs to no account before its approval", "POST /api/v1/device-codes/token": "returns the key that the approval created",
+	"POST /api/v1/device-codes":                              "belongs to no account until it is approved", "POST /api/v1/device-codes/token": "returns the key that the approval created",
 	"POST /admin/v1/recovery/resume": "belongs to no account",
 	"POST /admin/v1/accounts":        "a new account has no feed yet", "DELETE /admin/v1/accounts/{id}": "nobody can read the feed afterwards",
 }
@@ -338,7 +338,7 @@ func TestEveryChangeWritesItsEvent(t *testing.T) {
 			t.Errorf("the %s event has the actor %+v, want the system", e.Type, e.Actor)
 		}
 		if e.Actor.Type != "system" && e.RequestID == nil {
-			t.Errorf("the %s event of a %s has no request ID", e.Type, e.Actor.Type)
+			t.Errorf("the %s event caused by a %s has no request ID", e.Type, e.Actor.Type)
 		}
 	}
 	for _, kind := range events.Types() {

@@ -81,9 +81,9 @@ func (p place) send(t testing.TB, body []byte, coding string) (status int, answe
 	return resp.StatusCode, answer, time.Duration(seconds) * time.Second
 }
 
-// The test measures the cost of single hostile requests to the real program: bodies that grow when
-// they are decompressed, bodies full of invalid fields, and visitors with odd headers. No request
-// may use much memory or processor time, and no click may be lost.
+// The test measures the cost of individual hostile requests to the real program: bodies that grow
+// when they are decompressed, bodies full of invalid fields, and visitors with odd headers. None of
+// the requests should use much memory or processor time, and no click should be lost.
 func TestNoSingleRequestHurtsTheProgram(t *testing.T) {
 	t.Parallel()
 	i := install(t)

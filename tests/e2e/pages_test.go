@@ -11,7 +11,7 @@ import (
 // list is one of the API's lists.
 type list struct {
 	path string
-	// field is the field in a record with the value that create returns.
+	// field is the record field that contains the value returned by create.
 	field string
 	// create creates record n. remove deletes the record that create returned. It is nil if records
 	// cannot be deleted.
@@ -89,7 +89,7 @@ func (c *caller) page(l list, cursor any) (records []string, next any) {
 	return records, next
 }
 
-// cursorText formats a cursor as a query parameter. The cursors of links are integers.
+// cursorText formats a cursor as a query parameter. Link cursors are integers.
 func cursorText(cursor any) string {
 	if n, ok := cursor.(float64); ok {
 		return fmt.Sprintf("%.0f", n)
@@ -97,7 +97,7 @@ func cursorText(cursor any) string {
 	return cursor.(string)
 }
 
-// The test adds and removes records while it reads pages. Each record that exists during the whole
+// The test adds and removes records while it reads pages. Each record that exists throughout the
 // test must appear once.
 func TestEveryListComesInPages(t *testing.T) {
 	t.Parallel()

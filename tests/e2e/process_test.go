@@ -44,7 +44,7 @@ type installation struct {
 	beside bool     // another stack that was started from dir is running
 }
 
-// stackPath is the path at which `linkreel up` writes stack.json.
+// stackPath is the path that `linkreel up` writes stack.json to.
 func (i *installation) stackPath() string {
 	if i.beside {
 		return filepath.Join(i.data, "stack.json")
@@ -81,7 +81,7 @@ func (i *installation) start() *process {
 		i.t.Fatal(err)
 	}
 	go func() { p.done <- p.cmd.Wait(); close(p.done) }()
-	i.t.Cleanup(p.kill) // kill the process before the test removes the folders to which it writes
+	i.t.Cleanup(p.kill) // kill the process before the test removes the folders that it writes to
 	return p
 }
 
@@ -127,7 +127,7 @@ func (s stackFile) as(t *testing.T, plan string) *caller {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
 
-// quickly contains settings that let a new program soon take over the work of a killed one.
+// quickly contains settings that let a new program quickly take over the work of a killed one.
 var quickly = []string{
 	"DNS_RESOLVER=127.0.0.1:9", "LINKREEL_FIRESTORE_TIMEOUT=9s", "LINKREEL_JANITOR_EVERY=1s", "LINKREEL_SWEEP_EVERY=1s",
 	"LINKREEL_JOB_LEASE=3s", "LINKREEL_JOB_HEARTBEAT=500ms", "LINKREEL_JOB_SWEEP=1s",
@@ -198,7 +198,7 @@ func (i *installation) interrupt(p *process) {
 	}
 }
 
-// Two systems that are started from one folder must have separate stack.json files.
+// Two systems that are started from the same folder must have separate stack.json files.
 func TestASecondSystemLeavesTheFirstOnesFileAlone(t *testing.T) {
 	t.Parallel()
 	first := install(t)

@@ -16,7 +16,7 @@ import (
 )
 
 // A video's upload address is enough to replace its file, and a session's address is enough to end
-// the recording. The API therefore returns both only to callers with the scope videos:write.
+// the recording. The API therefore returns both only to callers with the videos:write scope.
 func TestReadersGetNoAddressThatWrites(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// linkreel runs the command line with the account's key and returns its output.
+// linkreel runs the command-line program with the account's key and returns its output.
 func (a *tenantOf) linkreel(args ...string) (out, notes string) {
 	a.t.Helper()
 	bin, err := program()
@@ -123,7 +123,7 @@ func TestAnExportIsImportedElsewhereAndExportedAgain(t *testing.T) {
 	}
 }
 
-// `domains list` must show what `apply` has set. Applying its output must change nothing.
+// `domains list` must show what `apply` set. Applying its output must change nothing.
 func TestPagesOfAppliedDomainsAreShownAsWritten(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t, stackFile{BaseURL: stack.BaseURL, ShortBaseURL: stack.ShortBaseURL, AdminURL: stack.AdminURL, AdminToken: stack.AdminToken}, "Applies")

@@ -149,7 +149,7 @@ func (c *caller) do(method, path string, body any, headers ...string) *answer {
 	return send(c.t, c.http, req)
 }
 
-// want is like do, but it fails the test if the response has another status.
+// want is like do, but it fails the test if the response has a different status.
 func (c *caller) want(status int, method, path string, body any, headers ...string) *answer {
 	c.t.Helper()
 	a := c.do(method, path, body, headers...)
@@ -195,7 +195,7 @@ func eventually(t testing.TB, within time.Duration, what string, ok func() bool)
 	}
 }
 
-// clip makes an MP4 file of H.264 and AAC with a moving picture and a tone.
+// clip makes an MP4 file (H.264 and AAC) with a moving picture and a tone.
 func clip(t testing.TB, seconds int, size string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "clip.mp4")

@@ -78,7 +78,7 @@ func TestAFailedUploadSaysWhyAndTakesAnother(t *testing.T) {
 	t.Parallel()
 	c := as(t, "creator")
 	text := filepath.Join(t.TempDir(), "not.mp4")
-	if err := os.WriteFile(text, []byte(strings.Repeat("this is no video\n", 100)), 0o600); err != nil {
+	if err := os.WriteFile(text, []byte(strings.Repeat("this is not a video\n", 100)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	made := c.want(201, "POST", "/api/v1/videos", map[string]any{"title": "second attempt"})

@@ -140,7 +140,7 @@ func (s *stack) addDomain(ctx context.Context, host string) error {
 	return nil
 }
 
-// visitDomains visits the link of each custom domain over HTTPS. A visit orders the certificate if
+// visitDomains visits the link on each custom domain over HTTPS. A visit orders the certificate if
 // there is none yet.
 func (s *stack) visitDomains(ctx context.Context, turn int) {
 	s.domains.mu.Lock()
@@ -166,7 +166,7 @@ func (s *stack) visitDomains(ctx context.Context, turn int) {
 	}
 }
 
-// visitDomain visits a custom domain on one of the two pods, or on the other one if it does not
+// visitDomain visits a custom domain on one of the two pods, or on the other if the first does not
 // accept connections.
 func (s *stack) visitDomain(ctx context.Context, turn int, host string) (status int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, client.Timeout)

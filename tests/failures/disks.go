@@ -34,7 +34,7 @@ func (s *stack) mount(name string) error {
 	return os.MkdirAll(s.folder(name), 0o700)
 }
 
-// fill fills a disk. Until ctx is done, it also fills what becomes free.
+// fill fills a disk. Until ctx is done, it also fills any space that becomes free.
 func (s *stack) fill(ctx context.Context, name string) error {
 	f, err := os.OpenFile(s.filler(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// An alert with a label, a time, or the words that an alert fires after the repair.
+// An alert with a label, a time, or the words "after the repair".
 var alertOrTime = regexp.MustCompile("`(Linkreel\\w+)`(?: \\(`?(\\w+)`?[^)]*\\))?|([\\d.]+) (min|s)\\b|(after the repair)")
 
 // alertsIn parses a cell such as "`LinkreelA`, `LinkreelB` (`quota`) 1.5 min; `LinkreelC` after the repair".
@@ -90,23 +90,23 @@ func TestTheVerdict(t *testing.T) {
 		change func(r *result)
 		want   []string
 	}{
-		"as expected":           {func(*result) {}, nil},
-		"an alert is too late":  {func(r *result) { r.alerts["LinkreelB"] = span{11*time.Minute + time.Second, 13 * time.Minute} }, []string{"LinkreelB fired after 11m1s, want 10m0s"}},
-		"an alert is missing":   {func(r *result) { delete(r.alerts, "LinkreelB") }, []string{"LinkreelB did not fire within 12m0s, want 10m0s"}},
-		"the play was short":    {func(r *result) { r.broken = 9 * time.Minute; delete(r.alerts, "LinkreelB") }, nil},
-		"another alert":         {func(r *result) { r.alerts["LinkreelC"] = span{time.Second, time.Minute} }, []string{"LinkreelC fired after 1s, want it not to fire"}},
-		"another label":         {func(r *result) { r.alerts["LinkreelA reason=index"] = span{time.Second, time.Minute} }, []string{"LinkreelA reason=index fired after 1s, want it not to fire"}},
-		"an alert does not end": {func(r *result) { r.alerts["LinkreelB"] = span{10 * time.Minute, 0} }, []string{"LinkreelB did not end within 7m0s of the repair"}},
+		"as expected":                                     {func(*result) {}, nil},
+		"an alert is too late":                            {func(r *result) { r.alerts["LinkreelB"] = span{11*time.Minute + time.Second, 13 * time.Minute} }, []string{"LinkreelB fired after 11m1s, want 10m0s"}},
+		"an alert is missing":                             {func(r *result) { delete(r.alerts, "LinkreelB") }, []string{"LinkreelB did not fire within 12m0s, want 10m0s"}},
+		"the play was short":                              {func(r *result) { r.broken = 9 * time.Minute; delete(r.alerts, "LinkreelB") }, nil},
+		"an unexpected alert":                             {func(r *result) { r.alerts["LinkreelC"] = span{time.Second, time.Minute} }, []string{"LinkreelC fired after 1s, want it not to fire"}},
+		"an unexpected label":                             {func(r *result) { r.alerts["LinkreelA reason=index"] = span{time.Second, time.Minute} }, []string{"LinkreelA reason=index fired after 1s, want it not to fire"}},
+		"an alert does not end":                           {func(r *result) { r.alerts["LinkreelB"] = span{10 * time.Minute, 0} }, []string{"LinkreelB did not end within 7m0s of the repair"}},
 		"an alert that looks back for hours does not end": {func(r *result) { r.alerts["LinkreelB window=6h"] = span{10 * time.Minute, 0} }, nil},
 		"an alert after the repair": {func(r *result) {
 			r.afterwards = []string{"LinkreelC"}
 			r.alerts["LinkreelC"] = span{13 * time.Minute, 14 * time.Minute}
 		}, nil},
-		"no alert after the repair":      {func(r *result) { r.afterwards = []string{"LinkreelC"} }, []string{"LinkreelC did not fire after the repair"}},
-		"clicks are not counted":         {func(r *result) { r.clicks.counted = 7 }, []string{"3 clicks were not counted"}},
-		"clicks are counted twice":       {func(r *result) { r.clicks.counted, r.clicks.unknown = 15, 2 }, []string{"3 clicks were counted too many"}},
-		"clicks of the failure are lost": {func(r *result) { r.losesClicks, r.calls.redirects, r.clicks.counted = true, 5, 5 }, nil},
-		"a redirect fails":               {func(r *result) { r.calls.redirectsFailed = 1 }, []string{"1 redirects of links in memory failed"}},
+		"no alert after the repair":          {func(r *result) { r.afterwards = []string{"LinkreelC"} }, []string{"LinkreelC did not fire after the repair"}},
+		"clicks are not counted":             {func(r *result) { r.clicks.counted = 7 }, []string{"3 clicks were not counted"}},
+		"clicks are counted twice":           {func(r *result) { r.clicks.counted, r.clicks.unknown = 15, 2 }, []string{"3 clicks too many were counted"}},
+		"clicks during the failure are lost": {func(r *result) { r.losesClicks, r.calls.redirects, r.clicks.counted = true, 5, 5 }, nil},
+		"a redirect fails":                   {func(r *result) { r.calls.redirectsFailed = 1 }, []string{"1 redirects for links in memory failed"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -1,11 +1,11 @@
-// Command failures reproduces the failures of docs/failures.md with real processes. The services run
-// as separate processes, two of them for links, with localcloud, Redis, and a Prometheus with the
-// chart's rules.
+// Command failures reproduces the failures in docs/failures.md with real processes. The services
+// run as separate processes, two of them for links, with localcloud, Redis, and a Prometheus with
+// the chart's rules.
 //
 //	go run ./tests/failures redis-slow links-killed
 //	go run ./tests/failures -all -parallel 2
 //
-// It sends light traffic, waits until no alert fires, and causes the failure. It prints which
+// It sends light traffic, waits until no alert is firing, and causes the failure. It prints which
 // alerts fire and how long after the failure, which alerts end after the repair, and how many calls
 // failed. At the end, it compares this with the alerts that the failure must cause, and exits with
 // an error if they differ. It needs redis-server, prometheus and ffmpeg (make tools), and helm (make
@@ -25,10 +25,10 @@ import (
 	"time"
 )
 
-// failure is a fault that this program can cause and repair, and what must follow from it.
+// failure is a fault that this program can cause and repair, and what should result from it.
 type failure struct {
 	name   string // argument of this program
-	what   string // first cell in its row in docs/failures.md
+	what   string // first cell of its row in docs/failures.md
 	breaks func(ctx context.Context, s *stack) error
 	mends  func(s *stack) error
 
@@ -51,7 +51,7 @@ type failure struct {
 // failures lists the failures in the order of docs/failures.md.
 var failures = slices.Concat(redisFailures, firestoreFailures, serviceFailures, videoFailures, webhookFailures)
 
-// options are the settings for all plays. Zero durations use the failure's own.
+// options are the settings for all plays. A zero duration means the failure's own.
 type options struct {
 	dir           string
 	broken, after time.Duration
@@ -59,7 +59,7 @@ type options struct {
 
 func main() {
 	broken := flag.Duration("broken", 0, "duration of the failure (default: until 90 s after the last alert that it must cause)")
-	after := flag.Duration("after", 0, "longest time to watch after the repair (default: until each alert must have ended)")
+	after := flag.Duration("after", 0, "longest time to watch after the repair (default: until every alert should have ended)")
 	dir := flag.String("dir", "", "folder for data, logs and the timeline (default: a new one)")
 	all := flag.Bool("all", false, "play every failure")
 	parallel := flag.Int("parallel", 1, "number of failures to play at once, each in its own installation")
@@ -94,13 +94,13 @@ func choose(names []string, all bool) (chosen []failure, err error) {
 		}
 	}
 	if len(names) == 0 || len(chosen) != len(names) {
-		return nil, fmt.Errorf("name one or more failures once, or use -all; the failures are: %s", strings.Join(known, ", "))
+		return nil, fmt.Errorf("name one or more failures, each only once, or use -all; the failures are: %s", strings.Join(known, ", "))
 	}
 	return chosen, nil
 }
 
-// playAll plays failures, some at once, and prints a results table. It reports whether all of
-// them went as expected.
+// playAll plays failures, several at a time if asked to, and prints a results table. It reports
+// whether all of them went as expected.
 func playAll(ctx context.Context, chosen []failure, parallel int, o options) (good bool, err error) {
 	if o.dir == "" {
 		if o.dir, err = os.MkdirTemp("", "linkreel-failures-"); err != nil {
@@ -152,8 +152,8 @@ func play(ctx context.Context, f failure, o options) (r result) {
 	return r
 }
 
-// playFailure waits until no alert fires, causes the failure, repairs it, and waits until the alerts
-// have ended.
+// playFailure waits until no alert is firing, causes the failure, repairs it, and waits until the
+// alerts have ended.
 func (s *stack) playFailure(ctx context.Context, f failure, o options, r *result) error {
 	if err := s.quiet(ctx); err != nil {
 		return err
@@ -179,7 +179,8 @@ func (s *stack) playFailure(ctx context.Context, f failure, o options, r *result
 	}
 	s.say("%s repaired", time.Since(s.broken).Round(time.Second))
 	r.broken = time.Since(s.broken)
-	// Clicks that waited need time too, and an alert that the repair causes needs time to fire.
+	// Clicks that were waiting need time too, and an alert that the repair causes needs time to
+	// fire.
 	least := time.Now().Add(min(2*time.Minute, r.after))
 	err := s.watch(ctx, r.after, func() bool { return time.Now().After(least) && s.ended(r.after) })
 	r.alerts = s.seen

@@ -24,13 +24,13 @@ var serviceFailures = []failure{
 		broken: 5 * time.Minute,
 	},
 	{
-		name: "links-hangs", what: "one of two pods of links hangs",
+		name: "links-hangs", what: "one of two links pods hangs",
 		breaks: func(ctx context.Context, s *stack) error { return s.hang(ctx, "links-2") },
 		mends:  func(s *stack) error { return s.processes["links-2"].signal(syscall.SIGCONT) },
 		broken: 3 * time.Minute, failsRedirects: true,
 	},
 	{
-		name: "links-killed", what: "one of two pods of links is killed every 20 s",
+		name: "links-killed", what: "one of two links pods is killed every 20 s",
 		breaks:  func(ctx context.Context, s *stack) error { return s.killEvery(ctx, "links-1", 20*time.Second) },
 		mends:   func(*stack) error { return nil },
 		expects: map[string]time.Duration{"LinkreelPodRestarts": 105 * time.Second},
@@ -88,7 +88,7 @@ var videoFailures = []failure{
 		expects: map[string]time.Duration{"LinkreelDependencyAway storage": 165 * time.Second},
 	},
 	{
-		name: "storage-slow", what: "each response of storage takes 3 s longer",
+		name: "storage-slow", what: "each response from storage takes 3 s longer",
 		breaks: func(_ context.Context, s *stack) error {
 			return s.storage(func(p *proxy) error { return p.slow(3 * time.Second) })
 		},
@@ -96,7 +96,7 @@ var videoFailures = []failure{
 		expects: map[string]time.Duration{"LinkreelAPISlow": 12 * time.Minute},
 	},
 	{
-		name: "worker-gone", what: "no worker runs",
+		name: "worker-gone", what: "no worker is running",
 		breaks: func(_ context.Context, s *stack) error { return s.processes["worker"].kill() },
 		mends:  func(s *stack) error { return s.processes["worker"].start() },
 		expects: map[string]time.Duration{
@@ -123,7 +123,7 @@ var videoFailures = []failure{
 // webhookFailures are the failures in the "Webhooks and certificates" section of docs/failures.md.
 var webhookFailures = []failure{
 	{
-		name: "webhook-key-wrong", what: "events has the wrong key for webhooks' secrets",
+		name: "webhook-key-wrong", what: "events has the wrong key for webhook secrets",
 		breaks: func(_ context.Context, s *stack) error {
 			return s.restartWith("events", "LINKREEL_WEBHOOK_SECRET_KEY", strings.Repeat("fedcba9876543210", 4))
 		},
@@ -171,7 +171,7 @@ func (s *stack) storage(change func(*proxy) error) error {
 	return nil
 }
 
-// restartWith kills a process and starts it with another value for a setting.
+// restartWith kills a process and starts it with a different value for a setting.
 func (s *stack) restartWith(name, setting, value string) error {
 	p := s.processes[name]
 	if err := p.kill(); err != nil {
@@ -282,7 +282,7 @@ func (s *stack) addHangingReceivers(ctx context.Context, n int) error {
 const newDomains = 8
 
 // loseAuthority cuts off the certificate authority and adds domains. Then it adds one every five
-// minutes, because the pauses between the orders for a name grow up to 15 minutes.
+// minutes, because the pauses between orders for a name grow to as long as 15 minutes.
 func (s *stack) loseAuthority(ctx context.Context) error {
 	if err := s.proxies["authority"].cut(); err != nil {
 		return err

@@ -253,7 +253,7 @@ func (s *stack) ready(ctx context.Context, name, address string) error {
 	return fmt.Errorf("%s is not ready; see %s", name, s.processes[name].log)
 }
 
-// startPrometheus starts a Prometheus with the metrics and the rules of one that uses the chart's
+// startPrometheus starts a Prometheus with the same metrics and rules as one that uses the chart's
 // ServiceMonitor and rules.
 func (s *stack) startPrometheus(ctx context.Context) error {
 	rules := exec.CommandContext(ctx, "helm", "template", release, "charts/linkreel", "--namespace", namespace, "--show-only", "templates/rules.yaml",
@@ -384,7 +384,7 @@ func (s *stack) killEvery(ctx context.Context, name string, life time.Duration) 
 	return nil
 }
 
-// process is a program that can be killed and restarted. All its output is in one log.
+// process is a program that can be killed and restarted. All its output goes to one log.
 type process struct {
 	program    string
 	args, env  []string
@@ -444,7 +444,7 @@ func (p *proxy) heal() error {
 	return p.forward(p.server)
 }
 
-// freeAddr returns a free address that no other installation in this program has.
+// freeAddr returns a free address that no other installation in this program uses.
 func freeAddr() (string, error) {
 	for {
 		addr, err := redisproc.FreeAddr()

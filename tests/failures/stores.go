@@ -38,13 +38,13 @@ var redisFailures = []failure{
 		},
 	},
 	{
-		name: "redis-slow", what: "each response of Redis takes 0.3 s longer",
+		name: "redis-slow", what: "each response from Redis takes 0.3 s longer",
 		breaks:  func(_ context.Context, s *stack) error { return s.proxies["redis"].slow(300 * time.Millisecond) },
 		mends:   func(s *stack) error { return s.proxies["redis"].heal() },
 		expects: map[string]time.Duration{"LinkreelRedisUnreachable": 210 * time.Second, "LinkreelClicksSpooling": 330 * time.Second},
 	},
 	{
-		name: "redis-late", what: "each response of Redis takes 25 ms longer",
+		name: "redis-late", what: "each response from Redis takes 25 ms longer",
 		breaks:  func(_ context.Context, s *stack) error { return s.proxies["redis"].slow(25 * time.Millisecond) },
 		mends:   func(s *stack) error { return s.proxies["redis"].heal() },
 		expects: map[string]time.Duration{"LinkreelRedisSlow": 750 * time.Second},
@@ -56,7 +56,7 @@ var redisFailures = []failure{
 		expects: map[string]time.Duration{"LinkreelRedisUnreachable": 210 * time.Second, "LinkreelClicksSpooling": 300 * time.Second},
 	},
 	{
-		name: "redis-dead-firestore-slow", what: "Redis is dead, and each response of Firestore takes 0.8 s longer",
+		name: "redis-dead-firestore-slow", what: "Redis is dead, and each response from Firestore takes 0.8 s longer",
 		breaks: func(_ context.Context, s *stack) error {
 			if err := s.proxies["firestore"].slow(800 * time.Millisecond); err != nil {
 				return err
@@ -106,13 +106,13 @@ var firestoreFailures = []failure{
 		},
 	},
 	{
-		name: "firestore-slow", what: "each response of Firestore takes 0.8 s longer",
+		name: "firestore-slow", what: "each response from Firestore takes 0.8 s longer",
 		breaks:  func(_ context.Context, s *stack) error { return s.proxies["firestore"].slow(800 * time.Millisecond) },
 		mends:   func(s *stack) error { return s.proxies["firestore"].heal() },
 		expects: map[string]time.Duration{"LinkreelFirestoreSlow": 630 * time.Second, "LinkreelAPISlow": 660 * time.Second},
 	},
 	{
-		name: "firestore-refuses", what: "Firestore answers but refuses calls (an outdated token)",
+		name: "firestore-refuses", what: "Firestore answers but refuses calls (an expired token)",
 		breaks: func(ctx context.Context, s *stack) error { return s.refuse(ctx, "firestore") },
 		mends:  func(s *stack) error { return s.proxies["firestore"].heal() },
 		expects: map[string]time.Duration{
@@ -147,7 +147,7 @@ var firestoreFailures = []failure{
 	},
 }
 
-// limitRedis sets the memory that Redis may use. It runs with the policy noeviction.
+// limitRedis sets how much memory Redis may use. Redis runs with the noeviction policy.
 func (s *stack) limitRedis(ctx context.Context, memory string) error {
 	client := redis.NewClient(&redis.Options{Addr: s.redis.Addr()})
 	defer client.Close() // the command has its own result
@@ -160,12 +160,13 @@ func (p *proxy) swallow() error {
 	return err
 }
 
-// refuse makes a gRPC server refuse all calls because of the token, until ctx is done.
+// refuse makes the proxy forward to a gRPC server that refuses all calls because of the token,
+// until ctx is done.
 func (s *stack) refuse(ctx context.Context, name string) error {
 	refusing := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/grpc")
 		w.Header().Set("Grpc-Status", "16") // Unauthenticated
-		w.Header().Set("Grpc-Message", "the token is outdated")
+		w.Header().Set("Grpc-Message", "the token has expired")
 	}))
 	refusing.Config.Protocols = &http.Protocols{}
 	refusing.Config.Protocols.SetUnencryptedHTTP2(true)
@@ -179,7 +180,7 @@ func (p *proxy) forward(to string) error {
 	return p.Update(&toxiproxy.Proxy{Listen: p.Listen, Upstream: to, Enabled: true})
 }
 
-// dropIndexes restarts localcloud with the index on a collection that nobody uses.
+// dropIndexes restarts localcloud with only an index on a collection that nobody uses.
 func (s *stack) dropIndexes() error {
 	path := filepath.Join(s.dir, "no-indexes.json")
 	unused := `{"indexes":[{"collectionGroup":"unused","queryScope":"COLLECTION","fields":[{"fieldPath":"a","order":"ASCENDING"},{"fieldPath":"b","order":"ASCENDING"}]}]}`

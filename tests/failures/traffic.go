@@ -32,10 +32,10 @@ type counts struct {
 	unknown int64            // redirects without a response, which may or may not be counted
 }
 
-// calls are the numbers of calls during a failure.
+// calls counts the calls during a failure.
 type calls struct{ all, failed, redirects, redirectsFailed int }
 
-// clicks are the numbers of clicks in a play.
+// clicks counts the clicks in a play.
 type clicks struct{ answered, unknown, counted int64 }
 
 func (c *counts) add(what string, status int, err error, took time.Duration) {
@@ -88,10 +88,10 @@ func (c *counts) take() (string, calls) {
 // that it visits once on each pod.
 const slugs, colds = 8, 1000
 
-// makeTraffic creates an account, links, a webhook and a custom domain. Until ctx ends, it then makes
-// five redirects and one API call per second, a redirect of a link that is not in memory every two
-// seconds, a visit to each custom domain over HTTPS every five seconds, a playback every ten seconds,
-// and an upload every 40 seconds.
+// makeTraffic creates an account, links, a webhook and a custom domain. Until ctx is done, it then
+// makes five redirects and one API call per second, a redirect for a link that is not in memory
+// every two seconds, a visit to each custom domain over HTTPS every five seconds, a playback every
+// ten seconds, and an upload every 40 seconds.
 func (s *stack) makeTraffic(ctx context.Context) error {
 	at := func(name string) string { return "http://" + s.counts.addrs[name] }
 	var err error
@@ -174,7 +174,7 @@ func (s *stack) pod(ctx context.Context, turn int, method, port, path string, in
 	return status, err
 }
 
-// pods returns the pods for links in the order in which to try them, without a pod that is not
+// pods returns the pods for links in the order to try them in, leaving out any pod that is not
 // ready.
 func (s *stack) pods(turn int) []string {
 	pods := []string{fmt.Sprint("links-", 1+turn%2), fmt.Sprint("links-", 1+(turn+1)%2)}
@@ -287,8 +287,8 @@ func (s *stack) alerts(ctx context.Context) (map[string]bool, error) {
 	return out, nil
 }
 
-// quiet waits until Prometheus has read the metrics of every process for three minutes and no alert
-// fires.
+// quiet waits until Prometheus has been scraping every process for three minutes and no alert is
+// firing.
 func (s *stack) quiet(ctx context.Context) error {
 	var firing map[string]bool
 	for begin := time.Now(); time.Since(begin) < 15*time.Minute; {
@@ -303,7 +303,7 @@ func (s *stack) quiet(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	return fmt.Errorf("alerts fire before the failure: %v", slices.Sorted(maps.Keys(firing)))
+	return fmt.Errorf("alerts are firing before the failure: %v", slices.Sorted(maps.Keys(firing)))
 }
 
 // watch records and prints which alerts start to fire and which end, with the time since the
@@ -348,8 +348,8 @@ func (s *stack) ended(within time.Duration) bool {
 	return true
 }
 
-// compareClicks waits until the counters of all links equal the number of answered redirects, or no
-// longer change.
+// compareClicks waits until the counters of all links equal the number of answered redirects, or
+// stop changing.
 func (s *stack) compareClicks(ctx context.Context) (out clicks, err error) {
 	for range 60 {
 		s.counts.mu.Lock()

@@ -16,7 +16,7 @@ import (
 const tolerance = time.Minute
 
 // lookBack contains the alerts that look back longer than five minutes, and the windows of budgets.
-// They fire for that time after their cause has ended.
+// They keep firing for that long after their cause has ended.
 var lookBack = map[string]time.Duration{
 	"LinkreelClicksNotCounted": 10 * time.Minute, "LinkreelWebhooksFailing": 10 * time.Minute, "LinkreelClicksLost": 15 * time.Minute,
 	"LinkreelWebhooksUnsigned": 15 * time.Minute, "LinkreelPodRestarts": 30 * time.Minute, "LinkreelVideosFailing": 30 * time.Minute,
@@ -39,7 +39,7 @@ func (f failure) lasts(chosen time.Duration) time.Duration {
 	return cmp.Or(chosen, f.broken, last+90*time.Second)
 }
 
-// watched returns how long the program watches after the repair: until each expected alert must
+// watched returns how long the program watches after the repair: until every expected alert should
 // have ended. chosen takes precedence unless it is zero.
 func (f failure) watched(chosen time.Duration) time.Duration {
 	longest := endsWithin("")
@@ -60,10 +60,10 @@ type result struct {
 }
 
 // span is when an alert fired and ended, measured from the failure. ended is zero while the alert
-// fires.
+// is still firing.
 type span struct{ fired, ended time.Duration }
 
-// matches reports whether an alert with labels has a key of [failure.expects].
+// matches reports whether an alert with labels matches a key of [failure.expects].
 func matches(alert, key string) bool {
 	words := strings.Fields(alert)
 	name, value, labelled := strings.Cut(key, " ")
@@ -80,8 +80,8 @@ func (r result) first(key string) (at time.Duration, fired bool) {
 	return at, fired
 }
 
-// faults returns what differs from the failure's expectations. It does not judge what a play with
-// shorter times could not see.
+// faults returns what differs from the failure's expectations. It ignores what a play with shorter
+// times could not have seen.
 func (r result) faults() (out []string) {
 	if r.err != nil {
 		return []string{r.err.Error()}
@@ -115,24 +115,24 @@ func (r result) faults() (out []string) {
 
 func (r result) faultsOfCalls() (out []string) {
 	if r.calls.redirectsFailed > 0 && !r.failsRedirects {
-		out = append(out, fmt.Sprintf("%d redirects of links in memory failed", r.calls.redirectsFailed))
+		out = append(out, fmt.Sprintf("%d redirects for links in memory failed", r.calls.redirectsFailed))
 	}
 	lost := r.clicks.answered - r.clicks.counted
 	switch {
 	case lost > 0 && !r.losesClicks:
 		out = append(out, fmt.Sprintf("%d clicks were not counted", lost))
-	case lost > int64(r.calls.redirects)+slugs: // one for each link may be between the counts
+	case lost > int64(r.calls.redirects)+slugs: // one click per link may fall between the two counts
 		out = append(out, fmt.Sprintf("%d clicks were lost, but only %d happened during the failure", lost, r.calls.redirects))
 	case lost <= 0 && r.losesClicks:
 		out = append(out, "no click was lost")
 	case lost < -r.clicks.unknown:
-		out = append(out, fmt.Sprintf("%d clicks were counted too many", -lost-r.clicks.unknown))
+		out = append(out, fmt.Sprintf("%d clicks too many were counted", -lost-r.clicks.unknown))
 	}
 	return out
 }
 
 // printTable prints a line for each result and what differs from its expectations. It reports
-// whether nothing does.
+// whether everything was as expected.
 func printTable(results []result) (good bool) {
 	good = true
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)

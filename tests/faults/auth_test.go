@@ -96,7 +96,7 @@ func (b *authWorld) start() *authProcess {
 	b.t.Cleanup(func() {
 		p.kill()
 		if b.t.Failed() {
-			b.t.Logf("the log of auth on %s:\n%.4000s", p.api, p.log)
+			b.t.Logf("the auth log on %s:\n%.4000s", p.api, p.log)
 		}
 	})
 	p.run()
@@ -133,8 +133,8 @@ func (p *authProcess) run() {
 	p.done = make(chan struct{})
 	started := make(chan error, 1)
 	go func(cmd *exec.Cmd, done chan struct{}) {
-		// The kernel sends the parent-death signal when the thread that forked ends. This goroutine
-		// keeps its thread until the child has exited.
+		// The kernel sends the parent-death signal when the thread that forked exits. This
+		// goroutine keeps its thread until the child has exited.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer close(done)
@@ -516,7 +516,7 @@ func TestAuthAwayLeavesKnownKeysWorkingForThirtySeconds(t *testing.T) {
 			if len(load.bad) > 0 {
 				t.Errorf("unexpected responses for a known key with auth %s: %v", name, load.bad)
 			}
-			// No request may wait for auth. If the machine stalls, fewer than a tenth of the 280
+			// No request should wait for auth. If the machine stalls, fewer than a tenth of the 280
 			// requests are delayed, so check the p90.
 			if p90 := load.percentile(.9); p90 > 400*time.Millisecond {
 				t.Errorf("the p90 is %v with auth %s, want at most 400 ms", p90, name)

@@ -15,7 +15,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// domainHost is the custom domain of these tests.
+// domainHost is the custom domain for these tests.
 const domainHost = "go.example.com"
 
 // domainVisits lists the visits that the domain counts, by the names of the counts. Each has its

@@ -169,7 +169,7 @@ func TestWarmRedirectsOutliveRedis(t *testing.T) {
 			time.Sleep(time.Second)
 			onset := load.p99()
 			away := func() bool { return p.metric(`linkreel_dependency_away{dependency="Redis"}`) == 1 }
-			authUntil(t, "the metric shows without any API call that Redis is unreachable", 20*time.Second, away)
+			authUntil(t, "without any API call, the metric shows that Redis is unreachable", 20*time.Second, away)
 			var calls, refused atomic.Int64
 			stop := make(chan struct{})
 			var wg sync.WaitGroup
@@ -408,7 +408,7 @@ func TestPagesAreStableUnderChurn(t *testing.T) {
 	}
 	t.Logf("%d links in %d pages of 7 during %d changes: %d missed, %d listed twice", n, pages, changes.Load(), missed, twice)
 	if missed+twice > 0 {
-		t.Errorf("of the links that existed during the whole test, %d were missed and %d were listed twice, want 0", missed, twice)
+		t.Errorf("of the links that existed throughout the test, %d were missed and %d were listed twice, want 0", missed, twice)
 	}
 }
 

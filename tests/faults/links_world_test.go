@@ -99,7 +99,7 @@ func (b *linksWorld) slow(p *toxiproxy.Proxy, ms int) (heal func()) {
 	return func() { p.Toxics.ResetToxics(context.Background()) }
 }
 
-// linksProcess is one replica. A kill does not change its addresses and its spool folder.
+// linksProcess is one replica. A kill does not change its addresses or its spool folder.
 type linksProcess struct {
 	world                   *linksWorld
 	api, redirect, internal string
@@ -134,7 +134,7 @@ func (b *linksWorld) start(flush bool) *linksProcess {
 	b.t.Cleanup(func() {
 		p.kill()
 		if b.t.Failed() {
-			b.t.Logf("the log of links on %s:\n%.6000s", p.redirect, p.log)
+			b.t.Logf("the links log on %s:\n%.6000s", p.redirect, p.log)
 		}
 	})
 	p.run()
@@ -161,7 +161,7 @@ func (p *linksProcess) run() {
 	p.done = make(chan struct{})
 	started := make(chan error, 1)
 	go func(cmd *exec.Cmd, done chan struct{}) {
-		runtime.LockOSThread() // the kernel sends the parent-death signal when this thread ends
+		runtime.LockOSThread() // the kernel sends the parent-death signal when this thread exits
 		defer runtime.UnlockOSThread()
 		defer close(done)
 		err := cmd.Start()

@@ -325,7 +325,7 @@ type watch struct {
 	ids    map[string]bool // the neighbours' account IDs
 }
 
-// ask sends requests with the name what until ctx is done. next returns the next request, and false
+// ask sends requests with the name what until ctx is done. next returns the next request, or false
 // if there is none.
 func (w *watch) ask(ctx context.Context, wg *sync.WaitGroup, what string, pause time.Duration, next func(i int) (key, method, address string, body any, more bool)) {
 	wg.Go(func() {
@@ -461,7 +461,7 @@ func TestNeighboursDoNotNoticeANoisyAccount(t *testing.T) {
 				// At the highest rate, the noisy account may get errors because the machine is too
 				// slow.
 				if status == 0 || status >= 500 && (!full || status == 500) {
-					t.Errorf("%s: the noisy account got the status %d", name, status)
+					t.Errorf("%s: the noisy account got status %d", name, status)
 				}
 			}
 		})
@@ -583,7 +583,7 @@ func (l *accessLog) queued(accounts map[string]bool) []float64 {
 }
 
 // The threads in an import contend for a tag, for the account's quota, and for the account. The
-// import may take long, but every request must succeed.
+// import may take a long time, but every request must succeed.
 func TestParallelWritesOfOneAccountAreNeverRefused(t *testing.T) {
 	const threads = 60
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))

@@ -17,8 +17,8 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// stream has the checker's measurements of one object. The checker parses boxes with its own code,
-// not with the code that wrote the description.
+// stream holds the checker's measurements of one object. The checker parses boxes with its own
+// code, not with the code that wrote the description.
 type stream struct {
 	timescale float64
 	frames    int

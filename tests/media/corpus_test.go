@@ -39,8 +39,8 @@ type item struct {
 type maker struct {
 	t      testing.TB
 	dir    string
-	canary string // the absolute path of a file with content that no output may contain
-	remote string // an address that no program may call
+	canary string // the absolute path of a file with content that must not appear in any output
+	remote string // an address that programs must not call
 }
 
 func (m *maker) path(name string) string { return filepath.Join(m.dir, name) }

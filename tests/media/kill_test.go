@@ -70,7 +70,7 @@ func TestStoppedWorkerReturnsItsJob(t *testing.T) {
 		t.Errorf("the worker took %v to stop, want at most 10 s", took)
 	}
 	record := r.await(j.ID, 5*time.Second, func(x transcode.Record) bool { return true })
-	// The encoding is attempt 1, or attempt 2 if the fast lane has inspected the job first.
+	// The encoding is attempt 1, or attempt 2 if the fast lane inspected the job first.
 	if record.State != transcode.Queued || record.Tries != 0 || record.Attempt != running.Attempt {
 		t.Errorf("after the stop, the job is %s with %d tries in attempt %d, want queued with 0 tries in attempt %d", record.State, record.Tries, record.Attempt, running.Attempt)
 	}

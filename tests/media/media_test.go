@@ -27,7 +27,7 @@ func full() bool { return os.Getenv("LINKREEL_FULL") != "" }
 
 const canaryText = "canary-7f3a-the-content-of-a-foreign-file"
 
-// canaries creates a file that no program may read and a host that no program may call.
+// canaries creates a file that programs must not read and a host that programs must not call.
 func canaries(t *testing.T, m *maker) (calls *atomic.Int64) {
 	t.Helper()
 	m.canary = filepath.Join(t.TempDir(), "canary.txt")
@@ -83,7 +83,7 @@ func TestCorpus(t *testing.T) {
 		row, ok := r.try(m, fmt.Sprintf("corpus%d", i), x, memory)
 		if !ok {
 			failed++
-			t.Log(row) // log the row now, because the whole table may take long
+			t.Log(row) // log the row now, because the whole table may take a long time
 		}
 		fmt.Fprintln(w, row)
 		if x.code == "" {

@@ -30,7 +30,7 @@ type player struct {
 	outcomes map[string]*transcode.Outcome
 }
 
-// page plays a muted video at a high speed, one rendition after another, and records the errors.
+// page plays a muted video at high speed, one rendition after another, and records the errors.
 const page = `<!doctype html><video muted playsinline></video><script type="module">
 import Hls from "/hls.js";
 const video = document.querySelector("video");
@@ -105,7 +105,7 @@ func (p *player) playlist(w http.ResponseWriter, req *http.Request) {
 	fmt.Fprint(w, mediaPlaylist(rendition))
 }
 
-// masterPlaylist returns the minimum that a player needs. This package tests the files. The package
+// masterPlaylist returns the minimum that a player needs. This package tests the files. Package
 // services/videos/internal/hls tests the product's playlists.
 func masterPlaylist(o *transcode.Outcome) string {
 	var b strings.Builder
@@ -177,11 +177,11 @@ func (p *player) play(name string, o *transcode.Outcome) (faults []string) {
 		case len(report.Errors) > 0:
 			say("%v", report.Errors)
 		case !report.Done:
-			say("the playback did not reach the end")
+			say("playback did not reach the end")
 		case report.Holes > 0 || report.From != 0:
 			say("the buffer has %d holes and starts at %.3f, want 0 and 0", report.Holes, report.From)
 		case math.Abs(report.To-o.Duration) > 0.2:
-			say("the playback ended at %.2f, want %.2f", report.To, o.Duration)
+			say("playback ended at %.2f, want %.2f", report.To, o.Duration)
 		case report.Frames == 0 || report.Width == 0:
 			say("no frame was decoded")
 		}

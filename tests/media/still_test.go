@@ -61,6 +61,6 @@ func TestAThumbnailIsThePictureAtItsTime(t *testing.T) {
 		t.Errorf("thumbnailTime is %v after the reset to the automatic thumbnail, want null", got)
 	}
 	if u.call(http.MethodPut, "/"+u.id+"/thumbnail", map[string]any{"time": 13}) != nil {
-		t.Error("setting the thumbnail to a time after the end succeeded, want an error")
+		t.Error("setting the thumbnail to a time past the end succeeded, want an error")
 	}
 }

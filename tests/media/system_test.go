@@ -257,7 +257,7 @@ type strike struct {
 	name     string
 	signals  []syscall.Signal
 	flush    bool // empty Redis at the same time
-	cutWhile bool // cut off storage for some time when another worker resumes the first job
+	cutWhile bool // cut off storage for a while when another worker resumes the first job
 }
 
 func repeat(n int, s syscall.Signal) []syscall.Signal { return slices.Repeat([]syscall.Signal{s}, n) }
@@ -411,8 +411,8 @@ func (s *system) strike(round strike, uploads []*upload) {
 			time.AfterFunc(8*time.Second, mend)
 		}
 		if len(resumed) == len(uploads) && !woken {
-			// Frozen workers resume while their successors work. They must not publish the results
-			// that their programs have produced.
+			// Frozen workers resume while their successors are working. They must not publish the
+			// results that their programs have produced.
 			woken = true
 			for _, v := range victims {
 				_ = v.Process.Signal(syscall.SIGCONT)

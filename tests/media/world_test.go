@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// world has all servers that a worker needs. They are real local servers.
+// world has all the servers that a worker needs. They are real local servers.
 type world struct {
 	t       testing.TB
 	env     map[string]string
@@ -200,7 +200,7 @@ func (r *world) await(id string, limit time.Duration, ok func(transcode.Record) 
 			return record
 		}
 		if time.Now().After(end) {
-			r.t.Fatalf("the job %s is still in the wrong state after %v: %+v, %v", id, limit, record, err)
+			r.t.Fatalf("job %s is still in the wrong state after %v: %+v, %v", id, limit, record, err)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

@@ -81,7 +81,7 @@ func TestWhatSignsWaitsForReviewers(t *testing.T) {
 				continue
 			}
 			if signing++; !regexp.MustCompile(`(?m)^    environment: release$`).MatchString(job) {
-				t.Errorf("%s: a job with id-token: write does not use the environment release", filepath.Base(file))
+				t.Errorf("%s: a job with id-token: write does not use the release environment", filepath.Base(file))
 			}
 		}
 	}
@@ -121,8 +121,8 @@ func workflows(t *testing.T) map[string]workflow {
 }
 
 // GitHub expands the expressions in a script before the shell reads it. A value may be the name of
-// a tag or a branch that another person has chosen. The shell does not execute the value of an
-// environment variable.
+// a tag or a branch that someone else chose. The shell does not execute the value of an environment
+// variable.
 func TestNoScriptOfAWorkflowHoldsAnExpression(t *testing.T) {
 	t.Parallel()
 	for file, w := range workflows(t) {

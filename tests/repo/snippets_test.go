@@ -24,9 +24,9 @@ const (
 	clients   = "tests/contract:TestSnippetsOfTheClientsRun"
 )
 
-// snippets lists all code blocks of all pages. For each block, the first entry that matches counts.
+// snippets lists all code blocks on all pages. For each block, the first matching entry applies.
 var snippets = []fenced{
-	{page: "docs/api/videos.md", language: ``, why: "a picture of the states"},
+	{page: "docs/api/videos.md", language: ``, why: "a diagram of the states"},
 	{page: "docs/api/*.md", language: `go|ts|python|sh|sh cli|json|text`, by: "tests/contract:TestPagesRunAsPasted"},
 
 	{page: "docs/operations.md", language: `sh`, by: operators},
@@ -45,36 +45,36 @@ var snippets = []fenced{
 	{page: "tests/cluster/README.md", language: `sh`, by: operators},
 	{page: "README.md", language: `sh`, begins: `make `, by: operators},
 	{page: "services/localcloud/README.md", language: `sh`, by: "services/localcloud/cmd/localcloud:TestTheReadmeStartsTheProgram"},
-	{page: "services/localcloud/README.md", language: `go`, why: "the frame of a test, with its body left out; the tests of libs/firestoredb begin in the same way"},
+	{page: "services/localcloud/README.md", language: `go`, why: "the outline of a test, without its body; the tests in libs/firestoredb begin in the same way"},
 
 	{page: "README.md", language: `sh`, by: documents},
 	{page: "docs/api.md", language: `sh`, by: documents},
-	{page: "docs/api.md", language: ``, begins: `RateLimit`, why: "a sample of headers"},
+	{page: "docs/api.md", language: ``, begins: `RateLimit`, why: "sample headers"},
 	{page: "docs/cli.md", language: `sh`, by: documents},
 	{page: "docs/cli.md", language: `yaml|text`, begins: `domains:|~ domain`, by: "services/cli:TestTheExampleOfApplyPrintsItsSample"},
-	{page: "docs/cli.md", language: `text`, begins: `V=`, why: "installs a published release, with root's rights and on three systems"},
-	{page: "docs/cli.md", language: `text`, begins: `clip.mov`, why: "a sample of the progress bar"},
+	{page: "docs/cli.md", language: `text`, begins: `V=`, why: "installs a published release, with root privileges and on three systems"},
+	{page: "docs/cli.md", language: `text`, begins: `clip.mov`, why: "a sample progress bar"},
 	{page: "docs/guides.md", language: `sh`, by: documents},
-	{page: "docs/guides.md", language: `html`, why: "a frame for the reader's own web page"},
+	{page: "docs/guides.md", language: `html`, why: "an iframe for the reader's own web page"},
 	{page: "docs/mcp.md", language: `sh`, by: documents},
-	{page: "docs/mcp.md", language: `json`, why: "the settings of an assistant"},
-	{page: "docs/mcp.md", language: `text`, why: "a sample of an error"},
+	{page: "docs/mcp.md", language: `json`, why: "settings for an assistant"},
+	{page: "docs/mcp.md", language: `text`, why: "a sample error"},
 	{page: "docs/sign-in.md", language: `sh`, by: documents},
-	{page: "docs/sign-in.md", language: `text`, begins: `LINKREEL_OIDC_`, why: "settings for an account of another company"},
+	{page: "docs/sign-in.md", language: `text`, begins: `LINKREEL_OIDC_`, why: "settings for an account with another company"},
 	{page: "docs/errors.md", language: `json`, by: "tests/contract:TestTheSampleOfAnErrorIsReal"},
 	{page: "docs/webhooks.md", language: `sh`, begins: `key=|export LINKREEL_WEBHOOK_SECRET`, by: "tests/contract:TestSnippetsVerifyWebhooks"},
 	{page: "docs/webhooks.md", language: `sh`, by: receiver},
 	{page: "docs/webhooks.md", language: `go|ts|python`, by: "tests/contract:TestSnippetsVerifyWebhooks"},
-	{page: "docs/webhooks.md", language: `http`, why: "a sample of a message"},
+	{page: "docs/webhooks.md", language: `http`, why: "a sample message"},
 	{page: "libs/clients/README.md", language: `go|ts|python`, by: clients},
 	{page: "libs/clients/README.md", language: `sh`, begins: `stack\(\)`, by: receiver}, // docs/webhooks.md has the same lines
 	{page: "libs/clients/README.md", language: `text`, by: "tests/contract:TestPythonClientIsInstalledFromTheWheelAndFromTheSource"},
-	{page: "ARCHITECTURE.md", language: ``, why: "a picture of the services"},
+	{page: "ARCHITECTURE.md", language: ``, why: "a diagram of the services"},
 }
 
 var anyFence = regexp.MustCompile("(?sm)^ *```([^\n]*)\n(.*?)\n? *```$")
 
-// A reader may paste any code block of any page. Each block is run or checked by a test, or the
+// A reader may paste any code block from any page. Each block is run or checked by a test, or the
 // list says why it cannot be.
 func TestEverySnippetHasATestOrAReason(t *testing.T) {
 	t.Parallel()
@@ -98,7 +98,7 @@ func TestEverySnippetHasATestOrAReason(t *testing.T) {
 				text := strings.TrimSpace(b[2])
 				i := entryOf(page, b[1], text)
 				if i < 0 {
-					t.Errorf("%s: no entry of the list has this block, in %q: %.100s", page, b[1], text)
+					t.Errorf("%s: no entry in the list matches this block, in %q: %.100s", page, b[1], text)
 					continue
 				}
 				if used[i]++; snippets[i].by == "" {

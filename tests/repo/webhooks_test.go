@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// A receiver's author looks up in docs/webhooks.md why a client refuses a message.
+// Developers who write a receiver look in docs/webhooks.md to find out why a client refuses a
+// message.
 func TestTheGuideListsEveryReasonOfARefusedWebhook(t *testing.T) {
 	t.Parallel()
 	_, table, _ := strings.Cut(read(t, "docs/webhooks.md"), "\n### Why a message is refused\n")
@@ -22,7 +23,7 @@ func TestTheGuideListsEveryReasonOfARefusedWebhook(t *testing.T) {
 		}
 		for _, m := range found {
 			if !strings.Contains(table, "`"+m[1]+"`") {
-				t.Errorf("docs/webhooks.md does not list the reason %s of %s", m[1], file)
+				t.Errorf("docs/webhooks.md does not list the reason %s from %s", m[1], file)
 			}
 		}
 	}

@@ -19,7 +19,7 @@ import (
 var examplesText []byte
 
 // example is an example call to an operation, for all languages. A placeholder such as {link}
-// stands for the value that an earlier example saved under this name, and {lang} stands for the
+// stands for the value that an earlier example saved under that name, and {lang} stands for the
 // language.
 type example struct {
 	IDs   map[string]string // path parameters
@@ -80,7 +80,7 @@ func readExamples(dir string, c *contract.Contract) (*examples, error) {
 	}
 	for _, op := range c.Operations {
 		if e.byName[op.ID] == nil {
-			return nil, fmt.Errorf("examples.yaml: no example of %s", op.ID)
+			return nil, fmt.Errorf("examples.yaml: no example for %s", op.ID)
 		}
 	}
 	text, err := os.ReadFile(filepath.Join(dir, answersFile))
@@ -124,7 +124,7 @@ func pairs(n *yaml.Node) (out []pair) {
 	return out
 }
 
-// flat returns a value as text, for finding references in it.
+// flat returns a value as text, so that references in it can be found.
 func flat(n *yaml.Node) string {
 	out := n.Value
 	for _, c := range n.Content {

@@ -21,8 +21,8 @@ var fieldNames = map[string]string{
 	"LinkSummary._id": "UnderscoreID", "VideoSummary._id": "UnderscoreID", "KeyCreated.key": "Secret", "DeviceCode.deviceCode": "Code",
 }
 
-// absentIsNotEmpty lists query parameters for which an empty value has another meaning than an
-// absent one.
+// absentIsNotEmpty lists query parameters for which an empty value means something different from
+// an absent one.
 var absentIsNotEmpty = map[string]bool{"listEvents.after": true}
 
 // bases lists schemas that begin with all fields from another schema. Go embeds that schema.

@@ -20,12 +20,12 @@ const (
 
 // writePages generates the parts between marks on the pages in docs/api:
 //
-//	<!-- setup -->                       what the examples of the page need
+//	<!-- setup -->                       what the page's examples need
 //	<!-- operations createLink … -->     these operations, in this order
 //	<!-- end -->
 //
 // Everything else on a page is written by people. A reader can paste all blocks in a language, from
-// the top of the page to its end, as tests/contract does.
+// the top of the page to the bottom, as tests/contract does.
 func writePages(dir string, c *contract.Contract) error {
 	all, err := readExamples(dir, c)
 	if err != nil {
@@ -51,7 +51,7 @@ func writePages(dir string, c *contract.Contract) error {
 	}
 	for _, op := range c.Operations {
 		if !shown[op.ID] {
-			return fmt.Errorf("no page of %s shows %s", pagesFolder, op.ID)
+			return fmt.Errorf("no page in %s shows %s", pagesFolder, op.ID)
 		}
 	}
 	return nil
@@ -321,7 +321,7 @@ func (e *examples) fields(op *contract.Operation) []string {
 	return append(required, others...)
 }
 
-// rows calls row for each field in an object and in the objects in it.
+// rows calls row for each field in an object and in its nested objects.
 func (e *examples) rows(before string, s *contract.Schema, needed bool, row func(name, kind, text string, needed bool)) {
 	for _, f := range e.doc.Properties(s) {
 		if f.Schema.ReadOnly {

@@ -12,7 +12,7 @@ import (
 	"github.com/linkreel/linkreel/tools/internal/contract"
 )
 
-// pythonWords lists names of the contract that are reserved words in Python.
+// pythonWords lists names in the contract that are reserved words in Python.
 var pythonWords = []string{"from", "import", "class", "global", "pass", "in", "is", "not", "or", "and", "with", "lambda", "def", "del", "async", "await"}
 
 // python generates the Python client's types and methods.
@@ -72,7 +72,7 @@ func pythonVersion(c *contract.Contract) ([]byte, error) {
 	return fmt.Appendf(nil, pythonHead+"#: The version of the contract from which the client was generated.\n__version__ = %q\n", "The version of the package.", c.Version), nil
 }
 
-// pythonTypes generates types.py with a TypedDict for each object of the contract.
+// pythonTypes generates types.py with a TypedDict for each object in the contract.
 func pythonTypes(c *contract.Contract) ([]byte, error) {
 	p := newPython(c)
 	for _, s := range c.Schemas.List {
@@ -279,7 +279,7 @@ func pythonLiteral(v any) string {
 	return fmt.Sprint(v)
 }
 
-// pythonName converts a name of the contract to Python style: externalId becomes external_id.
+// pythonName converts a name from the contract to Python style: externalId becomes external_id.
 func pythonName(name string) string {
 	var out strings.Builder
 	for i, r := range strings.TrimPrefix(name, "_") {

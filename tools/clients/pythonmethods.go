@@ -171,7 +171,7 @@ func (m *pythonClass) known(word string) bool {
 	return m.made[word]
 }
 
-// pythonSpaced separates words and punctuation by NUL characters.
+// pythonSpaced separates words and punctuation with NUL characters.
 func pythonSpaced(kind string) string {
 	return strings.NewReplacer("[", "\x00[\x00", "]", "\x00]\x00", ", ", "\x00, \x00").Replace(kind)
 }

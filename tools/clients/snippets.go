@@ -37,7 +37,7 @@ type snippet struct {
 	all   *examples
 	op    *contract.Operation
 	lang  string
-	later string // text of the following examples on the page, for finding the values that they use
+	later string // text of the following examples on the page, used to find the values that they need
 }
 
 // keeps reports whether a later example uses the response, and returns the name of the response.
@@ -95,7 +95,7 @@ func (s *snippet) curl() (string, error) {
 	for _, p := range s.op.PathParameters {
 		id := s.IDs[p.Name]
 		if id == "" {
-			return "", fmt.Errorf("the example of %s has no %s", s.op.ID, p.Name)
+			return "", fmt.Errorf("the example for %s has no %s", s.op.ID, p.Name)
 		}
 		if name := s.all.reference(id); name != "" {
 			id = "$" + shellName(name)
@@ -129,7 +129,7 @@ func (s *snippet) curl() (string, error) {
 	switch {
 	case body:
 		if plain := s.json(&s.Body, func(string) string { return "" }); strings.Contains(plain, "'") {
-			return "", fmt.Errorf("the example of %s contains a single quote, which would end the shell's string", s.op.ID)
+			return "", fmt.Errorf("the example for %s contains a single quote, which would end the shell's string", s.op.ID)
 		}
 		text := s.json(&s.Body, func(name string) string { return `"'"$` + shellName(name) + `"'"` })
 		line += " -H 'Content-Type: application/json' \\\n  -d '" + text + "'"
@@ -396,7 +396,8 @@ func (s *snippet) golang() (string, error) {
 	return "show(" + call + ")", nil
 }
 
-// goQuery generates the struct for an operation's query, by the rules of [goWriter.queryType].
+// goQuery generates the struct for an operation's query, following the rules of
+// [goWriter.queryType].
 func (s *snippet) goQuery() string {
 	var fields []string
 	for _, q := range pairs(&s.Query) {

@@ -28,7 +28,7 @@ type types struct {
 }
 
 // group is a struct that the structs of several schemas embed, because the same code handles these
-// fields of all of them. The fields have the types of an update.
+// fields in all of them. The fields have the types of an update.
 type group struct {
 	name, comment string
 	fields        []string
@@ -68,7 +68,7 @@ var serviceTypes = types{
 }
 
 // file generates the types of all bodies. The contract defines the fields, their types, and which
-// of them are required or may be null. names.go adds Go names for the inline objects of the
+// of them are required or may be null. names.go adds Go names for the inline objects in the
 // contract.
 func (t types) file(c *contract.Contract) ([]byte, error) { return newWriter(c, t).file() }
 
@@ -368,7 +368,7 @@ func goTypeName(name string) string {
 	return goName(name)
 }
 
-// goName converts a name of the contract to Go style: shortUrl becomes ShortURL.
+// goName converts a name from the contract to Go style: shortUrl becomes ShortURL.
 func goName(name string) string {
 	var words []string
 	for _, r := range strings.TrimPrefix(name, "_") {

@@ -1,4 +1,4 @@
-// Command oapiclient makes one call with a client that oapi-codegen has generated from our API
+// Command oapiclient makes one call with a client that oapi-codegen generated from our API
 // contract: `go run ./oapiclient BASE_URL KEY`. A test generates client.gen.go next to a copy of
 // this file, to prove that such tools can read the contract.
 package main

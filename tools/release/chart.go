@@ -29,8 +29,8 @@ const (
 	chartContent = types.MediaType("application/vnd.cncf.helm.chart.content.v1.tar+gzip")
 )
 
-// chart packages the chart with this release's version and digests, for the registry's folder
-// "charts". It is the last entry of the layout, because it contains the digests of the others.
+// chart packages the chart with this release's version and digests, for the registry's "charts"
+// folder. It is the last entry in the layout, because it contains the digests of the others.
 func (r *release) chart(digests map[string]string) error {
 	files, err := r.chartFiles(digests)
 	if err != nil {

@@ -39,7 +39,7 @@ func (r *release) debian(ctx context.Context, packages, arch string) (layer stri
 	if _, err := exec.LookPath("mmdebstrap"); err != nil {
 		return "", nil, errors.New("mmdebstrap is missing; install it with apt-get install mmdebstrap")
 	}
-	// Use the machine's own Debian sources, so that no mirror is configured here. A machine that
+	// Use the machine's own Debian sources, so no mirror is configured here. A machine that
 	// does not run Debian must set both variables.
 	sources, suite := os.Getenv("DEBIAN_SOURCES"), os.Getenv("DEBIAN_SUITE")
 	if sources == "" {

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// platforms lists the platforms for which we release the linkreel program.
+// platforms lists the platforms that we release the linkreel program for.
 var platforms = []string{"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64", "windows/amd64", "windows/arm64"}
 
 // programs builds the linkreel program for each platform and packs it into a zip file for Windows

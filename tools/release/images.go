@@ -20,10 +20,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// architectures lists the architectures for which we release every image.
+// architectures lists the architectures that we release every image for.
 var architectures = []string{"amd64", "arm64"}
 
-// program is a line of images/list: an image that contains one of our programs, with or without a
+// program is a line in images/list: an image that contains one of our programs, with or without a
 // base of Debian packages.
 type program struct{ name, pkg, base string }
 
@@ -165,8 +165,8 @@ func appendLayer(image v1.Image, file, comment string) (v1.Image, error) {
 	return mutate.Append(image, mutate.Addendum{Layer: layer, MediaType: types.OCILayer, History: v1.History{CreatedBy: comment}})
 }
 
-// fileLayer creates the layer for a program: the program itself, its user, the certificates from
-// public authorities, and the licences of everything in it.
+// fileLayer creates the layer for a program: the program itself, its user, public CA certificates,
+// and the licences of everything in it.
 func (r *release) fileLayer(file, programName, binary string) error {
 	out, err := os.Create(file)
 	if err != nil {

@@ -10,7 +10,7 @@
 //
 // The version, the registry and the builder come from the environment (VERSION, REGISTRY,
 // RELEASE_BRANCH, RELEASE_BUILDER, RELEASE_RUN). On a command line, make and the shell would expand
-// a version, which is a tag name that anybody may have chosen.
+// a version, which is a tag name that anyone could have chosen.
 //
 // Two runs on the same commit and the same state of Debian's archive give the same digests, on any
 // machine, in any folder and at any time. No step reads the clock (all times are the commit's
@@ -44,7 +44,7 @@ type release struct {
 	version  string // semantic, without a v
 	registry string // host and folder for images and chart
 	branch   string // branch that must contain the commit; "" allows every commit
-	listen   string // address on which the step serve listens
+	listen   string // address that the serve step listens on
 	insecure bool   // the registry speaks plain HTTP
 	only     map[string]bool
 
@@ -70,7 +70,7 @@ func main() {
 	}
 	var only string
 	flag.StringVar(&r.out, "out", "dist/release", "folder for files to download; images and chart are written to the folder with the same name and the suffix .oci")
-	flag.StringVar(&r.listen, "listen", ":5000", "address on which the step serve listens")
+	flag.StringVar(&r.listen, "listen", ":5000", "address that the serve step listens on")
 	flag.BoolVar(&r.insecure, "insecure", false, "the registry speaks plain HTTP")
 	flag.StringVar(&only, "only", "", "images to build, separated by commas; the chart then keeps tags for the others")
 	flag.Parse()
@@ -91,7 +91,7 @@ func (r *release) prepare(ctx context.Context, only string) error {
 	case !semver.MatchString(r.version):
 		return fmt.Errorf("VERSION is %q, not a semantic version such as 0.4.0", r.version)
 	case r.registry == "":
-		return errors.New("REGISTRY is not set; set it to host and folder, such as ghcr.io/linkreel")
+		return errors.New("REGISTRY is not set; set it to a host and folder, such as ghcr.io/linkreel")
 	}
 	var err error
 	if r.root, err = output(ctx, ".", "git", "rev-parse", "--show-toplevel"); err != nil {

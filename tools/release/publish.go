@@ -51,7 +51,7 @@ type entry struct {
 }
 
 // entries returns the images, then the chart. It rejects an incomplete layout, and a layout that an
-// earlier step has built from another commit or for another version or registry.
+// earlier step built from a different commit or for a different version or registry.
 func (r *release) entries() (v1.ImageIndex, []entry, error) {
 	index, err := layout.ImageIndexFromPath(r.layout)
 	if err != nil {
@@ -108,8 +108,8 @@ func (r *release) wanted() (map[string]string, error) {
 	return wanted, nil
 }
 
-// push sends images and chart to the registry only under their digests, so that they cannot be
-// found before they are signed and tagged.
+// push sends the images and the chart to the registry only under their digests, so that they cannot
+// be found before they are signed and tagged.
 func (r *release) push(ctx context.Context) error {
 	index, entries, err := r.entries()
 	if err != nil {
@@ -172,8 +172,8 @@ func (r *release) tag(ctx context.Context) error {
 	return nil
 }
 
-// tagged reports whether the registry already has the version. It fails if that version has other
-// content, because a version that may be installed must never be replaced.
+// tagged reports whether the registry already has the version. It fails if that version has
+// different content, because a version that may be installed must never be replaced.
 func (r *release) tagged(ctx context.Context, e entry) (bool, error) {
 	ref := e.repository.Tag(r.version)
 	d, err := remote.Head(ref, r.remote(ctx)...)

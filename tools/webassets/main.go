@@ -142,7 +142,7 @@ func build(from, entry string) ([]byte, error) {
 
 func (b bundle) write(dir, name string, data []byte) error {
 	if len(data) > largest {
-		return fmt.Errorf("%s has %d bytes, more than %d", name, len(data), largest)
+		return fmt.Errorf("%s is %d bytes long, more than the maximum of %d", name, len(data), largest)
 	}
 	return os.WriteFile(filepath.Join(dir, name), data, 0o644)
 }
