@@ -277,7 +277,7 @@ func (s *Service) Replay(ctx context.Context, accountID, id string, from, to tim
 	}
 	if open >= maxReplays {
 		return nil, &apierr.Error{Code: apierr.RateLimited, RetryAfter: 30 * time.Second,
-			Message: fmt.Sprintf("This webhook has %d unfinished replays. Try again when one of them has ended.", maxReplays)}
+			Message: fmt.Sprintf("This webhook has %d unfinished replays. Try again when one of them has finished.", maxReplays)}
 	}
 	r := &Replay{ID: identity.IDFrom("whr", o.Nonce), AccountID: accountID, WebhookID: id, From: from, To: to, DueAt: s.now()}
 	if err := s.store.AddReplay(ctx, r); err != nil {
