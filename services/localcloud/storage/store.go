@@ -197,8 +197,7 @@ func reservedMap() int {
 	return int(min(16<<30, int64(math.MaxInt/2)))
 }
 
-// openIndex creates missing directories and opens the index. It refuses to create an index next to
-// existing files, because sweep would then delete all of them.
+// openIndex creates missing directories and opens the index.
 func (s *store) openIndex() error {
 	for _, d := range []string{s.dir, filepath.Join(s.bytes, "data"), filepath.Join(s.bytes, "tmp")} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
