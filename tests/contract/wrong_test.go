@@ -350,7 +350,7 @@ var wrongRequests = []struct {
 		{"POST /api/v1/links", `{"url":"https://example.com","expiresAt":true}`, "", 400, "VALIDATION_ERROR", "expiresAt: Use a string or a number, or null."},
 		{"POST /api/v1/links", `{"url":"https://example.com","expiresAt":{}}`, "", 400, "VALIDATION_ERROR", "expiresAt: Use a string or a number, or null."},
 		{"POST /api/v1/links", `{"url":"https://example.com","expiresAt":""}`, "", 400, "VALIDATION_ERROR", "expiresAt: This is not a date that JavaScript can … or a number of milliseconds."},
-		{"POST /api/v1/links", `{"url":"https://example.com","expiresAt":1e30}`, "", 400, "VALIDATION_ERROR", "expiresAt: This number of milliseconds is out of the range of … Use -8640000000000000 to 8640000000000000."},
+		{"POST /api/v1/links", `{"url":"https://example.com","expiresAt":1e30}`, "", 400, "VALIDATION_ERROR", "expiresAt: This number of milliseconds is out of range for a date. Use -8640000000000000 to 8640000000000000."},
 		{"POST /api/v1/links", `{"url":"https://example.com","startsAt":"2028-01-01","expiresAt":"2027-01-01"}`, "", 400, "VALIDATION_ERROR", "startsAt: The link would expire before it starts. startsAt must be earlier than expiresAt."},
 		{"POST /api/v1/videos", `{"privacy":"expiring","expiresAt":1830000000}`, "", 400, "VALIDATION_ERROR", "expiresAt: "},
 		{"POST /api/v1/videos", `{"privacy":"expiring","expiresAt":"2020-01-01T00:00:00Z"}`, "", 400, "VALIDATION_ERROR", "expiresAt: "},
