@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Code names a kind of failure. Codes are part of the public API: a caller
-// branches on them, so they are never renamed.
+// Code names a kind of failure. Codes are part of the public API: callers branch on them, so they
+// are never renamed.
 type Code string
 
 // Public API codes, each with its HTTP status.
@@ -57,8 +57,8 @@ const (
 	DomainInUse           Code = "DOMAIN_IN_USE"           // 409
 	AccountNotSuspended   Code = "ACCOUNT_NOT_SUSPENDED"   // 409: only a suspended account can be deleted
 	AccountDeleting       Code = "ACCOUNT_DELETING"        // 409: the account is being erased
-	ExternalIDTaken       Code = "EXTERNAL_ID_TAKEN"       // 409: another record of this kind already has it
-	WebhookDisabled       Code = "WEBHOOK_DISABLED"        // 409: a disabled webhook receives no test message
+	ExternalIDTaken       Code = "EXTERNAL_ID_TAKEN"       // 409: another record of this kind already uses it
+	WebhookDisabled       Code = "WEBHOOK_DISABLED"        // 409: a disabled webhook does not receive test messages
 	AuthorizationPending  Code = "AUTHORIZATION_PENDING"   // 409: the device's request is still pending
 	IdempotencyInProgress Code = "IDEMPOTENCY_IN_PROGRESS" // 409
 	IdempotencyKeyReused  Code = "IDEMPOTENCY_KEY_REUSED"  // 422
@@ -129,7 +129,7 @@ func (c Code) Status() int {
 	return http.StatusInternalServerError
 }
 
-// DocURL returns the path, below the deployment's base address, of the page that explains c.
+// DocURL returns the path of the page that explains c, relative to the deployment's base URL.
 func (c Code) DocURL() string { return "/docs/guides/errors#" + strings.ToLower(string(c)) }
 
 // Codes returns every code that has a status, for the documentation and the tests.
@@ -141,10 +141,10 @@ func Codes() []Code {
 	return out
 }
 
-// DetailCode names the rule that a field broke.
+// DetailCode identifies the rule that a field violates.
 type DetailCode = string
 
-// Rules that a field can break.
+// Rules that a field can violate.
 const (
 	Required      DetailCode = "required"
 	InvalidType   DetailCode = "invalid_type"
@@ -163,8 +163,8 @@ const (
 	Unknown DetailCode = "unknown"
 )
 
-// Detail describes a rule that a field breaks. Message never repeats the value, which may be
-// a password. Max and Min are set if the rule has a bound.
+// Detail describes a rule that a field violates. Message never repeats the value, which may be a
+// password. Max and Min are set if the rule has a bound.
 type Detail struct {
 	Field   string     `json:"field"`
 	Code    DetailCode `json:"code"`
@@ -179,7 +179,7 @@ type Error struct {
 	Code    Code
 	Message string
 	Details []Detail
-	// MoreDetails is the number of broken rules beyond [MaxDetails].
+	// MoreDetails is the number of violated rules beyond [MaxDetails].
 	MoreDetails int
 
 	RequiredPlan, CurrentPlan string // with PlanRequired
@@ -188,7 +188,7 @@ type Error struct {
 	RestartAfter              string // with CursorAhead: the cursor to resume from
 	StartsAt                  int64  // with NotFound: when the link starts, in ms since 1970, or 0
 
-	// OnPage marks an error on a public page, where links and videos of a suspended account return
+	// OnPage marks an error on a public page, where a suspended account's links and videos return
 	// 410. API calls return 403.
 	OnPage bool
 
@@ -206,10 +206,10 @@ func Wrap(code Code, message string, err error) *Error {
 	return &Error{Code: code, Message: message, Err: err}
 }
 
-// MaxDetails is the maximum number of broken rules that a response lists.
+// MaxDetails is the maximum number of violated rules that a response lists.
 const MaxDetails = 50
 
-// Invalid returns a VALIDATION_ERROR that names every broken rule.
+// Invalid returns a VALIDATION_ERROR that lists every violated rule.
 func Invalid(details ...Detail) *Error {
 	return &Error{Code: ValidationError, Message: "One or more fields are not valid.", Details: details}
 }
@@ -227,13 +227,13 @@ func InvalidSome(more int, details ...Detail) *Error {
 	return e
 }
 
-// Down returns an UNAVAILABLE that asks the caller to retry after a second.
+// Down returns an UNAVAILABLE error that asks the caller to retry after a second.
 func Down(err error) *Error {
 	return &Error{Code: Unavailable, Message: "The service cannot do this right now. Try again shortly.", RetryAfter: time.Second, Err: err}
 }
 
-// Contended returns a RATE_LIMITED for a change that timed out because of concurrent changes to the
-// same record or account. It asks the caller to retry after a second.
+// Contended returns a RATE_LIMITED error for a change that timed out because of concurrent changes
+// to the same record or account. It asks the caller to retry after a second.
 func Contended(err error) *Error {
 	return &Error{Code: RateLimited, Message: "Too many concurrent requests are changing this record or account. Try again after the time in Retry-After.", RetryAfter: time.Second, Err: err}
 }
@@ -263,7 +263,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is reports whether target is an [Error] with the same code, so that errors.Is(err,
+// Is reports whether target is an [Error] with the same code, so errors.Is(err,
 // apierr.New(apierr.SlugTaken, "")) also finds a wrapped error.
 func (e *Error) Is(target error) bool {
 	t, ok := target.(*Error)

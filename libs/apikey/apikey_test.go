@@ -97,8 +97,8 @@ func (k *keyring) add(t testing.TB, account string, plan identity.Plan) string {
 	return key.Secret()
 }
 
-// clock is a replica's time source. After freeze, only forward advances it, so that records do
-// not become stale on a slow machine.
+// clock is a replica's time source. After freeze, only forward advances it, so records do not
+// become stale on a slow machine.
 type clock struct{ offset, frozen atomic.Int64 }
 
 func (c *clock) now() time.Time {
@@ -125,8 +125,8 @@ func newReplica(t testing.TB, source apikey.Source, addr string) replica {
 		t.Fatal(err)
 	}
 	c := &clock{}
-	// The budgets are generous: the test machine may stall, and a test about something
-	// else must not mistake a stall for an outage.
+	// The budgets are generous because the test machine may stall, and a stall must not look like
+	// an outage in tests of other behaviour.
 	cl := apikey.New(apikey.Config{
 		Now: c.now, RedisBudget: 2 * time.Second, Budget: 2 * time.Second, ColdBudget: 5 * time.Second,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
@@ -694,7 +694,7 @@ func TestAnAccountLeavesRedisMinutesAfterItsLastRequest(t *testing.T) {
 	if life := r.redis.PTTL(t.Context(), hash).Val(); life <= time.Minute {
 		t.Errorf("after a request the hash expires in %s, want more than 1m", life)
 	}
-	// A request after the hash has expired causes one call to auth. Later requests cause none.
+	// The first request after the hash expires makes one call to auth. Later requests make none.
 	r.redis.Del(t.Context(), hash)
 	before := ring.asked.Load()
 	for range 5 {
@@ -734,7 +734,7 @@ func TestTheSessionOfSomebodyWhoWasRemovedHasEnded(t *testing.T) {
 	session := ring.addSession(t, "acc_1", "mem_ada", identity.Free)
 	ring.change("acc_1", func(r *apikey.Record) { r.Role, r.Scopes = "", 0 })
 	if _, err := r.Authenticate(t.Context(), session, netip.Addr{}); code(err) != apierr.Unavailable {
-		t.Errorf("a session without a role: got %v, want UNAVAILABLE, because only revoked sessions have no role", err)
+		t.Errorf("a session without a role: got %v, want UNAVAILABLE because only revoked sessions have no role", err)
 	}
 	r.InvalidateAccount(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.Revoked = true }))
 	if _, err := r.Authenticate(t.Context(), session, netip.Addr{}); code(err) != apierr.APIKeyRevoked {

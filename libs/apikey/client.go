@@ -55,7 +55,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Decision is the result for a request with an accepted key. The caller must still reject the
+// Decision is the outcome for a request whose key was accepted. The caller must still reject the
 // request if Limit.Allowed is false, or if the principal is suspended or lacks the required plan or
 // scope.
 type Decision struct {
@@ -97,7 +97,8 @@ type Client struct {
 	pending   map[string]int64 // account → version that is not in Redis yet
 }
 
-// New returns a client. It opens no connection, so it succeeds even while Redis or auth is down.
+// New returns a client. It does not open any connections, so it succeeds even while Redis or auth
+// is down.
 func New(cfg Config, source Source, rdb redis.UniversalClient) *Client {
 	cfg = cfg.withDefaults()
 	c := &Client{
@@ -146,15 +147,14 @@ type entry struct {
 	rec         *Record
 	bucket      *bucket
 	incarnation atomic.Int64 // the incarnation of the hash before verification began; 0 if unknown
-	asked       time.Time    // when verification began; the record is at least as recent
+	asked       time.Time    // when verification began; the record is at least that recent
 }
 
 // Authenticate checks the API key of one request and takes one token from the account's bucket. It
 // returns the errors MISSING_API_KEY, INVALID_API_KEY, API_KEY_EXPIRED, API_KEY_REVOKED and
 // UNAVAILABLE, and RATE_LIMITED for a client that tries many unknown keys. from is the client's
 // address. If from is the zero value, unknown keys are not limited. With API_KEY_EXPIRED and
-// API_KEY_REVOKED, only the Principal of the decision is valid: the last known principal of the
-// key.
+// API_KEY_REVOKED, only the decision's Principal is valid: the last known principal of the key.
 func (c *Client) Authenticate(ctx context.Context, bearer string, from netip.Addr) (Decision, error) {
 	if bearer == "" {
 		return Decision{}, apierr.New(apierr.MissingAPIKey, "Send your API key in the header Authorization: Bearer <key>.")
@@ -216,7 +216,7 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 		}
 		if got.standing == holds {
 			// If the key was new to this replica, keep the incarnation under which Redis accepted
-			// it. Later calls compare with that incarnation.
+			// it. Later calls compare against that incarnation.
 			e.incarnation.CompareAndSwap(0, got.incarnation)
 			return Decision{&e.rec.Principal, got.limit}, nil
 		}
@@ -301,15 +301,15 @@ func (c *Client) Charge(ctx context.Context, p *identity.Principal, n int) (Limi
 }
 
 func (c *Client) probe(ctx context.Context) error {
-	// The probe writes, because this package needs writes. During a failover, or when it is out of
+	// The probe writes because this package needs to write. During a failover, or when it is out of
 	// memory, Redis still serves reads.
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.RedisBudget)
 	defer cancel()
 	return c.redis.Set(ctx, "lr:probe", 1, time.Minute).Err()
 }
 
-// bucket returns the principal's bucket. All keys of an account share one bucket. The sessions of
-// each member share another bucket, so that a busy script does not lock people out of the console.
+// bucket returns the principal's bucket. All of an account's keys share one bucket. Each member's
+// sessions share a separate bucket, so a busy script does not lock people out of the console.
 func (c *Client) bucket(p *identity.Principal) *bucket {
 	member := ""
 	if p.Session {

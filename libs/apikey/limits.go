@@ -10,13 +10,13 @@ type Limit struct {
 	Limit      int           // requests per minute, and the bucket's size
 	Remaining  int           // requests that are allowed right now
 	ResetAfter time.Duration // until the bucket is full again
-	RetryAfter time.Duration // until the same request is allowed; zero if Allowed
+	RetryAfter time.Duration // until the same request would be allowed; zero if Allowed
 	Allowed    bool
 }
 
 // bucket holds the Redis keys of one bucket and the bucket's state as this replica last saw it.
-// While Redis is unreachable, this replica continues from that state, so that an outage does not
-// refill every bucket.
+// While Redis is unreachable, this replica continues from that state, so an outage does not refill
+// every bucket.
 type bucket struct {
 	state, tokens string // the keys of the account's hash and of the bucket
 
@@ -24,7 +24,7 @@ type bucket struct {
 	full time.Time // when the bucket is full again
 }
 
-// take takes n tokens by the same rules as takeScript.
+// take takes n tokens, following the same rules as takeScript.
 func (b *bucket) take(n, rate int, now time.Time) Limit {
 	b.mu.Lock()
 	defer b.mu.Unlock()

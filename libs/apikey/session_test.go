@@ -30,7 +30,7 @@ func (k *keyring) addSession(t testing.TB, account, member string, plan identity
 }
 
 // A busy script takes from the account's bucket, not from the members' buckets. All sessions of a
-// member share one bucket. Both apply with and without Redis.
+// member share one bucket. This is the case with and without Redis.
 func TestEachMembersSessionsHaveABucketOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	for name, addr := range map[string]string{"with Redis": redistest.Start(t), "without Redis": "127.0.0.1:1"} {

@@ -32,8 +32,8 @@ type Source interface {
 type Record struct {
 	identity.Principal
 	Revoked bool
-	// ExpiresAt is in milliseconds since 1970, or [Never]. It is a number because callers
-	// may choose a year that JSON's time format cannot hold.
+	// ExpiresAt is in milliseconds since 1970, or [Never]. It is a number because callers may
+	// choose a year that JSON's time format cannot represent.
 	ExpiresAt int64
 
 	// Version increases with each change to what the account or any of its keys may do.
@@ -75,7 +75,7 @@ func (r *Record) check() error {
 }
 
 // Rights looks up the current rights of a key or member by public id. It is used for grants, such
-// as download addresses, that must end when the key or member that requested them loses its rights.
+// as download URLs, that must end when the key or member that requested them loses its rights.
 type Rights interface {
 	// Scopes returns the rights of the key or member with this id in the account. It returns no
 	// scopes for a revoked or expired key, a removed member, or an id from another account. The
@@ -84,7 +84,7 @@ type Rights interface {
 }
 
 // flight is one in-flight verification. It is not cancelled with the request that started it, so
-// that the next request can use even a late response.
+// the next request can use even a late response.
 type flight struct {
 	incarnation int64
 	began       time.Time
@@ -126,7 +126,7 @@ func (c *Client) current(ctx context.Context, hash string, from netip.Addr) (*en
 	case age < freshFor*4/5:
 		return e, nil
 	case age < freshFor:
-		// Verify in advance, so that requests with a key in steady use never wait.
+		// Verify in advance, so requests with a key in steady use never wait.
 		c.start(ctx, hash, e, demand{incarnation: e.incarnation.Load()}, true)
 		return e, nil
 	}
@@ -158,9 +158,8 @@ func (c *Client) look(ctx context.Context, hash string, from netip.Addr) (*entry
 	return e, err
 }
 
-// lasting is how long auth must have been unreachable before requests with a new key wait for a
-// shorter time. A single failed verification is not enough: another account's record may have
-// caused it.
+// lasting is how long auth must have been unreachable before requests with a new key wait less. A
+// single failed verification is not enough: another account's record may have caused it.
 const lasting = time.Second
 
 // patience returns how long to wait for auth. While auth is unreachable, requests with a fallback
@@ -274,7 +273,7 @@ func (c *Client) fly(ctx context.Context, hash string, f *flight) {
 	close(f.done)
 }
 
-// keep stores e unless a newer entry is stored, because flights may finish out of order.
+// keep stores e unless a newer entry is stored: flights may finish out of order.
 func (c *Client) keep(hash string, e *entry) {
 	// The key may have been looked up just before it was created.
 	c.unknown.Invalidate(hash)

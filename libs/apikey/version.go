@@ -27,23 +27,23 @@ import (
 //	the store has a lower one      a backup
 //
 // versionScript only ever raises the version and never creates a hash. If there is no hash,
-// replicas need no notice: the next request creates one with a new incarnation, under which every
-// record must be verified again. A revoked key therefore never becomes valid again because Redis
-// was emptied or a hash expired. A hash expires at most [stateLife] after the account's last
+// replicas do not need to be notified: the next request creates one with a new incarnation, under
+// which every record must be verified again. So a revoked key never becomes valid again when Redis
+// is emptied or a hash expires. A hash expires at most [stateLife] after the account's last
 // request, so Redis holds only recently active accounts. The cost is one extra call to auth for the
-// first request after such a pause. Accounts in continuous use have no extra cost.
+// first request after such a pause. Accounts in continuous use incur no extra cost.
 //
 // Each bucket has its own key, which expires when the bucket is full. A missing key therefore means
-// a full bucket. If buckets were fields of the hash, those of former members would remain as long
-// as the account is active.
+// a full bucket. If buckets were fields of the hash, those of former members would remain for as
+// long as the account is active.
 
 // stateLife is the expiry of an account's hash in Redis. A request renews it only when less than
 // half is left, so Redis keeps the hash for at least half of stateLife after the last request. A
 // replica keeps an unused record in memory for only a minute, so the hash outlives the record.
 const stateLife = 5 * time.Minute
 
-// stateKey names an account's hash. The id is random and also serves as the hash tag, so
-// that Redis Cluster spreads accounts and keeps each account's keys together.
+// stateKey names an account's hash. The id is random and also serves as the hash tag, so Redis
+// Cluster spreads accounts and keeps each account's keys together.
 func stateKey(accountID string) string { return "lr:acct:{" + accountID + "}" }
 
 type standing int
@@ -73,20 +73,20 @@ type taken struct {
 	limit       Limit // set if the record is valid
 }
 
-// takeScript is the one round trip of a request. It returns six numbers:
+// takeScript is the single round trip that a request makes. It returns six numbers:
 //
 //	{0, e, 0, remaining, wait, retry}  the record is valid; the bucket is full again in wait µs,
 //	                                   and has enough tokens in retry µs (0: they were taken)
 //	{1, e, 0, 0, 0, 0}                 the record was not verified under this incarnation
 //	{2, e, v, 0, 0, 0}                 the record is older than the account's version
 //
-// It takes tokens only if the record is valid, so that a plan change takes effect with the next
-// request. A record without an incarnation (its key is new to this replica) is valid if the hash
-// has a version that is not higher than the record's. The hash got that version after it was
-// created, so the version is at least as new as the hash. With incarnation -1 the script does not
-// check the record. A value that is not a hash, or not a whole number, was not written by this
-// package and counts as missing. A token is refilled after a whole number of microseconds. The
-// minimum is one, which prevents a division by zero.
+// It takes tokens only if the record is valid, so a plan change takes effect with the next request.
+// A record without an incarnation (its key is new to this replica) is valid if the hash has a
+// version that is not higher than the record's. The hash got that version after it was created, so
+// the version is at least as new as the hash. With incarnation -1 the script does not check the
+// record. A value that is not a hash, or not a whole number, was not written by this package and
+// counts as missing. A token is refilled after a whole number of microseconds. The minimum is one,
+// which prevents a division by zero.
 //
 // KEYS: the account's hash, the bucket. ARGV: the record's incarnation and version, a version that
 // the store has disproved, tokens per minute, tokens to take, the hash's lifetime in ms.
@@ -176,7 +176,7 @@ return 1
 `)
 
 // versionPatience is how long a caller waits for Redis before the update continues in the
-// background. It is generous, because a revocation takes effect immediately only if Redis has the
+// background. It is generous because a revocation takes effect immediately only if Redis has the
 // new version before the caller gets its response.
 const versionPatience = 2 * time.Second
 

@@ -4,8 +4,8 @@
 // document and the code cannot disagree.
 //
 // The schemas cover types, lengths in code points, enumerations, required names and array sizes.
-// The domain packages check what schemas cannot express: addresses, slugs, dates, and rules that
-// involve several fields.
+// The domain packages check what schemas cannot express: URLs, slugs, dates, and rules that involve
+// several fields.
 //
 // A request schema with additionalProperties: false rejects names that it does not
 // list. With any other schema the response lists such names in ignoredFields. A readOnly
@@ -34,7 +34,7 @@ const location = "https://api.linkreel.invalid/openapi.json"
 
 var methods = []string{"get", "put", "post", "delete", "options", "head", "patch", "trace"}
 
-// Route describes one operation of the document. Path is in OpenAPI's format, with parameters in
+// Route describes one operation in the document. Path is in OpenAPI's format, with parameters in
 // braces.
 type Route struct {
 	Method, Path, OperationID string
@@ -43,7 +43,7 @@ type Route struct {
 	// Scope and Plan are what the operation requires of the key. They are empty if it requires
 	// none.
 	Scope, Plan string
-	// Open marks an operation that needs no key: its security is an empty list.
+	// Open marks an operation that does not need a key: its security is an empty list.
 	Open bool
 }
 
@@ -67,7 +67,7 @@ type Document struct {
 }
 
 // Load returns the embedded document. The first call parses it and compiles its schemas. Load
-// panics if that fails, because a build with a broken contract must not run.
+// panics if that fails: a build with a broken contract must not run.
 func Load() *Document { return load() }
 
 var load = sync.OnceValue(func() *Document {
@@ -90,7 +90,7 @@ func Parse(src []byte) (*Document, error) {
 		return nil, fmt.Errorf("read document: %w", err)
 	}
 	Loosen(root)
-	// The document is compiled as one resource, so references between its schemas need no
+	// The document is compiled as one resource, so references between its schemas do not need
 	// rewriting.
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
@@ -188,7 +188,7 @@ func (d *Document) Operation(method, path string) *Operation {
 }
 
 // Component returns the schema with this name under components/schemas, or nil if there is none.
-// Callers need it for BulkItem, because the items in a bulk request are validated one by one.
+// Callers need it for BulkItem because the items in a bulk request are validated one by one.
 func (d *Document) Component(name string) *jsonschema.Schema { return d.components[name] }
 
 // Routes returns every operation, sorted by path and method.
@@ -200,7 +200,7 @@ func (d *Document) YAML() []byte { return source }
 // JSON returns the same document as JSON, with names in their original order.
 func (d *Document) JSON() []byte { return d.json }
 
-// noLoader fetches nothing: every reference must stay inside the document.
+// noLoader does not fetch anything: every reference must stay inside the document.
 type noLoader struct{}
 
 func (noLoader) Load(url string) (any, error) {
@@ -227,7 +227,7 @@ func object(v any, names ...string) map[string]any {
 	return m
 }
 
-// toJSON converts YAML to JSON. It keeps the order of names, because people read the result.
+// toJSON converts YAML to JSON. It keeps the order of names because people read the result.
 func toJSON(src []byte) ([]byte, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(src, &doc); err != nil {

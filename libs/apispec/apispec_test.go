@@ -381,8 +381,8 @@ func TestParseRefusesABrokenDocument(t *testing.T) {
 	}
 }
 
-// strict closes every object schema, so that an example cannot show a field
-// that the schema does not have.
+// strict closes every object schema, so an example cannot show a field that the schema does not
+// have.
 func strict(doc any) any {
 	visit(doc, "", func(at string, m map[string]any) {
 		_, has := m["properties"].(map[string]any)
@@ -485,9 +485,9 @@ func strs(v any) []string {
 	return out
 }
 
-// Fields that are present in every response must be required, so that users of a generated client
-// need not check whether they are set. Only the fields in the table may be absent, each for the
-// given reason.
+// Fields that are present in every response must be required, so users of a generated client need
+// not check whether they are set. Only the fields in the table may be absent, each for the given
+// reason.
 func TestFieldsThatAreAlwaysSentAreRequired(t *testing.T) {
 	t.Parallel()
 	sometimes := map[string]string{
@@ -585,8 +585,8 @@ func TestListsThatGrowSaySo(t *testing.T) {
 	}
 }
 
-// The document does not describe calls that need no key, so the guides must show examples of them.
-// TestSnippetsOfTheDocumentsRun in tests/contract runs the examples.
+// The document does not describe calls that do not need a key, so the guides must show examples of
+// them. TestSnippetsOfTheDocumentsRun in tests/contract runs the examples.
 func TestGuidesShowWhatTheDocumentLeavesOut(t *testing.T) {
 	t.Parallel()
 	for file, wanted := range map[string][]string{"api/redirects.md": {"shortUrl"}, "api/uploads.md": {"Content-Range: bytes"}, "guides.md": {"/oembed?url="}} {

@@ -22,11 +22,11 @@ var (
 
 const promised = "testdata/v1.txt"
 
-// The document keeps the promises of /api/v1 that testdata/v1.txt records (docs/versioning.md).
+// The document keeps the /api/v1 promises recorded in testdata/v1.txt (docs/versioning.md).
 // Removing a line breaks callers, and so does adding a "required" or "closed" line for a request.
-// The flag -update accepts such a change only together with -break, and any other new line by
-// itself. The first line of the file is the info.version that makes these promises. Each version
-// covers one set of promises.
+// The -update flag accepts such a change only together with -break. It accepts any other new line
+// without -break. The first line of the file is the info.version that makes these promises. Each
+// version covers one set of promises.
 func TestDocumentKeepsWhatItHasPromised(t *testing.T) {
 	t.Parallel()
 	var doc map[string]any
@@ -101,7 +101,7 @@ func successor(version string, kept, now []string, meant bool) (string, error) {
 	case meant:
 		return fmt.Sprintf("%d.0.0", major+1), nil
 	}
-	return "", fmt.Errorf("no file was written, because the document breaks promises (docs/versioning.md). "+
+	return "", fmt.Errorf("no files were written because the document breaks promises (docs/versioning.md). "+
 		"If this is intended, add -break:\n%s", strings.Join(broken, "\n"))
 }
 
@@ -299,7 +299,7 @@ func (w *surface) message(at string, item any) {
 }
 
 // schema adds the lines of a schema. A named schema is added once for requests and once for
-// responses, because different changes break callers in each.
+// responses because different changes break callers in each.
 func (w *surface) schema(use, at string, v any) {
 	if ref, ok := obj(v)["$ref"].(string); ok {
 		name := use + " " + path.Base(ref)

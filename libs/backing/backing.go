@@ -44,7 +44,7 @@ type Public struct {
 	APIAddr string `env:"LINKREEL_API_ADDR" envDefault:":8080"`
 	// InternalAddr is the address to listen on for the other services.
 	InternalAddr string `env:"LINKREEL_INTERNAL_ADDR" envDefault:":8090"`
-	// BaseURL is the product's base address.
+	// BaseURL is the product's base URL.
 	BaseURL string `env:"LINKREEL_BASE_URL" envDefault:"http://localhost:8080"`
 	// TrustedProxies are the networks from which X-Forwarded-For and the country header are trusted.
 	TrustedProxies []netip.Prefix `env:"LINKREEL_TRUSTED_PROXIES"`
@@ -62,14 +62,14 @@ func (p Public) Proxies() httpserver.Proxies {
 
 // Auth configures how a service connects to auth, and how the two authenticate each other.
 type Auth struct {
-	// AuthURL is the address at which auth verifies keys.
+	// AuthURL is the URL at which auth verifies keys.
 	AuthURL string `env:"LINKREEL_AUTH_URL" envDefault:"http://localhost:8090"`
 	// InternalToken is the secret that this service and auth share, "NEW,OLD" during a rotation.
 	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
 }
 
-// Stores are the open stores. They connect on the first call, so that a service starts even while
-// they are down.
+// Stores are the open stores. They connect on the first call, so a service starts even while they
+// are down.
 type Stores struct {
 	DB    *firestoredb.DB
 	Redis redis.UniversalClient
@@ -111,7 +111,7 @@ func (s *Stores) Watch(looks ...waiting.Look) {
 	s.svc.Loops = append(s.svc.Loops, waiting.Loop(s.svc.Name, s.Turns(), s.now, looks...))
 }
 
-// Restored keeps the record about the last restore up to date while the service is running. It also
+// Restored keeps the record of the last restore up to date while the service is running. It also
 // delays readiness until the record has been read.
 func (s *Stores) Restored() *restored.Watch {
 	w := restored.NewWatch(s.DB)
@@ -120,12 +120,12 @@ func (s *Stores) Restored() *restored.Watch {
 	return w
 }
 
-// Turns returns a [dedup.Seen] that lets one replica do a sweep for all replicas. It uses the
-// system clock, because Redis does.
+// Turns returns a [dedup.Seen] that lets one replica run a sweep on behalf of all replicas. It uses
+// the system clock because Redis does.
 func (s *Stores) Turns() *dedup.Seen { return dedup.New(s.Redis, time.Now) }
 
-// Await delays readiness until the service has reached the stores, for up to half a minute. A later
-// store outage does not change readiness, because the service keeps working without it.
+// Await delays readiness until the service has reached the stores, for up to half a minute. A store
+// outage after that does not affect readiness, because the service keeps working.
 func (s *Stores) Await() {
 	s.svc.WarmUp = append(s.svc.WarmUp, boot.Call{To: "Firestore", Do: s.DB.AwaitFormat},
 		boot.Call{To: "Redis", Do: func(ctx context.Context) error { return s.Redis.Ping(ctx).Err() }})
@@ -145,7 +145,7 @@ func (s *Stores) Keys(a Auth) (*apikey.Client, remote.Source, error) {
 	return keys, source, nil
 }
 
-// API returns the options of the service's public routes. To compare the bodies of repeated
+// API returns the options for the service's public routes. To compare the bodies of repeated
 // requests, the service stores keyed hashes of them. secret is the key for the hashes.
 func (s *Stores) API(p Public, keys *apikey.Client, secret string) httpapi.Options {
 	return httpapi.Options{

@@ -26,7 +26,7 @@ import (
 func AdminHandler(notReady func() error, profileToken string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
-		// Liveness checks no dependencies: a restart would not fix them.
+		// Liveness does not check dependencies: a restart would not fix them.
 		_, _ = fmt.Fprintln(w, "ok")
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
@@ -47,8 +47,8 @@ func AdminHandler(notReady func() error, profileToken string) http.Handler {
 	return mux
 }
 
-// profile runs h only for callers that send token. If token is empty, it refuses every
-// caller. It compares hashes, so that response times reveal nothing about the token.
+// profile runs h only for callers that send token. If token is empty, it refuses every caller. It
+// compares hashes, so response times reveal nothing about the token.
 func profile(token string, h http.HandlerFunc) http.Handler {
 	want := sha256.Sum256([]byte(token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -60,16 +60,16 @@ type Service struct {
 	Name    string
 	Servers []Server
 	Loops   []Loop
-	// WarmUp lists a warm-up call to each store, and to each service that requests need, so that no
+	// WarmUp lists a warm-up call to each store, and to each service that requests need, so no
 	// request waits for a connection. The service becomes ready when each call has succeeded.
-	// Failed calls are retried for up to half a minute. Then the service becomes ready anyway,
+	// Failed calls are retried for up to half a minute. Then the service becomes ready anyway
 	// because it can work without its dependencies.
 	WarmUp []Call
 	// Stopping lists functions that are called after the drain, before the service waits for open
-	// requests. For example, one may close the service's long polls.
+	// requests. For example, one of them may close the service's long polls.
 	Stopping []func()
 	// Close lists the functions that close stores and clients after the loops have stopped. They
-	// are called in reverse order, because a later dependency may use an earlier one.
+	// are called in reverse order because a later dependency may use an earlier one.
 	Close []func(ctx context.Context) error
 
 	warm atomic.Bool
@@ -105,7 +105,7 @@ const (
 	// Otherwise, during an upgrade that replaces all pods at once, pods would become ready before
 	// they reach a store, and their requests would fail.
 	warmUpTime = 30 * time.Second
-	// warmUpTry bounds one attempt, because a dropped packet never gets a response.
+	// warmUpTry bounds one attempt because a dropped packet never gets a response.
 	warmUpTry = 5 * time.Second
 	// warmUpPause is the pause between attempts.
 	warmUpPause = 250 * time.Millisecond

@@ -95,7 +95,7 @@ func TestGoogleReadsSeverityMessageAndTrace(t *testing.T) {
 	}
 }
 
-// events records events in their order.
+// events records events in order.
 type events struct {
 	mu   sync.Mutex
 	list []string
@@ -368,7 +368,7 @@ func TestASweepStartsAtOnceAndForAKick(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Errorf("Run = %v, want no error", err)
 		}
-		// There is no call at one minute, because another loop has taken that turn. Without Redis,
+		// There is no call at one minute because another loop has taken that turn. Without Redis,
 		// the loop does not slow down to the idle rate for an hour.
 		want := []time.Duration{0, 80 * time.Second, 2 * time.Minute, 3 * time.Minute}
 		if !slices.Equal(calls, want) {

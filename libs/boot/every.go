@@ -10,14 +10,14 @@ import (
 
 // Every returns a loop that calls fn immediately, and again each time d has passed or kick receives
 // a value, until its context is done. A failed call is logged, and the next call retries. If the
-// next call fails with the same error, it is not logged again, so that a long store outage does not
-// fill the log. A nil kick never triggers a call.
+// next call fails with the same error, it is not logged again, so a long store outage does not fill
+// the log. A nil kick never triggers a call.
 func Every(d time.Duration, name string, fn func(ctx context.Context) error, kick <-chan struct{}) Loop {
 	return every(d, name, func(ctx context.Context, _ bool) error { return fn(ctx) }, kick)
 }
 
-// Sweep is like [Every], for work that one replica does for all replicas, at a lower rate while
-// there is no work (see [dedup.Pace]). When the process starts and after a kick, it calls fn
+// Sweep is like [Every], for work that one replica does on behalf of all replicas, at a lower rate
+// while there is no work (see [dedup.Pace]). When the process starts and after a kick, it calls fn
 // immediately. fn reports whether it found work.
 func Sweep(turns *dedup.Seen, p dedup.Pace, fn func(ctx context.Context) (found bool, err error), kick <-chan struct{}) Loop {
 	return every(p.Every, p.What, func(ctx context.Context, kicked bool) error {

@@ -19,7 +19,7 @@ const (
 	LogGoogle LogFormat = "google"
 )
 
-// UnmarshalText implements [encoding.TextUnmarshaler]. It rejects an unknown format, so that a
+// UnmarshalText implements [encoding.TextUnmarshaler]. It rejects an unknown format, so a
 // misconfigured service does not start.
 func (f *LogFormat) UnmarshalText(text []byte) error {
 	switch v := LogFormat(text); v {
@@ -30,11 +30,11 @@ func (f *LogFormat) UnmarshalText(text []byte) error {
 	return fmt.Errorf("LINKREEL_LOG_FORMAT is %q; use json or google", text)
 }
 
-// NewLogger returns a logger that writes JSON lines with the trace and span of their context.
+// NewLogger returns a logger that writes JSON lines with the trace and span from their context.
 //
-// The google format uses the field names of Cloud Logging: severity, message, and a trace field
-// that links the line to Cloud Trace. Google's trace names contain the project. If
-// GOOGLE_CLOUD_PROJECT is not set, only the trace id is written.
+// The google format uses Cloud Logging's field names: severity, message, and a trace field that
+// links the line to Cloud Trace. Google's trace names contain the project. If GOOGLE_CLOUD_PROJECT
+// is not set, only the trace id is written.
 func NewLogger(w io.Writer, level slog.Level, format LogFormat) *slog.Logger {
 	opt := &slog.HandlerOptions{Level: level}
 	h := traceHandler{traceKey: "trace_id", spanKey: "span_id"}

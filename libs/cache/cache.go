@@ -2,8 +2,8 @@
 //
 // A hit costs no I/O. A loader provides the values, with at most one load per key at a time. A
 // value is reloaded when it is older than [Options.Fresh], no matter how often it is read. The
-// cache also remembers for a short time that a key has no value. When the loader fails, the cache
-// keeps serving the last value. If there is none, it returns the loader's error.
+// cache also briefly remembers that a key has no value. When the loader fails, the cache keeps
+// serving the last value. If there is none, it returns the loader's error.
 //
 // The caller feeds the cache a stream of invalidated keys, and the cache numbers the invalidations.
 // An entry records the latest number when its load starts, and a lookup records the latest number
@@ -30,15 +30,15 @@ import (
 
 // Options configure a [Cache]. Load is required; the other fields have defaults.
 type Options[V any] struct {
-	// Load reads a key's value. Its ctx has a separate deadline, not that of the caller, because
-	// other callers may wait for the same load.
+	// Load reads a key's value. Its ctx has its own deadline instead of the caller's because other
+	// callers may be waiting for the same load.
 	Load func(ctx context.Context, key string) (value V, found bool, err error)
-	// Weigh returns a value's size in bytes, without its key and overhead. If it is nil, every
+	// Weigh returns a value's size in bytes, not counting its key and overhead. If it is nil, every
 	// value counts as 0 bytes.
 	Weigh func(value V) int
 
 	Capacity int64         // maximum size of all entries in total, in bytes; 64 MiB
-	Fresh    time.Duration // how long a value is fresh after its load; 30 s
+	Fresh    time.Duration // how long a value is fresh after it is loaded; 30 s
 	Unsynced time.Duration // how long a value is fresh while no invalidations arrive; 5 s
 	Absent   time.Duration // how long a missing value is cached; 2 s
 	Stale    time.Duration // how long a value may be served while loads fail; 24 h
@@ -119,7 +119,7 @@ const (
 // [Options.Unsynced] bounds the age of served values.
 const uncertainty = time.Second
 
-// rest is how long only one caller retries after a failure, to protect a failing loader. Other
+// rest is how long after a failure only one caller retries, to protect a failing loader. Other
 // callers get the old value, if there is one.
 const rest = 250 * time.Millisecond
 
@@ -254,8 +254,8 @@ func (c *Cache[V]) life(e *Entry[V]) time.Duration {
 }
 
 // cold loads a value for a caller that has none. The caller may stop waiting before the load
-// finishes, and waits only briefly while loads fail. The load continues, so that the next caller
-// may find its value.
+// finishes, and waits only briefly while loads fail. The load continues, so the next caller may
+// find its value.
 func (c *Cache[V]) cold(ctx context.Context, key string, old *Entry[V]) (Lookup[V], error) {
 	ctx, cancel := context.WithTimeout(ctx, c.patience())
 	defer cancel()
@@ -290,8 +290,8 @@ func (c *Cache[V]) load(ctx context.Context, key string, old *Entry[V]) (Lookup[
 	}
 }
 
-// late returns the error for a caller that stopped waiting. Its text names the store, so that the
-// log shows what the caller waited for during an outage.
+// late returns the error for a caller that stopped waiting. Its text names the store, so the log
+// shows what the caller waited for during an outage.
 func late(err error) error { return fmt.Errorf("the store has not answered: %w", err) }
 
 // loaded returns the lookup for an entry that was just loaded.
@@ -377,7 +377,7 @@ func (c *Cache[V]) fetch(ctx context.Context, key string) (*Entry[V], error) {
 	if outage.Down(err) {
 		c.loader.Fail()
 	} else {
-		c.loader.OK() // the store responded, even if with an error about this key
+		c.loader.OK() // the store responded, even if only with an error about this key
 	}
 	if err != nil {
 		return nil, err

@@ -23,7 +23,7 @@ const Token = "internal-token"
 
 // Auth is a fake auth service that holds the keys for one test.
 type Auth struct {
-	// URL is the base address for the services under test.
+	// URL is the base URL for the services under test.
 	URL string
 
 	away atomic.Bool
@@ -49,8 +49,8 @@ func Start(tb testing.TB) *Auth {
 	return a
 }
 
-// Key creates a key for an account, with every scope and a rate limit that no test reaches. It
-// returns the key's secret.
+// Key creates a key for an account, with every scope and a rate limit too high for any test to
+// reach. It returns the key's secret.
 func (a *Auth) Key(tb testing.TB, account string, plan identity.Plan, edit ...func(*apikey.Record)) string {
 	tb.Helper()
 	key := identity.NewKey(rand.Reader)
@@ -68,7 +68,7 @@ func (a *Auth) Key(tb testing.TB, account string, plan identity.Plan, edit ...fu
 	return key.Secret()
 }
 
-// Put stores r as the record of a key or session.
+// Put stores r as the record for a key or session.
 func (a *Auth) Put(key identity.Key, r *apikey.Record) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -51,8 +51,8 @@ var (
 	_ apikey.Rights = Source{}
 )
 
-// New returns a source for auth's internal address, such as http://auth:8090, with the token that
-// this service and auth share.
+// New returns a source for auth's internal URL, such as http://auth:8090, with the token that this
+// service and auth share.
 func New(baseURL, token string) Source { return Source{peer.NewClient(baseURL, token, 2*late)} }
 
 // Close closes idle connections.
@@ -82,7 +82,7 @@ func (s Source) Scopes(ctx context.Context, accountID, id string) (identity.Scop
 	return a.Scopes, err
 }
 
-// twice makes a call. If the call fails or is late, twice makes a second one, because a connection
+// twice makes a call. If the call fails or is late, twice makes a second one because a connection
 // to a replica that has just stopped may still look open. It returns the first successful response.
 // The first call continues in parallel with the second. If it were cancelled, an auth that is only
 // busy would do the work twice, and its first response would be lost.

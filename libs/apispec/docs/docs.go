@@ -1,10 +1,10 @@
 // Package docs provides the API's documentation pages and the contract itself as files with a path
-// and a content type. It does not depend on an HTTP framework. The service at the base address
-// routes [Paths], serves [Files], and sends [ContentSecurityPolicy] with each file.
+// and a content type. It does not depend on an HTTP framework. The service at the base URL routes
+// [Paths], serves [Files], and sends [ContentSecurityPolicy] with each file.
 //
-// The pages load nothing from other hosts, so the policy needs no exceptions. tools/webassets copies
-// the guides, and the copies are committed. The reference and the forms of /docs/try are generated
-// from the contract on the first request.
+// The pages do not load anything from other hosts, so the policy does not need any exceptions.
+// tools/webassets copies the guides, and the copies are committed. The reference and the forms of
+// /docs/try are generated from the contract on the first request.
 package docs
 
 import (
@@ -15,12 +15,12 @@ import (
 	"github.com/linkreel/linkreel/libs/apispec"
 )
 
-// ContentSecurityPolicy is the policy for all files. It allows data: URLs as images, because
+// ContentSecurityPolicy is the policy for all files. It allows data: URLs as images because
 // /docs/try shows QR codes that the API returns.
 const ContentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// File is the response for one path. Serve it with "Cache-Control: no-cache", so that a browser
+// File is the response for one path. Serve it with "Cache-Control: no-cache", so a browser
 // revalidates it with the ETag and shows a new release at once.
 type File struct {
 	ContentType string
@@ -45,7 +45,7 @@ func Paths() []string {
 }
 
 // Files returns the file for each of [Paths]. Do not change the map. The first call builds the
-// files, so that building them does not delay the program's startup.
+// files, which keeps this work out of the program's startup.
 func Files() map[string]File { return made() }
 
 var made = sync.OnceValue(func() map[string]File {

@@ -57,10 +57,9 @@ func documentHTML(guide, written string, lowest int) template.HTML {
 	return template.HTML(dressed.Replace(out.String())) //nolint:gosec // goldmark escapes what is not Markdown
 }
 
-// dressed makes tables and code accessible. Wide ones can be focused and scrolled with
-// the keyboard, and an empty heading cell becomes a plain cell, so that screen readers
-// do not announce it. The document's own text cannot contain these tags, because
-// goldmark escapes it.
+// dressed makes tables and code accessible. Wide ones can be focused and scrolled with the
+// keyboard, and an empty heading cell becomes a plain cell, so screen readers do not announce it.
+// The document's own text cannot contain these tags, because goldmark escapes it.
 var dressed = strings.NewReplacer(
 	"<table>", `<div class="scroll" role="group" tabindex="0" aria-label="Table"><table>`, "</table>", "</table></div>",
 	"<pre>", `<pre tabindex="0">`, "<th></th>", "<td></td>", "<th>", `<th scope="col">`,
@@ -72,7 +71,7 @@ func toSpan(written string) template.HTML {
 	return template.HTML(strings.TrimSuffix(strings.TrimPrefix(line, "<p>"), "</p>")) //nolint:gosec // goldmark has escaped it
 }
 
-// anchors gives each heading the same fragment as GitHub, so that links work on both sites.
+// anchors gives each heading the same fragment as GitHub does, so links work on both sites.
 type anchors struct{}
 
 var notWords = regexp.MustCompile(`[^\p{L}\p{N}\-_ ]+`)
@@ -83,7 +82,7 @@ func (anchors) Generate(title []byte, _ ast.NodeKind) []byte {
 
 func (anchors) Put([]byte) {}
 
-// target returns the address that replaces a link in a guide when a deployment serves the guide. It
+// target returns the URL that replaces a link in a guide when a deployment serves the guide. It
 // returns false if the linked file is not served.
 func target(guide, href string) (string, bool) {
 	file, fragment, _ := strings.Cut(href, "#")

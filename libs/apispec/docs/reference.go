@@ -18,8 +18,9 @@ import (
 	"github.com/linkreel/linkreel/libs/design"
 )
 
-// The reference and the guides need no script: every browser shows them immediately, and their
-// layout never shifts. /docs/try is rendered in the same way. Its script only sends the forms.
+// The reference and the guides do not need any script: every browser shows them immediately, and
+// their layout never shifts. /docs/try is rendered in the same way. Its script only submits the
+// forms.
 
 //go:embed reference guides
 var sources embed.FS
@@ -32,8 +33,8 @@ var guideNames = []string{
 }
 
 // kept removes the markers around generated parts from a document. It also rewrites links to the
-// clients' README, which is in a different folder of the repository, so that they point to the
-// served page.
+// clients' README, which is in a different folder in the repository, so they point to the served
+// page.
 func kept(text string) string {
 	text = regexp.MustCompile(`<!-- [^>]* -->\n+`).ReplaceAllString(text, "")
 	return strings.NewReplacer("(../../libs/clients/README.md", "(../clients.md", "(../libs/clients/README.md", "(clients.md").Replace(text)
@@ -213,7 +214,7 @@ func (d *document) groups() []group {
 	out := []group{}
 	for _, tag := range d.Tags {
 		if tag.Name == "Operator" {
-			continue // readers of this page cannot reach the operator's address
+			continue // readers of this page cannot reach the operator's API
 		}
 		g := group{Name: tag.Name}
 		for _, r := range apispec.Load().Routes() {
@@ -282,7 +283,7 @@ func (d *document) rows(s schema) (rows []field) {
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		p := s.Properties[name]
 		if p.ReadOnly {
-			continue // accepted in a request, but without effect
+			continue // accepted in a request, but has no effect
 		}
 		text := p.Description
 		if text == "" {

@@ -18,7 +18,7 @@ type form struct {
 }
 
 // input is one parameter. Its field is plain text even if the parameter is a number. The page does
-// not validate it, so that readers can see how the API reports mistakes.
+// not validate it, so readers can see how the API reports mistakes.
 type input struct {
 	ID, Name, In, Example string
 	Needed, Many          bool
