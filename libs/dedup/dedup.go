@@ -3,10 +3,11 @@
 //
 // While Redis is available, only the first replica that asks about a name gets true. [Seen.First]
 // returns true once. [Seen.Mine] keeps returning true to that replica until its turn ends.
-// [Seen.Round] sets the pace of a sweep that one replica does for all replicas. [Seen.Count] counts
-// large sets to within about one percent, in at most 12 kB for each set. While Redis is
-// unreachable, each replica uses only its own memory, so a name may count once on every replica. No
-// call returns an error because of Redis, or waits for Redis longer than its budget.
+// [Seen.Round] sets the pace of a sweep that one replica runs on behalf of all replicas.
+// [Seen.Count] counts large sets to within about one percent, in at most 12 kB for each set. While
+// Redis is unreachable, each replica uses only its own memory, so a name may count once on every
+// replica. Calls never return an error because of Redis, and never wait for it longer than their
+// budget.
 package dedup
 
 import (
@@ -64,7 +65,7 @@ func (s *Seen) First(ctx context.Context, name string, life time.Duration) bool 
 // work that must be done once in each period, use [Seen.First].
 func (s *Seen) Mine(ctx context.Context, what string, hold time.Duration) bool {
 	turn := "turn:" + what
-	// The replica with the turn may act again, because a second hint within the hold announces a
+	// The replica with the turn may act again because a second hint within the hold announces a
 	// newer change.
 	if s.knows(turn) {
 		return true
@@ -73,12 +74,13 @@ func (s *Seen) Mine(ctx context.Context, what string, hold time.Duration) bool {
 		return false
 	}
 	// The hold begins when the call returns, even if the call failed. Redis may have stored the
-	// turn although the response was lost, and then no other replica acts until the turn expires.
+	// turn even though the response was lost, in which case no other replica acts until the turn
+	// expires.
 	s.note(turn, s.now(), hold)
 	return true
 }
 
-// Pace configures how often a service's replicas, together, do a sweep.
+// Pace configures how often a service's replicas collectively run a sweep.
 type Pace struct {
 	// What names the sweep.
 	What string
@@ -89,13 +91,13 @@ type Pace struct {
 	Idle time.Duration
 }
 
-// Round calls do for one round of a sweep, unless the pause after the last round on any replica has
-// not passed yet. Call Round every [Pace.Every]. do reports whether it found work. If it did, or if
+// Round calls do for one round of a sweep, unless the pause since the last round on any replica is
+// not over yet. Call Round every [Pace.Every]. do reports whether it found work. If it did, or if
 // it returned an error, the pause is short. Long pauses are stored only in Redis. While Redis is
 // unreachable, and after it has lost its data, every replica sweeps at the full pace.
 func (s *Seen) Round(ctx context.Context, p Pace, do func(ctx context.Context) (found bool, err error)) error {
-	// The turn ends shortly before the next round is due, so that this replica can take the next
-	// turn too.
+	// The turn ends shortly before the next round is due, so this replica can take the next turn
+	// too.
 	if !s.First(ctx, p.What, p.Every*9/10) {
 		return nil
 	}
@@ -106,7 +108,7 @@ func (s *Seen) Round(ctx context.Context, p Pace, do func(ctx context.Context) (
 	return err
 }
 
-// AtOnce does a round immediately, regardless of other replicas. Call it after a wake-up and when
+// AtOnce runs a round immediately, regardless of other replicas. Call it after a wake-up and when
 // the process starts.
 func (s *Seen) AtOnce(ctx context.Context, p Pace, do func(ctx context.Context) (found bool, err error)) error {
 	found, err := do(ctx)
@@ -153,7 +155,7 @@ return redis.call('PFCOUNT', KEYS[1]) - before
 // The results of all replicas add up to the number of distinct members. The sum is exact for a few
 // members, and within about one percent for many. In a large set, one member may add more than one
 // or nothing to the count, so use only the sum of the results. If Redis loses the set, its members
-// count again. No result is negative.
+// are counted again. Results are never negative.
 func (s *Seen) Count(ctx context.Context, set, member string, life time.Duration) (grown int64, repeat bool) {
 	if !s.note(set+"/"+member, s.now(), life) {
 		return 0, true

@@ -191,7 +191,7 @@ func at(t *testing.T, addr string, now func() time.Time) *dedup.Seen {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	// Fill the connection pool first, so that calls meet their budget even on a busy machine.
+	// Fill the connection pool first, so calls meet their budget even on a busy machine.
 	for range 50 {
 		if client.Ping(context.Background()).Err() == nil {
 			break

@@ -1,7 +1,7 @@
 // Package design is the design system for all Linkreel pages: one stylesheet with the
 // tokens (colours, type, space; light and dark), the components, and the icons.
 //
-// Each page links to [Stylesheet] and uses its classes. No page has inline styles, so the
+// Each page links to [Stylesheet] and uses its classes. None of the pages use inline styles, so the
 // Content-Security-Policy does not need 'unsafe-inline'. Components are plain HTML elements where
 // possible: a button is a <button>, and its class only selects the variant. The comment at the top
 // of assets/design.css lists the classes.

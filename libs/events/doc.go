@@ -7,8 +7,8 @@
 // commit.
 //
 // Data is the record as the API returns it after the change. For a deletion, it is the record as
-// the API returned it before the deletion. It contains no credentials: no key, password or signed
-// URL. The service passes its store a function that creates Data.
+// the API returned it before the deletion. It never contains credentials such as keys, passwords or
+// signed URLs. The service passes its store a function that creates Data.
 //
 // # Who acted
 //

@@ -12,7 +12,7 @@ import (
 // subscribers branch on them, so they are never renamed.
 type Type string
 
-// Event types. A change to the access, captions, thumbnail or takedown of a video has the type
+// Event types. A change to a video's access, captions, thumbnail or takedown has the type
 // VideoUpdated. Archiving, moving or taking down a link has the type LinkUpdated.
 const (
 	LinkCreated Type = "link.created"
@@ -63,7 +63,7 @@ const (
 // any feed.
 const WebhookTest Type = "webhook.test"
 
-// Quiet is the type of a change that writes no event.
+// Quiet is the type of a change that does not write an event.
 const Quiet Type = "quiet"
 
 var types = []Type{
@@ -85,7 +85,7 @@ func Types() []Type { return slices.Clone(types) }
 // Known reports whether t is one of [Types].
 func (t Type) Known() bool { return slices.Contains(types, t) }
 
-// Kept is how long an event can be read after it was written.
+// Kept is how long an event can be read after it is written.
 const Kept = 30 * 24 * time.Hour
 
 // Event describes one change to one record.

@@ -83,17 +83,17 @@ func (c calls) stream(
 }
 
 // onlyWritesKey marks the context of a [DB.Commit]. The calls that begin and end a transaction are
-// then skipped, because a commit without a transaction is also atomic. The client library's only
-// other way to make such a commit is its deprecated batches.
+// skipped in such a context because a commit without a transaction is also atomic. The client
+// library's only other way to make such a commit is its deprecated batches.
 type onlyWritesKey struct{}
 
 // errOnlyWrites is the error for a read in a [DB.Commit]. Such a read would not be part of the
 // transaction.
 var errOnlyWrites = errors.New("cannot read in a commit that only writes")
 
-// heard records what a call to [DB.Do] learned about the database's state. The interceptors
-// fill it in, because the call's error is not specific enough: it can be the same when the database
-// is down and when another writer always wins.
+// heard records what a call to [DB.Do] learned about the database's state. The interceptors fill it
+// in because the call's error is not specific enough: it can be the same when the database is down
+// and when another writer always wins.
 type heard struct {
 	answered atomic.Bool // the database answered one of the call's requests
 	lost     atomic.Bool // the call lost to another writer at least once
@@ -102,19 +102,19 @@ type heard struct {
 
 type heardKey struct{}
 
-// answered wraps the error from a call that failed although the database answered some of its
+// answered wraps the error from a call that failed even though the database answered some of its
 // requests.
 type answered struct{ error }
 
 func (a answered) Unwrap() error { return a.error }
 
-// aborted is the error for a request that lost to another writer. It has no Unwrap, so that the
-// client library does not see the code and retry. The library would pause for 1 to 4 s, which
-// allows only three attempts in three seconds. [again] retries instead.
+// aborted is the error for a request that lost to another writer. It has no Unwrap, so the client
+// library does not see the code and retry. The library would pause for 1 to 4 s, which allows only
+// three attempts in three seconds. [again] retries instead.
 type aborted struct{ error }
 
 // hear records how the database answered a request. commit is true if the request is a commit. If
-// another writer won, hear hides this from the client library, so that the library does not retry.
+// another writer won, hear hides this from the client library, so the library does not retry.
 // Outside of [DB.Do], hear returns err unchanged.
 func hear(ctx context.Context, commit bool, err error) error {
 	h, ok := ctx.Value(heardKey{}).(*heard)
@@ -204,17 +204,17 @@ const (
 	longestPause = 320 * time.Millisecond
 )
 
-// unsure reports whether one of this call's commits got no response. The change may then have been
-// made, and a retry could make it twice. A commit without reads does not count, because it may be
-// repeated; see [DB.Commit].
+// unsure reports whether one of this call's commits got no response. In that case, the change may
+// have been made, and a retry could make it twice. A commit without reads does not count, because
+// it may be repeated; see [DB.Commit].
 func unsure(ctx context.Context) bool {
 	h, ok := ctx.Value(heardKey{}).(*heard)
 	return ok && h.open.Load() && ctx.Value(onlyWritesKey{}) == nil
 }
 
 // again repeats try while another writer wins. It stops when there is no time left for a full
-// attempt, because an attempt that is cut off might have been committed. Pauses are random, so that
-// two writers that collided do not collide again.
+// attempt: an attempt that is cut off might have been committed. Pauses are random, so two writers
+// that collided do not collide again.
 func again(ctx context.Context, try func() error) error {
 	for most := firstPause; ; most = min(2*most, longestPause) {
 		began := time.Now()

@@ -73,8 +73,8 @@ func TestATransactionThatLosesTriesAgainUntilItsTimeIsOver(t *testing.T) {
 	}
 }
 
-// A caller may retry after a 429, because the request had no effect. A call that lost to
-// other writers therefore returns a 429 only if every commit got a response.
+// A caller may retry after a 429 because the request had no effect. A call that lost to other
+// writers therefore returns a 429 only if every commit got a response.
 func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) {
 	t.Parallel()
 	lose := local.Fault{Methods: []string{"Commit"}, Times: 1, Code: codes.Aborted}

@@ -158,7 +158,7 @@ func (d *Documents) commit(ctx context.Context, writes []*pb.Write) error {
 	return err
 }
 
-// once turns off the client's own retries, because patiently retries instead.
+// once turns off the client's own retries because patiently retries instead.
 var once = gax.WithRetry(func() gax.Retryer { return nil })
 
 // final marks an error that a retry cannot fix.

@@ -34,8 +34,8 @@ func (e *ending) RecvMsg(any) error {
 	return nil
 }
 
-// PeekAfterReadForTest runs the part of [DB.Peek] that follows after it has found no identity. It
-// returns the id.
+// PeekAfterReadForTest runs the rest of [DB.Peek] after it has found no identity. It returns the
+// id.
 func (db *DB) PeekAfterReadForTest(ctx context.Context) (string, error) {
 	d, err := db.nothingStored(firstContact{ctx}, db.Collection("installation").Doc("database"))
 	return d.ID, err

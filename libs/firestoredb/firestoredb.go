@@ -1,6 +1,6 @@
 // Package firestoredb is the services' only access to Firestore.
 //
-// Every call has a deadline. While Firestore is down, a breaker refuses calls immediately, so that
+// Every call has a deadline. While Firestore is down, a breaker refuses calls immediately, so
 // callers do not wait for their deadlines. Calls return this package's errors: [ErrNotFound],
 // [ErrExists], [ErrStale], [ErrContended], or an apierr UNAVAILABLE. The package does not hide the
 // client library: stores use cloud.google.com/go/firestore to build documents and queries.
@@ -37,7 +37,7 @@ var (
 	ErrNotFound = errors.New("no such document")
 	ErrExists   = errors.New("document already exists")
 	ErrStale    = errors.New("document has changed since it was read")
-	// ErrInvalid means that the database will never accept this request, because a value, a name or
+	// ErrInvalid means that the database will never accept this request because a value, a name or
 	// the size is invalid.
 	ErrInvalid = errors.New("request is permanently rejected")
 
@@ -72,7 +72,7 @@ const share = 32
 type (
 	// Snap is a document that was read.
 	Snap = *firestore.DocumentSnapshot
-	// Ref names a document. A nil Ref names no document, so reading it finds nothing.
+	// Ref names a document. A nil Ref does not name a document, so reading it finds nothing.
 	Ref = *firestore.DocumentRef
 )
 
@@ -100,7 +100,7 @@ func (db *DB) Do(ctx context.Context, what string, fn func(ctx context.Context) 
 }
 
 // inLine runs do when ctx's account gets its turn. Work without an account runs immediately. A
-// nested call also runs immediately, because it would otherwise wait for the call that contains it.
+// nested call also runs immediately because otherwise it would wait for the call that contains it.
 func inLine(ctx context.Context, q *turns.Queue, do func() error) error {
 	p := identity.FromContext(ctx)
 	if p == nil || ctx.Value(heardKey{}) != nil {
@@ -121,7 +121,7 @@ func inLine(ctx context.Context, q *turns.Queue, do func() error) error {
 }
 
 // Tx runs fn as a transaction. fn may run several times, so it must read, decide and write in that
-// order, and must have no other effects. It must wrap errors with %w, so that Tx can detect that an
+// order, and must have no other effects. It must wrap errors with %w, so Tx can detect that an
 // attempt was aborted.
 func (db *DB) Tx(ctx context.Context, what string, fn func(ctx context.Context, tx *firestore.Transaction) error, opts ...firestore.TransactionOption) error {
 	try := func(ctx context.Context) error { return db.RunTransaction(ctx, fn, opts...) }
@@ -271,7 +271,7 @@ func Page[T any](
 ) (page []T, more bool, err error) {
 	q = q.OrderBy("createdAt", firestore.Desc).OrderBy(firestore.DocumentID, firestore.Desc).Limit(p.Limit + 1)
 	if p.After.ID != "" {
-		if !identity.ValidID(p.After.ID) { // no valid cursor contains such an id
+		if !identity.ValidID(p.After.ID) { // valid cursors never contain such an id
 			return nil, false, nil
 		}
 		q = q.StartAfter(p.After.At, p.After.ID)
@@ -290,8 +290,9 @@ func Page[T any](
 		if !more || len(page) > 0 {
 			return page, more, nil
 		}
-		// No record on this page can be decoded, so continue with the next documents. A page needs
-		// at least one record, because its last record becomes the cursor for the next page.
+		// None of the records on this page can be decoded, so continue with the next documents. A
+		// page needs at least one record because its last record becomes the cursor for the next
+		// page.
 		q = q.StartAfter(snaps[len(snaps)-1])
 	}
 }

@@ -31,7 +31,7 @@ type identityDocument struct {
 
 // firstContact is the context of [DB.Identity], which runs before all other calls. It hides two
 // values that the context of the first call may have: the account, because Identity must not wait
-// for that account's turn, and the mark of [DB.Commit], because Identity also reads.
+// for that account's turn, and the mark set by [DB.Commit], because Identity also reads.
 type firstContact struct{ context.Context }
 
 type firstContactKey struct{}

@@ -32,7 +32,7 @@ func TestADatabaseHasOneIdentityWhoeverAsksFirst(t *testing.T) {
 	cloud := cloudtest.Start(t, cloudtest.Options{})
 	db := open(cloud.Endpoint, "")
 	if id, err := db.Peek(t.Context()); id != "" || err != nil || cloud.Firestore.Stats().Writes > 0 {
-		t.Errorf("Peek at an empty database = %q, %v after %d writes, want an empty string and no write", id, err, cloud.Firestore.Stats().Writes)
+		t.Errorf("Peek at an empty database = %q, %v after %d writes, want an empty string and no writes", id, err, cloud.Firestore.Stats().Writes)
 	}
 	var wg sync.WaitGroup
 	got := make([]string, 8)
@@ -95,7 +95,7 @@ func TestADatabaseOfAnotherFormatIsRefused(t *testing.T) {
 				}
 			}
 			if n := cloud.Firestore.Stats().Writes - writes; called || n != 0 {
-				t.Errorf("called = %v with %d writes, want no call and no write", called, n)
+				t.Errorf("called = %v with %d writes, want no calls and no writes", called, n)
 			}
 		})
 	}

@@ -72,8 +72,8 @@ func wrote(writes []*pb.Write) {
 	documentsWrite.Add(float64(len(writes) - deleted))
 }
 
-// readIn returns the number of documents in one stream message. It counts missing documents
-// that were requested by name, because Firestore charges for them too.
+// readIn returns the number of documents in one stream message. It counts missing documents that
+// were requested by name, since Firestore charges for them too.
 func readIn(m any) int {
 	switch m := m.(type) {
 	case *pb.BatchGetDocumentsResponse:

@@ -34,12 +34,11 @@ type Config struct {
 	Token string `env:"LOCALCLOUD_TOKEN"`
 	// Timeout bounds a call or a transaction. A transaction that has lost to other writers waits
 	// for its turn and then gets the same amount of time again for more attempts. Keep Timeout
-	// below 30 s, because quota leases do not last much longer (libs/quota).
+	// below 30 s because quota leases do not last much longer (libs/quota).
 	Timeout time.Duration `env:"FIRESTORE_TIMEOUT" envDefault:"3s"`
 }
 
-// Open returns without waiting for the server, so that a service starts even while Firestore is
-// down.
+// Open returns without waiting for the server, so a service starts even while Firestore is down.
 func Open(ctx context.Context, cfg Config) (*DB, error) {
 	opts, database, err := dial(cfg)
 	if err != nil {
@@ -84,7 +83,8 @@ func dial(cfg Config) (opts []option.ClientOption, database string, err error) {
 	return opts, database, nil
 }
 
-// bearer sends a token, even over a connection without TLS, because a local Firestore has no TLS.
+// bearer sends a token, even over a connection without TLS, because a local Firestore does not use
+// TLS.
 type bearer string
 
 func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
@@ -131,6 +131,6 @@ func orDefault(timeout time.Duration) time.Duration {
 	return timeout
 }
 
-// Close closes the connection. It also closes the connection to an Endpoint, because the client
+// Close closes the connection. It also closes the connection to an Endpoint because the client
 // library closes a connection that is passed to it.
 func (db *DB) Close() error { return db.Client.Close() }

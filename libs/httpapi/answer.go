@@ -36,7 +36,7 @@ func JSON(c *fiber.Ctx, status int, v any) error {
 	return nil
 }
 
-// Created sends a 201 with the record's address in Location.
+// Created sends a 201 with the record's URL in Location.
 func Created(c *fiber.Ctx, location string, v any) error {
 	c.Set(fiber.HeaderLocation, location)
 	return JSON(c, fiber.StatusCreated, v)
@@ -57,7 +57,7 @@ func ETag(rev int64) string { return fmt.Sprintf(`"r%d"`, rev) }
 
 // Rev returns the revision for a record that stores no revision number. It derives the number from
 // the fields that callers can edit. If an edit restores earlier values, the earlier revision
-// becomes valid again. This is safe, because an edit with that revision only overwrites values that
+// becomes valid again. This is safe because an edit with that revision only overwrites values that
 // its caller has seen.
 func Rev(fields ...string) int64 {
 	h := fnv.New64a()
@@ -66,8 +66,8 @@ func Rev(fields ...string) int64 {
 }
 
 // VariantETag returns the tag of a representation that changes without an edit to the record, such
-// as one with a click count. If-Match compares only the tag's revision, so that a click does not
-// make an edit fail. If-None-Match compares the whole tag.
+// as one with a click count. If-Match compares only the tag's revision, so a click does not make an
+// edit fail. If-None-Match compares the whole tag.
 func VariantETag(rev int64, variant string) string { return fmt.Sprintf(`"r%d-%s"`, rev, variant) }
 
 // Match holds the If-Match tags from a request. The zero value matches every record.
@@ -120,7 +120,7 @@ func NotModified(c *fiber.Ctx, tag string) bool {
 }
 
 // Limit reads the query parameter "limit" of a list: 1 to 100, or 20 if absent. Other values are
-// rejected, not clamped, so that callers notice their mistakes.
+// rejected, not clamped, so callers notice their mistakes.
 func Limit(c *fiber.Ctx) (int, []apierr.Detail) {
 	if !c.Context().QueryArgs().Has("limit") {
 		return 20, nil

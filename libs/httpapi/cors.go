@@ -15,7 +15,7 @@ const (
 )
 
 // cors allows pages from the configured origins to call /api/. It answers preflight requests, and
-// reports whether it did. A preflight request needs no key, because browsers do not send one.
+// reports whether it did. Preflight requests do not need a key, because browsers do not send one.
 func (a *API) cors(c *fiber.Ctx) (answered bool) {
 	if len(a.opt.CORSOrigins) == 0 || !strings.HasPrefix(c.Path(), "/api/") {
 		return false

@@ -124,7 +124,7 @@ func TestFiftyDetailsAreNamedAndTheRestCounted(t *testing.T) {
 	f := &httpapi.Fields{}
 	for i := range 90_000 {
 		f.Add(apierr.Detail{Field: fmt.Sprintf("scopes.%d", i), Code: apierr.InvalidValue})
-		f.Add(apierr.Detail{Field: fmt.Sprintf("scopes.%d", i), Code: apierr.TooLong}) // a second broken rule for the same field
+		f.Add(apierr.Detail{Field: fmt.Sprintf("scopes.%d", i), Code: apierr.TooLong}) // a second violated rule for the same field
 	}
 	if !f.HasError("scopes.89999") {
 		t.Error("HasError = false for a field whose error is only counted, want true")

@@ -46,11 +46,11 @@ func (o *Optional[T]) Ptr() *T {
 	return &o.Value
 }
 
-// Fields collects the rules that a request breaks, so that the caller sees all of them in one
+// Fields collects the rules that a request violates, so the caller sees all of them in one
 // response. It lists up to [apierr.MaxDetails] and counts the rest.
 type Fields struct {
-	// Unknown lists the fields of the body that the destination does not have, in body order. If
-	// there are many, it lists only the first ones.
+	// Unknown lists the body's fields that the destination does not have, in body order. If there
+	// are many, it lists only the first ones.
 	Unknown []string
 	details []apierr.Detail
 	broken  map[string]bool // by field
@@ -77,11 +77,11 @@ func (f *Fields) Add(details ...apierr.Detail) {
 	}
 }
 
-// HasError reports whether field already breaks a rule. If so, do not validate it further.
+// HasError reports whether field already violates a rule. If so, do not validate it further.
 func (f *Fields) HasError(field string) bool { return f.broken[field] }
 
-// HasErrorIn reports whether a field, or a part of it, breaks a rule. For example, rules.0.name is
-// a part of rules.
+// HasErrorIn reports whether a field, or a part of it, violates a rule. For example, rules.0.name
+// is a part of rules.
 func (f *Fields) HasErrorIn(field string) bool {
 	for broken := range f.broken {
 		if broken == field || strings.HasPrefix(broken, field+".") {
@@ -124,12 +124,12 @@ func (f *Fields) Err() error {
 
 // Decode reads the body into dst, a pointer to a struct with json tags. The error is INVALID_JSON
 // for a body that is not a single JSON object, and UNSUPPORTED_MEDIA_TYPE for a body with any other
-// media type. Fields lists the schema rules that the body breaks. The handler adds violations of
+// media type. Fields lists the schema rules that the body violates. The handler adds violations of
 // rules that schemas cannot express, and then calls [Fields.Err].
 //
 // JSON names are case-sensitive: "URL" is not "url". The operation's schema decides whether an
 // unknown name is rejected or listed in [Fields.Unknown]. A PATCH that has only unknown names is
-// always rejected. Decode also reports unknown query parameters. A field that breaks a rule keeps
+// always rejected. Decode also reports unknown query parameters. A field that violates a rule keeps
 // its zero value.
 func Decode(c *fiber.Ctx, dst any) (*Fields, error) {
 	// A body without a Content-Type counts as JSON. Comparing with the most common header first
@@ -247,7 +247,7 @@ func fill(dst reflect.Value, o *object, fields *Fields) {
 var paired = regexp.MustCompile(`(?i)^([^\\]|\\[^u]|\\u[^d]|\\ud[0-7]|\\ud[89ab]..\\ud[c-f])*$`)
 
 // These constants limit how many bytes of unknown names a response repeats. The limit per item is
-// lower, because a bulk response has up to a hundred items.
+// lower because a bulk response has up to a hundred items.
 const (
 	maxUnknown     = 8 << 10
 	maxUnknownItem = 400
@@ -301,8 +301,8 @@ func errTwice(name string) error {
 func invalidJSON(message string) error { return apierr.New(apierr.InvalidJSON, message) }
 
 // parseObject reads exactly one JSON object in UTF-8 without duplicate names (RFC 8259, and
-// I-JSON's rule on names, RFC 7493 §2.3). It stops at the first violation, so that the body's size
-// and maxValues bound its cost.
+// I-JSON's rule on names, RFC 7493 §2.3). It stops at the first violation, so the body's size and
+// maxValues bound its cost.
 func parseObject(body []byte) (*object, error) {
 	if !utf8.Valid(body) {
 		return nil, invalidJSON("The body is not valid UTF-8.")

@@ -159,8 +159,8 @@ func (f *Fields) addQuery(args *fasthttp.Args, params map[string]bool) {
 	}
 }
 
-// addBody rejects every name in the body if the operation takes no body. A body without names
-// is accepted, because nothing in it would be ignored.
+// addBody rejects every name in the body if the operation takes no body. A body without names is
+// accepted because nothing in it would be ignored.
 func (f *Fields) addBody(body []byte) {
 	o, err := parseObject(body)
 	if err != nil {
@@ -185,7 +185,7 @@ func (f *Fields) addUnknown(at, names []string) {
 
 func (f *Fields) addUnknownName(at []string, name string, known []string, what string) {
 	if len(f.details) >= apierr.MaxDetails {
-		f.more++ // only count these names, because finding similar names takes time
+		f.more++ // only count these names: finding similar names takes time
 		return
 	}
 	message := "There is no such " + what + " here."
@@ -300,7 +300,7 @@ func nearest(name string, known []string) string {
 	return best
 }
 
-// allowed returns how many letters of a name may be wrong. It returns less for short names, because
+// allowed returns how many letters of a name may be wrong. It returns less for short names because
 // short words are similar to many others.
 func allowed(name string) int {
 	switch n := len(name); {
@@ -313,7 +313,7 @@ func allowed(name string) int {
 	}
 }
 
-// plain returns the letters and digits of a name in lower case, so that the naming style does not
+// plain returns the letters and digits of a name in lower case, so the naming style does not
 // matter.
 func plain(name string) string {
 	return strings.Map(func(r rune) rune {

@@ -67,8 +67,8 @@ type Options struct {
 	Idempotency *idempotency.Firestore
 	// Proxies are the proxies that are trusted to set X-Forwarded-For.
 	Proxies httpserver.Proxies
-	// BaseURL is the product's base address. If it begins with https://, responses from its host
-	// tell browsers to use only https.
+	// BaseURL is the product's base URL. If it begins with https://, responses from its host tell
+	// browsers to use only https.
 	BaseURL string
 	// CORSOrigins are the origins whose pages may call the API, such as https://app.example.com;
 	// "*" allows any origin. Requests carry no cookies, so the caller's key is the only credential.
@@ -114,9 +114,9 @@ type Access struct {
 	// revoked key may therefore repeat a request that it made while it was valid, with the same
 	// Idempotency-Key.
 	Repeatable bool
-	// OneCommit is for a POST that does all its work in one change of package record and writes its
-	// response ([Created]) before the change commits. The response is then stored in the same
-	// commit, so no idempotency record needs to be written before the handler runs.
+	// OneCommit is for a POST that does all its work in a single change made through package record
+	// and writes its response ([Created]) before the change commits. The response is stored in the
+	// same commit, so no idempotency record needs to be written before the handler runs.
 	OneCommit bool
 	// InTurn is for a route with large requests. Each process runs only one such request per
 	// account at a time. Others wait, but not past their deadline.
@@ -137,7 +137,7 @@ func New(opt Options) *API {
 	declare(opt.Name)
 	a := &API{
 		opt: opt, tracer: otel.Tracer(opt.Name),
-		// The burst is below the default, because each miss costs a read from the store. Only
+		// The burst is below the default because each miss costs a read from the store. Only
 		// callers that rotated their key and lost the response cause these lookups.
 		misses:  ratelimit.NewMisses(ratelimit.MissOptions{Burst: 60, Now: opt.Now}),
 		turns:   turns.NewQueue(turns.QueueOptions{Name: "bulk", Each: 1}),
@@ -146,7 +146,7 @@ func New(opt Options) *API {
 	a.app = fiber.New(fiber.Config{
 		AppName:               opt.Name,
 		DisableStartupMessage: true,
-		Immutable:             true, // caches, goroutines and spans keep strings after the handler has returned
+		Immutable:             true, // caches, goroutines and spans hold on to strings after the handler has returned
 		CaseSensitive:         true,
 		StrictRouting:         true,
 		BodyLimit:             httpserver.MaxBody,
@@ -156,12 +156,13 @@ func New(opt Options) *API {
 	return a
 }
 
-// changesWaiting is the maximum number of changes to one record that wait for the running change.
+// changesWaiting is the maximum number of changes to one record that can wait for the change in
+// progress.
 const changesWaiting = 16
 
 // Handle adds a route that needs a key. Within a process, requests from one account that change the
-// same record (the first parameter of path) run one after the other, because concurrent
-// transactions would only cause each other to retry.
+// same record (the first parameter of path) run one after the other because concurrent transactions
+// would only cause each other to retry.
 func (a *API) Handle(method, path string, access Access, h fiber.Handler) {
 	h = a.strict(method, path, h)
 	_, record, _ := strings.Cut(path, "/:")
@@ -220,7 +221,7 @@ func (a *API) HandleToken(method, path, token, message, account string, mark fun
 	}))
 }
 
-// Public adds a route that requires no key.
+// Public adds a route that does not require a key.
 func (a *API) Public(method, path string, h fiber.Handler) {
 	a.add(method, path, a.strict(method, path, h))
 }
@@ -235,8 +236,9 @@ func (a *API) add(method, path string, h fiber.Handler) {
 
 // Finds sets the lookup for an operation without a JSON body. A 403 or a 404 takes precedence over
 // a 400, so if a request contains an unknown name, find runs first, and its error is the response.
-// find must have no side effects. Without find, such a request gets a 400, even if the record does
-// not exist or the caller lacks the rights. A GET needs no find, because its handler runs instead.
+// find must not have side effects. Without find, such a request gets a 400, even if the record does
+// not exist or the caller lacks the rights. A GET does not need find because its handler runs
+// instead.
 func (a *API) Finds(method, path string, find fiber.Handler) {
 	if a.finds == nil {
 		a.finds = map[string]fiber.Handler{}
@@ -375,8 +377,8 @@ func (a *API) around(c *fiber.Ctx) (err error) {
 	return nil
 }
 
-// follow connects the request's span with the caller's span. If the caller is a service in the
-// installation, follow continues its trace. Otherwise it only links to the trace, because external
+// follow connects the request's span to the caller's span. If the caller is a service in the
+// installation, follow continues its trace. Otherwise it only links to the trace because external
 // callers must not choose which requests are traced.
 func (a *API) follow(ctx context.Context, c *fiber.Ctx, start []trace.SpanStartOption) (context.Context, []trace.SpanStartOption) {
 	carrier := propagation.MapCarrier{"traceparent": c.Get("traceparent"), "tracestate": c.Get("tracestate")}
@@ -397,7 +399,7 @@ var duration = promauto.NewHistogramVec(prometheus.HistogramOpts{
 }, []string{"otel_scope_name", "http_request_method", "http_route", "http_response_status_code"})
 
 // declare creates the series for server errors before the first error. A route's series are created
-// by its first response, because there are many routes.
+// by its first response because there are many routes.
 func declare(name string) {
 	for _, status := range []string{"500", "503"} {
 		duration.WithLabelValues(name, fiber.MethodGet, "(none)", status)
@@ -516,7 +518,7 @@ func limited(l apikey.Limit) error {
 }
 
 // setLimitHeaders sets the headers from the IETF draft and the older X- headers. Reset times are
-// rounded up to whole seconds, so that a caller that waits until then is not rejected.
+// rounded up to whole seconds, so a caller that waits until then is not rejected.
 func setLimitHeaders(c *fiber.Ctx, l apikey.Limit, now time.Time) {
 	reset := int64(math.Ceil(l.ResetAfter.Seconds()))
 	c.Set("RateLimit-Policy", `"default";q=`+strconv.Itoa(l.Limit)+`;w=60`)
@@ -541,8 +543,8 @@ func bearerOf(c *fiber.Ctx) (string, error) {
 }
 
 // OnlyBearer runs h only for requests with token. Other requests get an error with message. An
-// empty token rejects all requests. It compares hashes, so that response times reveal nothing about
-// the token, not even its length.
+// empty token rejects all requests. It compares hashes, so response times reveal nothing about the
+// token, not even its length.
 func OnlyBearer(token, message string, h fiber.Handler) fiber.Handler {
 	want := sha256.Sum256([]byte(token))
 	return func(c *fiber.Ctx) error {

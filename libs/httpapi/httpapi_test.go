@@ -462,7 +462,7 @@ func TestBalancersLeaveNoLine(t *testing.T) {
 	if log.Len() > 0 {
 		t.Errorf("access log = %s, want no lines", log.String())
 	}
-	// Other paths and methods are treated like any request.
+	// Other paths and methods are treated like any other request.
 	for _, tt := range []struct{ method, path string }{{"GET", "/?x=1"}, {"GET", "//"}, {"POST", "/"}} {
 		if res, _ := ask(t, dial, request(tt.method, tt.path, "", "", "")); res.StatusCode != 404 && res.StatusCode != 405 {
 			t.Errorf("%s %s = %d, want 404 or 405", tt.method, tt.path, res.StatusCode)

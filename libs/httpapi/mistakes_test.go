@@ -45,7 +45,7 @@ func TestAWrongBodyIsToldWhereItIsWrong(t *testing.T) {
 	}
 }
 
-// Every rejected body gets an INVALID_JSON with a message, without a panic.
+// Every rejected body gets an INVALID_JSON error with a message and never causes a panic.
 func FuzzSyntaxError(f *testing.F) {
 	f.Add([]byte(`{"a":1,}`))
 	f.Fuzz(func(t *testing.T, body []byte) {

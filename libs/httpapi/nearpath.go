@@ -24,7 +24,7 @@ var apiPaths = sync.OnceValue(func() (paths [][]string) {
 		}
 	}
 	slices.SortFunc(paths, slices.Compare[[]string])
-	return slices.CompactFunc(paths, slices.Equal[[]string]) // a path with several methods occurs several times
+	return slices.CompactFunc(paths, slices.Equal[[]string]) // a path with several methods appears several times
 })
 
 // nearPath returns the API path that the caller probably meant by path, or "" if none is

@@ -24,8 +24,8 @@ func beginRequest(c *fiber.Ctx, account, key, bearer string) idempotency.Request
 
 // repeats reports whether a request that was rejected with err repeats a request that the key made
 // while it was valid: the key must be revoked, the account must not be suspended, and a record with
-// the same Idempotency-Key and body must exist. Such a request takes no token from the account's
-// bucket. Instead, the limit on misses bounds how often a network can guess records.
+// the same Idempotency-Key and body must exist. Such a request does not take a token from the
+// account's bucket. Instead, the limit on misses bounds how often a network can guess records.
 func (a *API) repeats(c *fiber.Ctx, p *identity.Principal, bearer string, err error) bool {
 	key := c.Get(idempotencyKey)
 	if apierr.CodeOf(err) != apierr.APIKeyRevoked || p == nil || p.Suspended || a.opt.Idempotency == nil || !validIdempotencyKey(key) {
@@ -64,7 +64,7 @@ func (a *API) inOneCommit(c *fiber.Ctx, r idempotency.Request, h fiber.Handler) 
 		if passing(c) {
 			return nil
 		}
-		// The error may be wrong, because an earlier attempt at the same request may have used up
+		// The error may be wrong because an earlier attempt at the same request may have used up
 		// the quota or taken the name.
 		later, cancel := afterwards(ctx)
 		defer cancel()
@@ -76,8 +76,7 @@ func (a *API) inOneCommit(c *fiber.Ctx, r idempotency.Request, h fiber.Handler) 
 	return err
 }
 
-// afterwards returns a context for storing a response, because the request's deadline may have
-// passed.
+// afterwards returns a context for storing a response even if the request's deadline has passed.
 func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 }
@@ -85,7 +84,7 @@ func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
 // replay sends a stored response.
 func replay(c *fiber.Ctx, r *idempotency.Response) error {
 	for _, name := range []string{fiber.HeaderETag, fiber.HeaderLocation} {
-		c.Response().Header.Del(name) // these were set for the response that is replaced
+		c.Response().Header.Del(name) // these were set for the response that is being replaced
 	}
 	c.Set("Idempotent-Replayed", "true")
 	for name, value := range r.Header {
@@ -106,7 +105,7 @@ func answerOf(c *fiber.Ctx) *idempotency.Response {
 }
 
 // lasting returns the headers that a replay repeats. The other headers belong to a single exchange,
-// and a replay gets new ones. The number and size of the repeated headers are bounded, because they
+// and a replay gets new ones. The number and size of the repeated headers are bounded because they
 // come from handlers, not from callers.
 func lasting(h *fasthttp.ResponseHeader) map[string]string {
 	out := map[string]string{}

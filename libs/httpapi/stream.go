@@ -26,7 +26,7 @@ const (
 	streamRate = 64 << 10
 )
 
-// Stream sends a 200 with the output of write. It uses constant memory, because write blocks until
+// Stream sends a 200 with the output of write. It uses constant memory because write blocks until
 // the client has read its output. The request's deadline does not apply. The stream ends when the
 // client disconnects, when the client reads less than 64 KiB a second for half a minute, or after
 // an hour. Time spent in write does not count against the client.
@@ -46,7 +46,7 @@ func Stream(c *fiber.Ctx, contentType string, write func(ctx context.Context, w 
 	ended := make(chan error, 1)
 	go func() {
 		err := produce(ctx, begun, write)
-		// Close the pipe first, because it must be closed when ended is received.
+		// Close the pipe first because it must be closed when ended is received.
 		_ = w.CloseWithError(err) // never fails
 		if err != nil && !errors.Is(err, io.ErrClosedPipe) {
 			slog.WarnContext(ctx, "stream failed; closing the connection", "error", err)
@@ -76,7 +76,7 @@ func produce(ctx context.Context, to io.Writer, write func(context.Context, io.W
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
-	// The buffer delays the status, so that an error in the first 32 KiB still becomes an error
+	// The buffer delays the status, so an error in the first 32 KiB still becomes an error
 	// response.
 	buf := bufio.NewWriterSize(to, streamChunk)
 	if err := write(ctx, buf); err != nil {

@@ -23,7 +23,7 @@ const (
 	sample = 100
 )
 
-// UnmarshalText implements [encoding.TextUnmarshaler]. It rejects an unknown value, so that a
+// UnmarshalText implements [encoding.TextUnmarshaler]. It rejects an unknown value, so a
 // misconfigured service does not start.
 func (a *AccessLog) UnmarshalText(text []byte) error {
 	switch v := AccessLog(text); v {

@@ -7,7 +7,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// maxField limits the length of a field's name in an error, because part of the name may come from
+// maxField limits the length of a field's name in an error because part of the name may come from
 // the caller.
 const maxField = 200
 

@@ -8,9 +8,9 @@ import (
 )
 
 // Proxies describes the proxies between clients and the service. It determines which entries of
-// X-Forwarded-For are trusted. The zero value trusts no entry.
+// X-Forwarded-For are trusted. The zero value does not trust any entries.
 type Proxies struct {
-	// Trusted are the networks of the proxies. The client is the rightmost address outside these
+	// Trusted lists the proxies' networks. The client is the rightmost address outside these
 	// networks.
 	Trusted []netip.Prefix
 	// Hops is how many addresses the proxies append to X-Forwarded-For. If it is set, the client is
@@ -52,7 +52,7 @@ func (p Proxies) Client(ctx *fasthttp.RequestCtx) netip.Addr {
 		}
 		return addr
 	}
-	// Read from the end, because each proxy appends the address of its peer. The first address that
+	// Read from the end because each proxy appends the address of its peer. The first address that
 	// is not a proxy's is the client's. The client may have forged all entries before it.
 	for i := len(list) - 1; i >= 0 && p.trusts(addr); i-- {
 		next, ok := parseAddr(list[i])

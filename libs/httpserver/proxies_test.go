@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/libs/httpserver"
 )
 
-// The headers of Google's and Amazon's load balancers are from their documentation. The others were
-// recorded.
+// The headers from Google's and Amazon's load balancers come from their documentation. The others
+// were recorded.
 func TestTheClientIsFoundBehindProxies(t *testing.T) {
 	t.Parallel()
 	private := httpserver.Proxies{Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}}

@@ -51,7 +51,7 @@ func checked(h fasthttp.RequestHandler) fasthttp.RequestHandler {
 			return
 		}
 		h(ctx)
-		// Set last, so that handlers cannot remove it by resetting the response.
+		// Set last, so handlers cannot remove it by resetting the response.
 		ctx.Response.Header.SetCanonical(nosniffName, nosniff)
 	}
 }
@@ -81,7 +81,7 @@ func refuseUnreadable(ctx *fasthttp.RequestCtx, err error) {
 	refuse(ctx, e)
 }
 
-// refuse sends an error response before any route runs. It closes the connection, because the
+// refuse sends an error response before any route runs. It closes the connection because the
 // following bytes may be part of this request.
 func refuse(ctx *fasthttp.RequestCtx, e *apierr.Error) {
 	id := strings.ToLower(ids.NewNonce())
@@ -116,7 +116,7 @@ func drain(conn net.Conn) {
 // request is rejected if a load balancer or proxy in front of this server could have read it as a
 // different request or path, or if its body is compressed.
 //
-// It checks the raw header, because parsing hides such problems: fasthttp keeps only the last of
+// It checks the raw header because parsing hides such problems: fasthttp keeps only the last of
 // several Host headers, chooses one of two framings, and stores `Host :` under a different name.
 func framing(req *fasthttp.Request) *apierr.Error {
 	refuse := func(message string) *apierr.Error { return apierr.New(apierr.BadRequest, message) }
@@ -143,7 +143,7 @@ func framing(req *fasthttp.Request) *apierr.Error {
 		if colon <= 0 || line[0] <= ' ' || line[colon-1] <= ' ' {
 			return refuse("A header line contains white space or a control character where it is not allowed.")
 		}
-		// Compare lengths first, because this code runs for every redirect and most names have a
+		// Compare lengths first because this code runs for every redirect and most names have a
 		// different length.
 		switch name, value := line[:colon], line[colon+1:]; colon {
 		case len("Host"):
@@ -182,8 +182,8 @@ func framing(req *fasthttp.Request) *apierr.Error {
 	return nil
 }
 
-// visits reports whether the request comes from a visitor to a page or a short address. If the path
-// is rejected, visitors get the same response as for a path that does not exist.
+// visits reports whether the request comes from a visitor to a page or a short URL. If the path is
+// rejected, visitors get the same response as for a path that does not exist.
 func visits(req *fasthttp.Request, path []byte) bool {
 	if !req.Header.IsGet() && !req.Header.IsHead() {
 		return false
@@ -197,7 +197,7 @@ func visits(req *fasthttp.Request, path []byte) bool {
 }
 
 // dotted reports whether a segment of a path is "." or "..", plain or percent-encoded. Encoded
-// slashes and backslashes also separate segments, because some proxies treat them as separators.
+// slashes and backslashes also separate segments because some proxies treat them as separators.
 func dotted(path []byte) bool {
 	dots, others := 0, 0 // number of dots and other characters in the segment so far
 	for len(path) > 0 {

@@ -7,8 +7,8 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// strictTransport is valid for a year. It omits includeSubDomains, because other services may run
-// on the host's subdomains.
+// strictTransport is valid for a year. It omits includeSubDomains because other services may run on
+// the host's subdomains.
 const strictTransport = "max-age=31536000"
 
 // StrictTransport tells browsers to use only https for the host of baseURL, if baseURL begins with

@@ -8,8 +8,8 @@ import (
 	"github.com/linkreel/linkreel/libs/httpserver"
 )
 
-// If a client names neither format, the redirect listener sends pages and the base address sends
-// JSON. For all other clients, both follow the same rules.
+// If a client names neither format, the redirect listener sends pages and the base URL sends JSON.
+// For all other clients, both follow the same rules.
 func TestEachClientGetsTheFormThatItNames(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -73,8 +73,8 @@ const (
 
 const (
 	// DefaultScopes contains the scopes for a key that is created without a list of scopes. The set
-	// is fixed. Scopes added later must be requested by name, so that existing scripts do not
-	// create keys with more rights than intended.
+	// is fixed. Scopes added later must be requested by name, so existing scripts do not create
+	// keys with more rights than intended.
 	DefaultScopes = LinksRead | LinksWrite | VideosRead | VideosWrite | DomainsRead | DomainsWrite | KeysRead | KeysWrite
 	// AllScopes contains every scope.
 	AllScopes = DefaultScopes | EventsRead | WebhooksRead | WebhooksWrite | MembersRead | MembersWrite | AccountWrite
@@ -96,7 +96,7 @@ func ParseScopes(names []string) (set ScopeSet) {
 	return set
 }
 
-// Has reports whether the set has all scopes of other.
+// Has reports whether the set contains all of other's scopes.
 func (set ScopeSet) Has(other ScopeSet) bool { return set&other == other }
 
 // Names returns the names of the scopes, always in the same order.
@@ -170,7 +170,7 @@ func WithPrincipal(ctx context.Context, p *Principal) context.Context {
 	return context.WithValue(ctx, principalKey{}, p)
 }
 
-// FromContext returns the request's principal, or nil if the request requires no key.
+// FromContext returns the request's principal, or nil if the request does not require a key.
 func FromContext(ctx context.Context) *Principal {
 	p, _ := ctx.Value(principalKey{}).(*Principal)
 	return p

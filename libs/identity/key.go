@@ -28,8 +28,8 @@ const (
 	keyLength   = len(KeyPrefix) + keyRandom + keyChecksum
 )
 
-// ErrMalformedKey means that a string cannot be a key, because its prefix, length, alphabet or
-// checksum is wrong. Detecting this takes no I/O.
+// ErrMalformedKey means that a string cannot be a key because its prefix, length, alphabet or
+// checksum is wrong. Detecting this does not require I/O.
 var ErrMalformedKey = errors.New("malformed API key")
 
 // Key is the full text of an API key. It is formatted as [redacted], to keep the text out of log
@@ -76,7 +76,7 @@ func (k Key) IsSession() bool { return strings.HasPrefix(k.text, SessionPrefix) 
 // Secret returns the full text, to be shown once or sent as a bearer token.
 func (k Key) Secret() string { return k.text }
 
-// Hash returns the hex SHA-256 under which a key is stored. A fast hash is sufficient, because the
+// Hash returns the hex SHA-256 under which a key is stored. A fast hash is sufficient because the
 // key has 190 random bits.
 func (k Key) Hash() string {
 	sum := sha256.Sum256([]byte(k.text))
@@ -112,7 +112,7 @@ const (
 )
 
 // NewID returns a random identifier such as lnk_4fK…: 22 base62 characters, 131 bits. It is not
-// ordered by time, so that new records are not all written to the end of an index.
+// ordered by time, so new records are not all written to the end of an index.
 func NewID(prefix string) string {
 	return prefix + "_" + randomText(rand.Reader, Base62, 22)
 }

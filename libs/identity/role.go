@@ -35,7 +35,7 @@ func (r Role) AtLeast(other Role) bool {
 	return mine >= 0 && mine >= slices.Index(Roles(), other)
 }
 
-// Scopes returns the scopes of the role. An unknown role has no scopes.
+// Scopes returns the role's scopes. An unknown role has no scopes.
 //
 // Only Owner has AccountWrite. Operations on owners, and the export, check the role; see
 // [Principal.Owns].

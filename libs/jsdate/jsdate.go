@@ -225,7 +225,7 @@ type parser struct {
 	zone offset
 }
 
-// offset is a UTC offset. It records whether hours and minutes were given, because minutes may
+// offset is a UTC offset. It records whether hours and minutes were given because minutes may
 // follow "GMT+5", but not "Z".
 type offset struct {
 	sign              int
@@ -591,7 +591,7 @@ func (p *parser) inDay() (int64, bool) {
 }
 
 // zoneSeconds returns the offset from UTC. As in V8, the offset wraps at 32 bits and must then fit
-// into 31, so that even "+999999999:00" gives the same result as in V8.
+// into 31, so even "+999999999:00" gives the same result as in V8.
 func (p *parser) zoneSeconds() (int64, bool) {
 	if p.zone.sign == 0 {
 		return 0, true

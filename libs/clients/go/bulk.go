@@ -11,7 +11,7 @@ import (
 // BulkMax is the maximum number of links in one bulk request.
 const BulkMax = 100
 
-// maxBody is the maximum size of the items in one bulk request. The API accepts bodies of 1 MiB,
+// maxBody is the maximum size of the items in one bulk request. The API accepts bodies up to 1 MiB,
 // and the rest of the body is short.
 const maxBody = 1<<20 - 16<<10
 
@@ -70,7 +70,7 @@ func (c *Client) DeleteLinks(ctx context.Context, ids []string, opts ...Option) 
 }
 
 // inChunks sends items in requests small enough for the API. It derives each request's
-// Idempotency-Key from that of the call, and always splits the same items in the same way.
+// Idempotency-Key from the call's, and always splits the same items in the same way.
 func inChunks[T, R any](items []T, opts []Option, send func([]T, []Option) ([]R, error)) ([]R, error) {
 	key := chosen(opts).key
 	if key == "" {

@@ -20,16 +20,15 @@ import (
 	"time"
 )
 
-// Config configures the address of the API, the key and the retries. Only BaseURL and Key are
-// required.
+// Config sets the API's base URL, the key and the retries. Only BaseURL and Key are required.
 type Config struct {
 	BaseURL string // such as https://linkreel.example
-	// Key is an API key, lr_live_… Leading and trailing line breaks are removed, so that a key can
-	// be read from a file.
+	// Key is an API key, lr_live_… Leading and trailing line breaks are removed, so a key can be
+	// read from a file.
 	Key string
-	// WithoutKey allows an empty Key. Use it for operations that require no key (CreateDeviceCode
-	// and CollectDeviceKey), and for a client that is used only to make copies with a key
-	// ([Client.WithKey]).
+	// WithoutKey allows an empty Key. Use it for operations that do not require a key
+	// (CreateDeviceCode and CollectDeviceKey), and for a client that is used only to make copies
+	// with a key ([Client.WithKey]).
 	WithoutKey bool
 	// HTTPClient sends requests. The default has no overall timeout, because uploads may take a
 	// long time. Its CheckRedirect is not used: a redirect becomes an [APIError] that names its
@@ -51,7 +50,7 @@ type Config struct {
 // Client calls the API for one account.
 type Client struct{ cfg Config }
 
-// New returns a client. It checks the address and the key, and fills in defaults.
+// New returns a client. It checks the base URL and the key, and fills in defaults.
 func New(cfg Config) (*Client, error) {
 	u, err := url.Parse(cfg.BaseURL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -87,8 +86,8 @@ func New(cfg Config) (*Client, error) {
 	return &Client{cfg}, nil
 }
 
-// checkedKey removes leading and trailing line breaks from a key. Its errors do not contain the
-// key, because errors are logged.
+// checkedKey removes leading and trailing line breaks from a key. Its errors leave out the key
+// because errors are logged.
 func checkedKey(key string, emptyIsFine bool) (string, error) {
 	key = strings.Trim(key, "\r\n")
 	if key == "" && !emptyIsFine {
@@ -107,10 +106,10 @@ func (c *Client) WithKey(key string) *Client {
 	return &other
 }
 
-// Operator calls the operator's API, which has its own address and requires the admin token.
+// Operator calls the operator's API, which has its own base URL and requires the admin token.
 type Operator struct{ c *Client }
 
-// NewOperator is like [New]. BaseURL is the admin address, and Key is the admin token.
+// NewOperator is like [New]. BaseURL is the admin URL, and Key is the admin token.
 func NewOperator(cfg Config) (*Operator, error) {
 	c, err := New(cfg)
 	if err != nil {

@@ -42,7 +42,7 @@ func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // noted holds the calls that a script has recorded.
 type noted struct{ calls, keys, bodies []string }
 
-// seen returns a copy, because a call with a lost response may be recorded later.
+// seen returns a copy because a call with a lost response may be recorded later.
 func (s *script) seen() noted {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -309,7 +309,7 @@ func TestPlainUploadRetriesAndKnowsADeadAddress(t *testing.T) {
 	srv2 := httptest.NewServer(s)
 	defer srv2.Close()
 	if err := c.Upload(t.Context(), client.Upload{File: bytes.NewReader(file), Size: 6, URL: srv2.URL}); !errors.Is(err, client.ErrUploadGone) {
-		t.Errorf("Upload to an expired address = %v, want ErrUploadGone", err)
+		t.Errorf("Upload to an expired URL = %v, want ErrUploadGone", err)
 	}
 	c, s = start(t, say(408, ""), say(400, "bad"))
 	srv3 := httptest.NewServer(s)
@@ -374,8 +374,8 @@ func TestNewRefusesWhatIsNoAddress(t *testing.T) {
 	}
 }
 
-// Keys are often read from a file, so a final line break is accepted. Errors do not contain the
-// key, because errors are logged.
+// Keys are often read from a file, so a final line break is accepted. Errors leave out the key
+// because they are logged.
 func TestNewTakesAKeyWithALineEndAndRefusesWhatIsNoKey(t *testing.T) {
 	t.Parallel()
 	c, s := start(t, say(200, `{}`))

@@ -33,7 +33,7 @@ type APIError struct {
 	ETag          string        `json:"-"`            // after a 412, the current version of the record, for [IfMatch]
 }
 
-// Detail names one rule that a request broke.
+// Detail names one rule that a request violated.
 type Detail struct {
 	Field   string `json:"field"`
 	Code    string `json:"code"`
@@ -56,9 +56,9 @@ func (e *APIError) Error() string {
 
 // ConnectionError is returned if no attempt at a call got a complete response: the connection was
 // refused or broke, the attempt timed out, or the response was not JSON where the API sends JSON.
-// The call may have taken effect. It is also returned for a 412 that follows such an attempt,
-// because that attempt may have made the change. If the caller's ctx is done, errors.Is(err,
-// ctx.Err()) is true, even for an [APIError].
+// The call may have taken effect. It is also returned for a 412 that follows such an attempt, since
+// that attempt may have made the change. If the caller's ctx is done, errors.Is(err, ctx.Err()) is
+// true, even for an [APIError].
 type ConnectionError struct {
 	Method, Path string
 	Err          error // the error from the last attempt
@@ -89,8 +89,8 @@ func stopped(err, why error) error {
 	return fmt.Errorf("%w; %w", err, why)
 }
 
-// ArgumentError is returned for a call that cannot be sent, because an id is empty or cannot be
-// part of a path, or because the body cannot be encoded. No request was sent.
+// ArgumentError is returned for a call that cannot be sent because an id is empty or cannot be part
+// of a path, or because the body cannot be encoded. Nothing was sent.
 type ArgumentError struct{ Message string }
 
 func (e *ArgumentError) Error() string { return e.Message }
@@ -148,7 +148,7 @@ func IsConflict(err error) bool {
 	return hasStatus(err, http.StatusConflict, http.StatusPreconditionFailed)
 }
 
-// IsNotModified reports whether the record still has the ETag of [IfNoneMatch] (304).
+// IsNotModified reports whether the record still has the ETag passed to [IfNoneMatch] (304).
 func IsNotModified(err error) bool { return hasStatus(err, http.StatusNotModified) }
 
 // IsRateLimited reports whether there were too many calls (429). Wait for RetryAfter.

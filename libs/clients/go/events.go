@@ -20,7 +20,7 @@ const followPause = 10 * time.Second
 // crash, have do store the event's ID. After the first page, FollowEvents retries until ctx is done
 // if the service is unreachable, restarts or limits the rate. It returns all other errors. [IsGone]
 // is true for the error if the service was restored from a backup that does not contain the
-// position After. In that case, read the records that you rely on again, and resume from
+// position After. In that case, re-read the records that you rely on, and resume from
 // [APIError].RestartAfter. If After is older than the oldest stored event, the code is
 // INVALID_CURSOR.
 func (c *Client) FollowEvents(ctx context.Context, q ListEventsQuery, do func(Event) error, opts ...Option) (after *string, err error) {
@@ -60,7 +60,7 @@ func (c *Client) FollowEvents(ctx context.Context, q ListEventsQuery, do func(Ev
 		q.Wait = new(followWait)
 		if held && len(page.Data) == 0 {
 			// A server that is shutting down answers its long polls immediately. The pause is
-			// random, so that its callers do not all retry at the same time.
+			// random, so its callers do not all retry at the same time.
 			if err := c.cfg.Sleep(ctx, mathrand.N(time.Second)); err != nil {
 				return q.After, err
 			}

@@ -11,7 +11,7 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// deployment is a fake Linkreel deployment, so that the examples run anywhere.
+// deployment is a fake Linkreel deployment, so the examples run anywhere.
 func deployment(answers map[string]string) *httptest.Server {
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer, ok := answers[r.Method+" "+r.URL.Path]

@@ -50,11 +50,11 @@ func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d }
 // Attempts is the maximum number of attempts at the call; 1 means no retries.
 func Attempts(n int) Option { return func(o *options) { o.attempts = n } }
 
-// WithResponse fills r with the metadata of the last response, even if the call fails. For an
+// WithResponse fills r with metadata from the last response, even if the call fails. For an
 // iterator over pages, r describes the last page that was read.
 func WithResponse(r *Response) Option { return func(o *options) { o.response = r } }
 
-// Response holds the metadata of a response.
+// Response holds a response's metadata.
 type Response struct {
 	Status    int    // HTTP status, or 0 if no response arrived
 	RequestID string // identifies the request in the service's logs and in errors
@@ -75,7 +75,7 @@ type RateLimit struct {
 	Reset     time.Time // when the full limit is available again
 }
 
-// fill copies the metadata of a response.
+// fill copies a response's metadata.
 func (r *Response) fill(status int, h http.Header, attempt int) {
 	*r = Response{
 		Status: status, RequestID: h.Get("X-Request-Id"), ETag: h.Get("ETag"), Replayed: h.Get("Idempotent-Replayed") == "true",

@@ -68,7 +68,7 @@ type Page[T any] struct {
 // headerPage reads a page of a list that returns its cursor in the Link header.
 func headerPage[T any](ctx context.Context, c *Client, k call, opts []Option) (*Page[T], error) {
 	page, r := new(Page[T]), new(Response)
-	// The caller's options come first, so that this Response takes precedence.
+	// The caller's options come first, so this Response takes precedence.
 	o := chosen(opts)
 	theirs := o.response
 	o.response = r
@@ -87,7 +87,7 @@ func headerPage[T any](ctx context.Context, c *Client, k call, opts []Option) (*
 
 // NextCursor returns the cursor for the next page of a list of videos, from the Link header with
 // rel="next". It returns "" if there is none. [Client.ListVideos] calls it. The host in the header
-// is ignored, so that the key is sent only to the configured deployment.
+// is ignored, so the key is sent only to the configured deployment.
 func NextCursor(h http.Header) string {
 	for _, line := range h.Values("Link") {
 		for part := range strings.SplitSeq(line, ",") {
@@ -138,7 +138,7 @@ func walk[T any](ctx context.Context, c *Client, k call, opts []Option) iter.Seq
 	}
 }
 
-// All collects the items from an iterator, such as that of [Client.Domains].
+// All collects the items from an iterator, such as the one from [Client.Domains].
 func All[T any](walk iter.Seq2[T, error]) ([]T, error) {
 	var all []T
 	for v, err := range walk {
@@ -213,7 +213,7 @@ func (c *Client) try(ctx context.Context, k call, out any, o *options) error {
 		o.header.Set("Content-Type", kind)
 	}
 	if k.method == http.MethodPost && !k.once {
-		if o.key == "" && attempts > 1 { // a call without retries needs no key
+		if o.key == "" && attempts > 1 { // a call without retries does not need a key
 			o.key = rand.Text()
 		}
 		if o.key != "" {
@@ -412,8 +412,8 @@ func withoutAddress(err error) error {
 }
 
 // wait reports whether to retry, and after how long. It returns the wait that the service asks for,
-// or an exponential backoff if that is longer. The backoff has jitter, so that many clients do not
-// retry at the same time.
+// or an exponential backoff if that is longer. The backoff has jitter, which keeps clients from all
+// retrying at the same time.
 func (c *Client) wait(err error, attempt int) (time.Duration, bool) {
 	backoff := min(200*time.Millisecond<<(attempt-1), 10*time.Second)
 	backoff = backoff/2 + mathrand.N(backoff/2+1)

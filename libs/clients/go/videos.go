@@ -44,7 +44,8 @@ func (c *Client) WaitVideo(ctx context.Context, id string, seen func(*Video)) (v
 			return v, v.Error
 		}
 		if held {
-			// Wait only briefly: progress has no events, and seen must be called with it too.
+			// Wait only briefly: progress does not produce events, and seen must be called for it
+			// too.
 			page, err := c.ListEvents(ctx, ListEventsQuery{Object: id, After: &after, Wait: new(5)})
 			if held = err == nil; held {
 				if page.NextCursor != nil {
@@ -138,7 +139,7 @@ type Upload struct {
 	// ContentType may be empty.
 	ContentType string
 	// URL accepts the whole file in one PUT. Session, if set, accepts it in parts and remembers how
-	// much has arrived, so that even another process can resume.
+	// much has arrived, so even another process can resume.
 	URL, Session string
 	// Part is the size of a part; 0 means 8 MiB. Storage requires multiples of 256 KiB.
 	Part int64
@@ -146,7 +147,7 @@ type Upload struct {
 	Progress func(sent int64)
 }
 
-// UploadError is returned if a file could not be uploaded, because its upload address is no longer
+// UploadError is returned if a file could not be uploaded because its upload address is no longer
 // valid ([ErrUploadGone]) or because every attempt failed. [Client.SendVideo] resumes the upload.
 type UploadError struct{ Err error }
 
@@ -253,8 +254,8 @@ type putAnswer struct {
 	after  time.Duration
 }
 
-// endedStatuses lists the statuses with which storage rejects an address that is no longer valid.
-// Google Cloud Storage uses 499 for a cancelled session.
+// endedStatuses lists the statuses that storage returns for a URL that is no longer valid. Google
+// Cloud Storage uses 499 for a cancelled session.
 var endedStatuses = []int{http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound, http.StatusGone, 499}
 
 // again waits before another attempt, or returns an error if another attempt would not help.

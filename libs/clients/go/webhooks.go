@@ -23,7 +23,7 @@ var ErrWebhook = errors.New("webhook not verified")
 type WebhookError struct {
 	// Reason is "secret" (the secret is not base64), "header" (a header is missing or malformed),
 	// "timestamp" (the message's time is too far from the local time) or "signature" (no signature
-	// matches, because the secret is different or the body was changed).
+	// matches because the secret is different or the body was changed).
 	Reason  string
 	Message string
 }
@@ -72,7 +72,7 @@ func verifyWebhook(secrets []string, header http.Header, body []byte, now time.T
 	return &WebhookError{"signature", "no signature matches: the message was signed with a different secret, or the body was changed before the check"}
 }
 
-// headerOf returns a header regardless of the case of its name, because some gateways change it.
+// headerOf returns a header regardless of the case of its name, which some gateways change.
 func headerOf(h http.Header, name string) string {
 	if v := h.Get(name); v != "" {
 		return v

@@ -18,7 +18,7 @@ type Reader interface {
 }
 
 // All returns the events of all accounts in commit order. It fails the test if a document id is not
-// an event id. It sorts the events in memory, because every index begins with the account.
+// an event id. It sorts the events in memory because every index begins with the account.
 func All(tb testing.TB, db Reader) []outbox.Document {
 	tb.Helper()
 	snaps, err := db.Collection(outbox.Collection).Documents(tb.Context()).GetAll()

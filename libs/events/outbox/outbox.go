@@ -49,7 +49,7 @@ type Document struct {
 const Channel = "linkreel:events:waiting"
 
 // Outbox writes events. It is safe for concurrent use. [Outbox.Put] on a nil Outbox returns an
-// error, so that a store without an outbox fails at its first change instead of silently writing no
+// error, so a store without an outbox fails on its first change instead of silently not writing any
 // events.
 type Outbox struct {
 	db    *firestoredb.DB
@@ -105,8 +105,8 @@ func (o *Outbox) document(ctx context.Context, e events.Event) (*Document, error
 	}, nil
 }
 
-// maxChanged limits how many account ids are pending while Redis is unreachable. Further ids are
-// dropped, and the events service's sweep finds those accounts' events.
+// maxChanged limits how many account ids are pending while Redis is unreachable. Any further ids
+// are dropped, and the events service's sweep finds those accounts' events.
 const maxChanged = 10_000
 
 // Wake passes the account's id to [Outbox.Run]. It is only a hint, which is lost if the process
@@ -118,8 +118,8 @@ func (o *Outbox) Wake(accountID string) {
 	}
 }
 
-// pace is the minimum time between wake-ups. The first change is announced immediately. If an
-// account then creates hundreds of links a second, each wake-up includes it only once.
+// pace is the minimum time between wake-ups. The first change is announced immediately. After that,
+// even if an account creates hundreds of links a second, each wake-up includes it only once.
 const pace = 20 * time.Millisecond
 
 // Run wakes the events service after commits until ctx is done. Every service that writes events

@@ -63,7 +63,7 @@ func TestPut(t *testing.T) {
 			return errors.Join(out.Put(ctx, tx, made("acc_1")), refused)
 		})
 		if !errors.Is(err, refused) || len(eventstest.All(t, db)) != 0 {
-			t.Errorf("got error %v and %d events, want the function's error and no event", err, len(eventstest.All(t, db)))
+			t.Errorf("got error %v and %d events, want the function's error and no events", err, len(eventstest.All(t, db)))
 		}
 	})
 	t.Run("event that cannot be written", func(t *testing.T) {

@@ -22,7 +22,7 @@ import (
 // Collection holds all services' records.
 const Collection = "idempotency"
 
-// OwnerField is the field with the [Owner] of a record's account. Account erasure uses
+// OwnerField is the field that holds the [Owner] hash of a record's account. Account erasure uses
 // this field to find the account's records.
 const OwnerField = "owner"
 
@@ -36,12 +36,12 @@ func Owner(accountID string) string {
 const (
 	// keep is how long a response is replayed.
 	keep = 24 * time.Hour
-	// turn is how long an attempt has exclusive use of the record. It is short, so that a retry
-	// after a crash need not wait long. If a slow attempt loses its turn, the request runs twice,
-	// which is harmless.
+	// turn is how long an attempt has exclusive use of the record. It is short, so a retry after a
+	// crash need not wait long. If a slow attempt loses its turn, the request runs twice, which is
+	// harmless.
 	turn = 3 * time.Second
-	// maxSealed bounds the size of a sealed response, so that the whole document stays under
-	// Firestore's limit of 1 MiB.
+	// maxSealed bounds the size of a sealed response, so the whole document stays under Firestore's
+	// limit of 1 MiB.
 	maxSealed = 1<<20 - 8<<10
 )
 
@@ -80,8 +80,8 @@ type Firestore struct {
 	now    func() time.Time
 }
 
-// NewFirestore returns a store backed by db. secret is the same in all replicas and is not stored in the
-// database. If it changes between a request and its retry, the retry fails with
+// NewFirestore returns a store backed by db. secret is the same on all replicas and is not stored
+// in the database. If it changes between a request and its retry, the retry fails with
 // IDEMPOTENCY_KEY_REUSED. If now is nil, the store uses the system clock.
 func NewFirestore(db *firestoredb.DB, secret string, now func() time.Time) *Firestore {
 	if now == nil {
@@ -94,8 +94,8 @@ func NewFirestore(db *firestoredb.DB, secret string, now func() time.Time) *Fire
 	return &Firestore{db: db, macKey: key, now: now}
 }
 
-// mac returns the keyed hash of r's body. The hash includes the account, so that identical bodies
-// from two accounts have different hashes.
+// mac returns the keyed hash of r's body. The hash includes the account, so identical bodies from
+// two accounts have different hashes.
 func (s *Firestore) mac(r Request) string {
 	h := hmac.New(sha256.New, s.macKey)
 	fmt.Fprintf(h, "%d:%s", len(r.Account), r.Account)
@@ -180,9 +180,9 @@ func (s *Firestore) opened(r Request) *document {
 	}
 }
 
-// Finish stores the response unless another attempt has taken over, which then creates the same
-// response. A response that is too large for a document is not stored: a retry creates it again
-// from the same nonce.
+// Finish stores the response unless another attempt has taken over, in which case that attempt
+// creates the same response. A response that is too large for a document is not stored: a retry
+// creates it again from the same nonce.
 func (s *Firestore) Finish(ctx context.Context, rec Record, answer *Response) error {
 	var d document
 	if err := d.close(rec.r, answer); err != nil {
@@ -196,8 +196,8 @@ func (s *Firestore) Finish(ctx context.Context, rec Record, answer *Response) er
 	return firestoredb.IgnoreMoved(err) // another attempt took over, or a successful write was repeated
 }
 
-// Abandon ends the attempt's turn, so that the next attempt can run immediately, with the same
-// Nonce and At.
+// Abandon ends the attempt's turn, so the next attempt can run immediately, with the same Nonce and
+// At.
 func (s *Firestore) Abandon(ctx context.Context, rec Record) error {
 	_, err := s.update(ctx, "abandon attempt", rec, firestore.Update{Path: "until", Value: time.Unix(0, 0).UTC()})
 	return firestoredb.IgnoreMoved(err)
@@ -230,7 +230,7 @@ func (s *Firestore) write(ctx context.Context, what string, do write) (at time.T
 }
 
 // find reads the record for a request. If the record has expired, find deletes it and returns
-// errExpired, because the TTL policy may take a day to delete expired records.
+// errExpired: the TTL policy may take a day to delete expired records.
 func (s *Firestore) find(ctx context.Context, r Request) (d *document, written time.Time, err error) {
 	read := firestoredb.Reader(func(snap firestoredb.Snap, d *document) *document {
 		written = snap.UpdateTime

@@ -1,8 +1,8 @@
-// Package idempotency stores the responses to POST requests with an Idempotency-Key, so that a
-// repeated request gets the first response instead of being executed again.
+// Package idempotency stores the responses to POST requests with an Idempotency-Key, so a repeated
+// request gets the first response instead of being executed again.
 //
 // A request that takes effect in one commit writes its record, with the response, in that commit
-// ([Receipt]). The commit is atomic, so the request needs no record before it runs.
+// ([Receipt]). The commit is atomic, so the request does not need a record before it runs.
 //
 // Any other request opens its record before it acts, and closes it with its response
 // ([Firestore.Begin]). If the first attempt dies, its record remains open. The next attempt takes
@@ -10,7 +10,7 @@
 // these, so the next attempt creates the same records, not new ones. For the same reason, it is
 // harmless to take over from an attempt that is only slow.
 //
-// Records are stored in Firestore, because Redis may lose its data at any time, and a repeated
+// Records are stored in Firestore because Redis may lose its data at any time, and a repeated
 // request without a record would be executed again.
 package idempotency
 
@@ -43,6 +43,6 @@ type Response struct {
 	Header map[string]string
 	Body   []byte
 	// Changed lists the keys under which replicas may have cached the old state. A replay announces
-	// them, because the first attempt may have died before it did.
+	// them because the first attempt may have died before it did.
 	Changed []string `json:",omitempty"`
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // Receipt is the record for a request that takes effect in one commit. That commit also writes the
-// receipt, which costs one write and no read. If two attempts run at the same time, one of them
+// receipt, which costs one write and no reads. If two attempts run at the same time, one of them
 // commits, and the other fails because the receipt already exists. See [record.WithReceipt].
 type Receipt struct {
 	s      *Firestore
@@ -30,7 +30,7 @@ type Repeated struct {
 
 func (*Repeated) Error() string { return "an earlier request has already made this change" }
 
-// Receipt returns the receipt for a request that takes effect in one commit. answer is called at
+// Receipt returns the receipt for a request that takes effect in one commit. answer is called on
 // each commit. It must return nil for a commit that does not belong to the request.
 func (s *Firestore) Receipt(r Request, answer func() *Response) *Receipt {
 	return &Receipt{s: s, r: r, d: s.opened(r), answer: answer}

@@ -93,7 +93,7 @@ func TestAReceiptCostsOneWriteAndIsFoundByTheNextTry(t *testing.T) {
 	if n := s.cloud.Firestore.Stats(); n.Writes != 2 || n.Reads != 0 || n.Calls["Commit"] != 1 {
 		t.Errorf("calls = %+v, want one commit with two documents", n)
 	}
-	s.announced = nil // simulates that the first attempt died after its commit
+	s.announced = nil // simulates the first attempt dying after its commit
 	_, err := s.put(t.Context(), request, "b")
 	wantRepeated(t, err)
 	if !slices.Contains(s.announced, "a") {
@@ -190,7 +190,7 @@ func TestARefusalGivesWayToTheFirstAnswer(t *testing.T) {
 	s.wantThings(t, "a")
 }
 
-// An attempt whose commit failed because of an expired receipt may find no receipt, if another
+// An attempt whose commit failed because of an expired receipt may find no receipt if another
 // attempt has removed that receipt and not yet written its own.
 func TestOfManyTriesAtOnceOneReplacesAReceiptThatHasEnded(t *testing.T) {
 	t.Parallel()

@@ -15,8 +15,8 @@ import (
 	"github.com/linkreel/linkreel/libs/seal"
 )
 
-// id returns the hash that identifies a request's record. Because it is a hash, document paths
-// contain no text from callers, and the database contains no Idempotency-Keys.
+// id returns the hash that identifies a request's record. Because it is a hash, document paths do
+// not contain text from callers, and the database does not contain Idempotency-Keys.
 func (r Request) id() string {
 	h := sha256.New()
 	for _, part := range []string{r.Account, r.Route, r.Key} {
@@ -27,7 +27,7 @@ func (r Request) id() string {
 
 // key returns the key that seals a response. It is derived from the Idempotency-Key, of which only
 // a hash is stored. A bound key is also derived from the caller's API key. It seals responses that
-// contain a new secret, so that the database does not reveal the secret.
+// contain a new secret, so the database does not reveal the secret.
 func (r Request) key(bound bool) (*seal.Key, error) {
 	secret, purpose := r.Account, "linkreel idempotency 1 plain"
 	if bound {
@@ -69,7 +69,7 @@ func (d *document) replay(r Request) (*Response, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open sealed response: %w", err)
 	}
-	// No size limit is needed, because the data is authenticated: this deployment has written it.
+	// No size limit is needed because the data is authenticated: this deployment wrote it.
 	answer := &Response{}
 	if err := json.NewDecoder(flate.NewReader(bytes.NewReader(packed))).Decode(answer); err != nil {
 		return nil, fmt.Errorf("decompress response: %w", err)

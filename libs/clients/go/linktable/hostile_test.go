@@ -94,8 +94,8 @@ func TestOddTablesAreReadOrRefusedRowByRow(t *testing.T) {
 	}
 }
 
-// A table may have any size, but the memory for one row and the length of messages about a table
-// are bounded.
+// A table may be any size, but the memory for one row and the length of messages about a table are
+// bounded.
 func TestLargeTablesCostLittle(t *testing.T) {
 	t.Parallel()
 	last := "https://last.example/"

@@ -37,7 +37,7 @@ const DefaultHost = "default"
 type Row struct {
 	Line     int // line number in the file, from 1
 	Item     client.LinkCreate
-	Host     string // the host of the link's short address in the source, in lower case
+	Host     string // the host of the link's short URL in the source, in lower case
 	DomainID string // the id in the deployment that wrote the file, or DefaultHost; "" if unknown
 	Bad      string // why the row cannot be sent, or ""
 	// Cells holds the non-empty cells of the row, keyed by the names in [Columns]. [Write] writes
@@ -206,12 +206,12 @@ var known = func() map[string]bool {
 	return all
 }()
 
-// understood lists the columns that are ignored without a warning: ids of the deployment that wrote
-// the file, and values that are derived from other columns.
+// understood lists the columns that are ignored without a warning: ids from the deployment that
+// wrote the file, and values that are derived from other columns.
 var understood = []string{"id", "_id", "status", "updatedat", "hasrules"}
 
-// pick returns the position of each field in the headings. Bitly calls the short address "link" and
-// the destination "long_url".
+// pick returns the position of each field in the headings. Bitly calls the short URL "link" and the
+// destination "long_url".
 func pick(head []string) map[string]int {
 	at := map[string]int{}
 	first := map[string]int{}
@@ -248,7 +248,7 @@ func pick(head []string) map[string]int {
 	return at
 }
 
-// byCountry maps each country to the column that holds its address.
+// byCountry maps each country to the column that holds its destination.
 type byCountry map[string]int
 
 // countryColumns finds columns such as geo.DE, in which some exports store the countries of Dub's
@@ -266,7 +266,7 @@ func countryColumns(head []string, at map[string]int) byCountry {
 	return out
 }
 
-// in returns a row's countries and addresses in the format of Dub's geo.
+// in returns a row's countries and their destinations in the format of Dub's geo.
 func (c byCountry) in(record []string) string {
 	places := map[string]string{}
 	for country, i := range c {
@@ -297,7 +297,7 @@ func leftOut(head []string, at map[string]int) (names []string) {
 	return names
 }
 
-// few joins names for a message. It shortens the list, because a table may have thousands of
+// few joins names for a message. It shortens the list because a table may have thousands of
 // columns.
 func few(names []string) string {
 	const most = 20
@@ -383,7 +383,7 @@ func csvRows(r io.Reader, note func(string)) (func() (Row, error), error) {
 	}, nil
 }
 
-// maxNotes limits the number of notes about a JSON Lines file, because each line may have different
+// maxNotes limits the number of notes about a JSON Lines file because each line may have different
 // fields.
 const maxNotes = 50
 
@@ -510,8 +510,8 @@ func plain(v any) string {
 	return ""
 }
 
-// makeRow turns a row's cells into a link. In exports, the slug may be a complete short address.
-// Its host then becomes the link's domain.
+// makeRow turns a row's cells into a link. In exports, the slug may be a full short URL, whose host
+// becomes the link's domain.
 func makeRow(line int, get func(string) string, tags []string) Row {
 	slug, host := get("slug"), get("domain")
 	if whole, err := url.Parse(cmp.Or(get("short"), slug)); err == nil && whole.Host != "" && host == "" {
@@ -565,9 +565,9 @@ func makeRow(line int, get func(string) string, tags []string) Row {
 	return r
 }
 
-// slugIn returns the slug from a cell, which may contain a complete short address or a path as in
-// YOURLS (/slug/). nested is true for a slug with a slash, which Linkreel does not support. Keeping
-// only its last part would change the address.
+// slugIn returns the slug from a cell, which may contain a full short URL or a path as in YOURLS
+// (/slug/). nested is true for a slug with a slash, which Linkreel does not support. Keeping only
+// its last part would change the short URL.
 func slugIn(cell, short string) (slug string, nested bool) {
 	_, rest, whole := strings.Cut(cell, "://")
 	if !whole {
@@ -632,8 +632,8 @@ func tagsOf(s string, columns map[string]int) (tags []string) {
 	return tags
 }
 
-// momentOf parses the time formats in exports. It passes any other text unchanged to the service,
-// which quotes the text in its error.
+// momentOf parses the time formats in exports. It passes any other text through unchanged, and the
+// service quotes it in its error.
 func momentOf(s string) client.Time {
 	if s == "" || s == "0" || strings.EqualFold(s, "null") || strings.EqualFold(s, "never") {
 		return client.Time{}
@@ -652,8 +652,8 @@ func momentOf(s string) client.Time {
 	return client.Text(s)
 }
 
-// ParseRules reads rules from JSON text. It rejects unknown names, because dropping an unknown
-// condition would redirect every visitor to the rule's address.
+// ParseRules reads rules from JSON text. It rejects unknown names because dropping an unknown
+// condition would redirect every visitor to the rule's destination.
 func ParseRules(text string) ([]client.LinkRule, error) {
 	d := json.NewDecoder(strings.NewReader(text))
 	d.DisallowUnknownFields()
@@ -670,7 +670,7 @@ func ParseRules(text string) ([]client.LinkRule, error) {
 
 // addRouting parses the cells in a row that decide where a visit is redirected. It returns a
 // description of the first error. It does not ignore invalid values, because a link without its
-// limit or rules would redirect visitors to the wrong address.
+// limit or rules would redirect visitors to the wrong destination.
 func addRouting(item *client.LinkCreate, get func(string) string) (bad string) {
 	refuse := func(what string) {
 		if bad == "" {

@@ -66,7 +66,7 @@ func (w *wide) Read(p []byte) (n int, err error) {
 }
 
 // separator returns the column separator of a table that begins with start: a tab, a comma, or a
-// semicolon. Spreadsheet programs use a semicolon in countries with a decimal comma.
+// semicolon. Spreadsheet programs use a semicolon in locales with a decimal comma.
 func separator(start []byte) rune {
 	line, _, _ := bytes.Cut(start, []byte("\n"))
 	head := string(line)
