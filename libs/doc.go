@@ -7,7 +7,7 @@
 //	principal   the caller of a request: a key's account, or a member who
 //	            is signed in (identity.Principal).
 //	record      an object that belongs to an account: a link, a domain, a video, a
-//	            webhook, a key. Records of other accounts look as if they did not
+//	            webhook, a key. Other accounts' records look as if they did not
 //	            exist.
 //	kind        a type of record. It determines the document, the events and the
 //	            limit (record.Kind).
@@ -27,23 +27,23 @@
 //	            decides it.
 //	holder      a service that stores accounts' records. auth notifies it of
 //	            each decision about an account (tenant.Holder).
-//	erase       remove all records of an account, a page at a time, even those
+//	erase       remove all of an account's records, a page at a time, even those
 //	            that cannot be decoded.
-//	purge       remove the files of a deleted video from storage.
+//	purge       remove a deleted video's files from storage.
 //	due         the time at which a record must be processed. The index of these
-//	            times is split into buckets, because Firestore accepts only a few
+//	            times is split into buckets because Firestore accepts only a few
 //	            writes a second to an index with increasing values (record.Due).
 //	set aside   postpone by an hour a record that cannot be decoded and would
 //	            otherwise block the records after it.
 //	lane        one of the ranges into which an index, a log or a queue is split,
-//	            so that several processes can work on it.
-//	lease       the right of a worker to work on something until a certain time. A
-//	            fencing token is a number that a write must carry, so that writes
-//	            by a previous worker are rejected.
-//	hint        a message that may be lost without harm, because its receiver
+//	            so several processes can work on it.
+//	lease       a worker's right to work on something until a certain time. A
+//	            fencing token is a number that a write must carry, so writes by a
+//	            previous worker are rejected.
+//	hint        a message that can be lost without harm because its receiver
 //	            also checks periodically. A wake-up is a hint.
-//	replica     one running process of a service. Any number may run, and each
-//	            may be killed at any time.
+//	replica     one running process of a service. Any number can run, and each
+//	            can be killed at any time.
 //	fence       a rule that keeps one account from using up a shared resource.
 //	            ARCHITECTURE.md lists the fences with their tests.
 //

@@ -133,7 +133,7 @@ func New(cfg Config, source Source, rdb redis.UniversalClient) *Client {
 func (c *Client) Close() {
 	c.breaker.Close()
 	c.pendingMu.Lock()
-	c.stop() // under the lock, so that c.later cannot start a goroutine after Wait
+	c.stop() // under the lock, so c.later cannot start a goroutine after Wait
 	c.pendingMu.Unlock()
 	c.running.Wait()
 	c.known.StopAllGoroutines()

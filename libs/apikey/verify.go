@@ -67,7 +67,7 @@ func (r *Record) check() error {
 	if r.KeyID == "" || r.AccountID == "" || r.Version < 1 || r.PerMinute < 1 || r.Plan < identity.Free || r.Plan > identity.Enterprise {
 		return errors.New("incomplete key record")
 	}
-	// The session of a removed member is revoked and has no role.
+	// A removed member's session is revoked and has no role.
 	if r.Session && (r.MemberID == "" || !r.Revoked && !r.Role.AtLeast(identity.Viewer)) {
 		return errors.New("session record without a member")
 	}
@@ -77,13 +77,13 @@ func (r *Record) check() error {
 // Rights looks up the current rights of a key or member by public id. It is used for grants, such
 // as download URLs, that must end when the key or member that requested them loses its rights.
 type Rights interface {
-	// Scopes returns the rights of the key or member with this id in the account. It returns no
-	// scopes for a revoked or expired key, a removed member, or an id from another account. The
-	// result includes every change that was committed before the call began.
+	// Scopes returns the rights of the key or member with this id in the account. It does not
+	// return any scopes for a revoked or expired key, a removed member, or an id from another
+	// account. The result includes every change that was committed before the call began.
 	Scopes(ctx context.Context, accountID, id string) (identity.ScopeSet, error)
 }
 
-// flight is one in-flight verification. It is not cancelled with the request that started it, so
+// flight is one in-flight verification. It is not cancelled when the request that started it is, so
 // the next request can use even a late response.
 type flight struct {
 	incarnation int64

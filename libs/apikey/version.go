@@ -186,7 +186,7 @@ const versionPatience = 2 * time.Second
 // background. Until a retry succeeds, a replica stops using an old record only when the record
 // expires.
 func (c *Client) InvalidateAccount(ctx context.Context, accountID string, version int64) {
-	// The change is committed, so announce it even if the request has no time left.
+	// The change is committed, so announce it even if the request is out of time.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), versionPatience)
 	defer cancel()
 	for wait := 10 * time.Millisecond; ; wait *= 2 {
@@ -226,7 +226,7 @@ func (c *Client) retell() {
 		todo := maps.Clone(c.pending)
 		c.pendingMu.Unlock()
 		for account, version := range todo {
-			// One failure ends the round: the next account would only time out as well.
+			// One failure ends the round: the next account would just time out too.
 			if c.raise(c.ctx, account, version) != nil {
 				break
 			}

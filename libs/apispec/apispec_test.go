@@ -120,7 +120,7 @@ func TestAPatchKnowsEveryFieldOfItsRecord(t *testing.T) {
 		}
 		record, change := follow(t, doc, reads), follow(t, doc, walk(op.value, "requestBody", "content", "application/json")["schema"])
 		if walk(record, "properties", "results") != nil {
-			continue // the response to a bulk change has no record
+			continue // the response to a bulk change does not contain a record
 		}
 		for name := range walk(record, "properties") {
 			n++

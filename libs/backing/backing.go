@@ -46,12 +46,13 @@ type Public struct {
 	InternalAddr string `env:"LINKREEL_INTERNAL_ADDR" envDefault:":8090"`
 	// BaseURL is the product's base URL.
 	BaseURL string `env:"LINKREEL_BASE_URL" envDefault:"http://localhost:8080"`
-	// TrustedProxies are the networks from which X-Forwarded-For and the country header are trusted.
+	// TrustedProxies lists the networks that are trusted to set X-Forwarded-For and the country
+	// header.
 	TrustedProxies []netip.Prefix `env:"LINKREEL_TRUSTED_PROXIES"`
 	// TrustedProxyHops is how many addresses the proxies append to X-Forwarded-For. If it is
 	// set, TrustedProxies is ignored. Google's load balancers append two.
 	TrustedProxyHops int `env:"LINKREEL_TRUSTED_PROXY_HOPS"`
-	// CORSOrigins are the origins whose pages may call the API; "*" allows any origin.
+	// CORSOrigins lists the origins whose pages may call the API; "*" allows any origin.
 	CORSOrigins []string `env:"LINKREEL_CORS_ORIGINS"`
 }
 
@@ -68,7 +69,7 @@ type Auth struct {
 	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
 }
 
-// Stores are the open stores. They connect on the first call, so a service starts even while they
+// Stores holds the open stores. They connect on the first call, so a service starts even while they
 // are down.
 type Stores struct {
 	DB    *firestoredb.DB

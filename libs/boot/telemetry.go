@@ -40,8 +40,8 @@ func Version() string {
 }
 
 // Telemetry installs the process's tracer and propagator and returns a function that flushes the
-// spans. Metrics need no setup: packages register their metrics with Prometheus, and the admin port
-// serves them at /metrics.
+// spans. Metrics do not need any setup: packages register their metrics with Prometheus, and the
+// admin port serves them at /metrics.
 //
 // Traces begin with requests and jobs. Calls that background loops make to stores are not traced.
 // The standard OTEL_* variables configure where spans are sent. Without an exporter, spans are not

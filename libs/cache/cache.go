@@ -1,8 +1,8 @@
 // Package cache keeps the data for redirects in the process's memory.
 //
-// A hit costs no I/O. A loader provides the values, with at most one load per key at a time. A
-// value is reloaded when it is older than [Options.Fresh], no matter how often it is read. The
-// cache also briefly remembers that a key has no value. When the loader fails, the cache keeps
+// A hit does not require any I/O. A loader provides the values, with at most one load per key at a
+// time. A value is reloaded when it is older than [Options.Fresh], no matter how often it is read.
+// The cache also briefly remembers that a key has no value. When the loader fails, the cache keeps
 // serving the last value. If there is none, it returns the loader's error.
 //
 // The caller feeds the cache a stream of invalidated keys, and the cache numbers the invalidations.
@@ -391,7 +391,7 @@ func (c *Cache[V]) fetch(ctx context.Context, key string) (*Entry[V], error) {
 }
 
 // Current reports whether the result may still be served: its key has not been invalidated since
-// the lookup, and no invalidation was missed. If no fresher value was available (Stale), only the
+// the lookup, and no invalidations were missed. If no fresher value was available (Stale), only the
 // first condition applies.
 func (c *Cache[V]) Current(l Lookup[V]) bool {
 	return (l.Stale || l.version >= c.floor.Load()) && c.untouched(l)

@@ -293,7 +293,7 @@ func TestMarkUncertainReadsEveryAnswerAnewForASecond(t *testing.T) {
 		t.Error("Expired = false for an entry from before the uncertainty, want true")
 	}
 	for i := range 5 {
-		w.set("a", fmt.Sprint("v", i)) // no invalidation is sent
+		w.set("a", fmt.Sprint("v", i)) // no invalidations are sent
 		expect(t, c, "a", fmt.Sprint("v", i))
 		w.pass(time.Millisecond)
 	}

@@ -123,7 +123,7 @@ func (s *Seen) next(ctx context.Context, what string, after time.Duration) {
 	if s.redis == nil {
 		return
 	}
-	// If Redis does not answer, the current turn remains, which is short.
+	// If Redis does not answer, the current turn stays in effect, but it is short.
 	_ = s.breaker.Call(ctx, s.budget, func(ctx context.Context) error {
 		return s.redis.Set(ctx, seenKey(what), strconv.FormatInt(s.now().Unix(), 10), after).Err()
 	})

@@ -48,8 +48,8 @@ var (
 	ErrUncertain = errors.New("outcome of the commit is unknown")
 
 	// ErrContended is wrapped together with a RATE_LIMITED if the call timed out because other
-	// writers to the same documents kept winning. No attempt was committed. If an attempt may have
-	// been committed, the call returns a plain UNAVAILABLE instead.
+	// writers to the same documents kept winning. None of the attempts were committed. If an
+	// attempt may have been committed, the call returns a plain UNAVAILABLE instead.
 	ErrContended = errors.New("lost to other writers to the same documents")
 )
 

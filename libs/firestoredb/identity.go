@@ -45,7 +45,7 @@ func (firstContact) Value(key any) any {
 
 // Identity returns a string that is unique among all databases that exist at the same time. It
 // consists of the database's name and a random id that was generated when the database was first
-// used. A backup that is restored under another name has the same id but a different name. A new
+// used. A backup that is restored under a different name has the same id as the original. A new
 // empty database with the same name has a different id. If a backup replaces a database with the
 // same name, the identity does not change. To tell such restores apart, use the ID in package
 // restored's record.
@@ -92,7 +92,7 @@ func (db *DB) nothingStored(ctx context.Context, ref *firestore.DocumentRef) (id
 }
 
 // Installation returns only the random id of [DB.Identity], such as "db_x". A restored copy of the
-// database has the same id, even under another name.
+// database has the same id, even under a different name.
 func (db *DB) Installation(ctx context.Context) (string, error) {
 	_, id, err := db.identify(ctx, db.drawIdentity)
 	return id, err

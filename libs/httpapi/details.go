@@ -159,8 +159,8 @@ func (f *Fields) addQuery(args *fasthttp.Args, params map[string]bool) {
 	}
 }
 
-// addBody rejects every name in the body if the operation takes no body. A body without names is
-// accepted because nothing in it would be ignored.
+// addBody rejects every name in the body if the operation does not take a body. A body without
+// names is accepted because nothing in it would be ignored.
 func (f *Fields) addBody(body []byte) {
 	o, err := parseObject(body)
 	if err != nil {

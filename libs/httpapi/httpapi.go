@@ -65,12 +65,12 @@ type Options struct {
 	// Idempotency stores the responses to POSTs. If it is nil, the Idempotency-Key header is
 	// ignored.
 	Idempotency *idempotency.Firestore
-	// Proxies are the proxies that are trusted to set X-Forwarded-For.
+	// Proxies describes the proxies that are trusted to set X-Forwarded-For.
 	Proxies httpserver.Proxies
 	// BaseURL is the product's base URL. If it begins with https://, responses from its host tell
 	// browsers to use only https.
 	BaseURL string
-	// CORSOrigins are the origins whose pages may call the API, such as https://app.example.com;
+	// CORSOrigins lists the origins whose pages may call the API, such as https://app.example.com;
 	// "*" allows any origin. Requests carry no cookies, so the caller's key is the only credential.
 	CORSOrigins []string
 	// Peers means that only services in the installation call this API, so the API continues their
@@ -94,7 +94,7 @@ type API struct {
 	opt     Options
 	app     *fiber.App
 	tracer  trace.Tracer
-	misses  *ratelimit.Misses // counts lookups with revoked keys that find no idempotency record
+	misses  *ratelimit.Misses // counts lookups with revoked keys that do not find an idempotency record
 	changes *turns.Queue      // queues the changes to each record, by account and id
 	turns   *turns.Queue      // queues requests to routes that are [Access.InTurn], by account
 	routes  []Route
@@ -250,8 +250,8 @@ type operationKey struct{}
 
 var pathParam = regexp.MustCompile(`:(\w+)`)
 
-// strict rejects unknown query parameters, and the fields in a body if the operation takes no body.
-// The known names come from the API document. Routes outside the document (pages, redirects,
+// strict rejects unknown query parameters, and the fields in a body if the operation does not take
+// one. The known names come from the API document. Routes outside the document (pages, redirects,
 // callbacks) ignore unknown parameters.
 func (a *API) strict(method, path string, h fiber.Handler) fiber.Handler {
 	op := apispec.Load().Operation(method, pathParam.ReplaceAllString(path, "{$1}"))
@@ -430,7 +430,7 @@ func (a *API) observe(c *fiber.Ctx, r *identity.Request, span trace.Span, starte
 	duration.WithLabelValues(a.opt.Name, method, route, strconv.Itoa(status)).Observe(took.Seconds())
 	level := slog.LevelInfo
 	if strings.HasPrefix(route, "/internal/") {
-		level = slog.LevelDebug // so that each public request writes exactly one line
+		level = slog.LevelDebug // so each public request writes exactly one line
 	}
 	if !a.opt.Log.Enabled(ctx, level) {
 		return
@@ -469,7 +469,7 @@ func (a *API) admit(c *fiber.Ctx, access Access) error {
 		return nil
 	}
 	p := d.Principal
-	c.SetUserContext(identity.WithPrincipal(c.UserContext(), p)) // before the limit, so that the access line of a 429 names the account
+	c.SetUserContext(identity.WithPrincipal(c.UserContext(), p)) // before the limit, so a 429's access line names the account
 	setLimitHeaders(c, d.Limit, a.opt.Now())
 	if !d.Limit.Allowed {
 		return limited(d.Limit)

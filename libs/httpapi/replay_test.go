@@ -36,7 +36,7 @@ func TestAReplayHasEveryHeaderOfTheFirstAnswer(t *testing.T) {
 				store := idempotency.NewFirestore(firestoredb.Use(cloud.Client(t), 0), "secret", nil)
 				dial := serve(t, httpapi.Options{
 					Idempotency: store, CORSOrigins: []string{"https://one.example", "https://two.example"},
-					Now: func() time.Time { return time.Unix(1_800_000_000, 0) }, // a fixed clock, so that both responses show the same second
+					Now: func() time.Time { return time.Unix(1_800_000_000, 0) }, // a fixed clock, so both responses show the same second
 				}, func(a *httpapi.API) {
 					a.Handle("POST", "/api/v1/links", access, handler)
 				})

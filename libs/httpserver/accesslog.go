@@ -42,7 +42,7 @@ func (a AccessLog) Line(status int, took time.Duration, others *atomic.Uint64) i
 		return 0
 	case a != AccessErrors || status >= 500 || took >= slow:
 		return 1
-	case others.Add(1)%sample == 1: // including the first request, so that rare routes appear in the log
+	case others.Add(1)%sample == 1: // including the first request, so rare routes appear in the log
 		return sample
 	}
 	return 0

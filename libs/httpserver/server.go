@@ -34,7 +34,7 @@ func New(h fasthttp.RequestHandler) *fasthttp.Server {
 		MaxRequestBodySize:            MaxBody,
 		ReadTimeout:                   15 * time.Second, // for a whole request: headers and body
 		WriteTimeout:                  30 * time.Second,
-		IdleTimeout:                   75 * time.Second, // longer than the 60 s of most load balancers, so that they close first
+		IdleTimeout:                   75 * time.Second, // longer than the 60 s of most load balancers, so they close first
 		MaxConnsPerIP:                 0,                // no limit, because all requests come from the ingress
 		DisablePreParseMultipartForm:  true,
 		DisableHeaderNamesNormalizing: false,
@@ -232,8 +232,8 @@ var (
 	identity     = []byte("identity")
 )
 
-// validHost reports whether host contains only characters allowed in a host and port. No parser can
-// read any of them as the start of a second host or of another part of a URL.
+// validHost reports whether host contains only characters allowed in a host and port. Parsers
+// cannot read any of them as the start of a second host or of another part of a URL.
 func validHost(host []byte) bool {
 	for _, c := range host {
 		switch {

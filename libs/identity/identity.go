@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Plan is an account's paid plan. Plans are ordered: a higher plan includes all rights of the
+// Plan is an account's paid plan. Plans are ordered: a higher plan includes all the rights of the
 // lower plans. Documents and calls between services contain the plan's number, so new plans must be
 // added at the end. Only the public API uses names.
 type Plan int
@@ -47,8 +47,8 @@ func ParsePlan(s string) (Plan, error) {
 }
 
 // ScopeSet is a set of scopes, with one bit per scope. Documents and calls between services contain
-// the number, so the meaning of a bit must never change. An unknown bit grants no rights. Only the
-// public API uses names.
+// the number, so the meaning of a bit must never change. Unknown bits do not grant any rights. Only
+// the public API uses names.
 type ScopeSet uint32
 
 // Scopes.

@@ -90,7 +90,8 @@ func repeats(draw func() string) bool {
 	return draw() == first
 }
 
-// Documents store these numbers. New entries must be added at the end, and no number may be reused.
+// Documents store these numbers. New entries must be added at the end, and numbers must never be
+// reused.
 func TestThePermissionsAndPlansKeepTheirNumbers(t *testing.T) {
 	t.Parallel()
 	want := []string{

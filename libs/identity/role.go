@@ -6,7 +6,7 @@ import (
 )
 
 // Role determines what a member may do in an account. Roles are ordered: a higher role includes all
-// rights of the lower roles.
+// the rights of the lower roles.
 type Role string
 
 // Roles, lowest first.
@@ -28,8 +28,8 @@ func ParseRole(s string) (Role, error) {
 	return "", errors.New("unknown role; use one of viewer, member, admin, owner")
 }
 
-// AtLeast reports whether r has all rights of other. An unknown role has no rights, so it is below
-// every known role.
+// AtLeast reports whether r has all of other's rights. An unknown role has no rights, so it is
+// below every known role.
 func (r Role) AtLeast(other Role) bool {
 	mine := slices.Index(Roles(), r)
 	return mine >= 0 && mine >= slices.Index(Roles(), other)

@@ -94,7 +94,7 @@ func (a *Auth) Edit(which func(*apikey.Record) bool, edit func(*apikey.Record)) 
 	}
 }
 
-// Away sets whether Auth answers every call with a 503.
+// Away sets whether Auth responds to every call with a 503.
 func (a *Auth) Away(away bool) { a.away.Store(away) }
 
 // Scopes implements [apikey.Rights]. It finds keys by their ids and members by their

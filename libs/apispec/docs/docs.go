@@ -31,9 +31,9 @@ type File struct {
 	ETag string
 }
 
-// Paths are the request paths of all files: the reference at /docs, the guides below /docs/guides/
-// as pages and as Markdown, the interactive page at /docs/try with its script and styles, llms.txt,
-// and the contract at /openapi.json and /openapi.yaml.
+// Paths lists the request paths of all files: the reference at /docs, the guides below
+// /docs/guides/ as pages and as Markdown, the interactive page at /docs/try with its script and
+// styles, llms.txt, and the contract at /openapi.json and /openapi.yaml.
 func Paths() []string {
 	out := []string{
 		"/docs", "/docs/try", "/docs/try.js", "/docs/reference.css", "/docs/icon.svg", "/llms.txt", "/openapi.json", "/openapi.yaml",

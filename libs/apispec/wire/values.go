@@ -1,5 +1,5 @@
-// Package wire contains Go types for the API's request and response bodies, generated from
-// the contract. Services fill them. The package contains no logic except conversions.
+// Package wire contains Go types for the API's request and response bodies, generated from the
+// contract. Services fill them. Apart from conversions, the package does not contain any logic.
 package wire
 
 import "time"

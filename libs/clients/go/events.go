@@ -52,14 +52,15 @@ func (c *Client) FollowEvents(ctx context.Context, q ListEventsQuery, do func(Ev
 			q.After = &e.ID
 		}
 		// When reading forwards, every page has a cursor, even an empty page. The first page
-		// therefore determines the position, and this loop misses no events between requests.
+		// therefore determines the position, and this loop does not miss any events between
+		// requests.
 		if page.NextCursor != nil {
 			q.After = page.NextCursor
 		}
 		held := *q.Wait > 0
 		q.Wait = new(followWait)
 		if held && len(page.Data) == 0 {
-			// A server that is shutting down answers its long polls immediately. The pause is
+			// A server that is shutting down responds to its long polls immediately. The pause is
 			// random, so its callers do not all retry at the same time.
 			if err := c.cfg.Sleep(ctx, mathrand.N(time.Second)); err != nil {
 				return q.After, err

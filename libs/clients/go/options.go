@@ -31,8 +31,8 @@ func chosen(opts []Option) *options {
 // error is a [ConnectionError]. In that case, read the record.
 func IfMatch(etag string) Option { return WithHeader("If-Match", etag) }
 
-// IfNoneMatch lets a call return a record only if its ETag is no longer this one. Otherwise the
-// call returns an error for which [IsNotModified] is true.
+// IfNoneMatch lets a call return a record only if it no longer has this ETag. Otherwise the call
+// returns an error for which [IsNotModified] is true.
 func IfNoneMatch(etag string) Option { return WithHeader("If-None-Match", etag) }
 
 // IdempotencyKey sets the Idempotency-Key of a POST. With it, a program that was interrupted can

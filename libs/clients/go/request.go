@@ -34,10 +34,10 @@ type call struct {
 	once         bool // a POST that does not accept an Idempotency-Key
 }
 
-// Request makes a call for which the client has no method. path begins with /api/v1, must be
+// Request makes a call that the client has no method for. path begins with /api/v1, must be
 // escaped, and may have a query. in is sent as JSON, or unchanged if it is a [Raw]. If in is nil,
-// no body is sent. The response's JSON is decoded into out. If out is a *[]byte, it receives
-// the body unchanged. If out is nil, the body is dropped.
+// no body is sent. The response's JSON is decoded into out. If out is a *[]byte, it receives the
+// body unchanged. If out is nil, the body is dropped.
 func (c *Client) Request(ctx context.Context, method, path string, in, out any, opts ...Option) error {
 	return send(ctx, c, call{method: method, path: path, in: in}, out, opts)
 }
@@ -51,7 +51,7 @@ func answer[T any](ctx context.Context, c *Client, k call, opts []Option) (*T, e
 	return out, nil
 }
 
-// plain makes a call and returns the body of its response.
+// plain makes a call and returns its response body.
 func plain(ctx context.Context, c *Client, k call, opts []Option) ([]byte, error) {
 	var out []byte
 	err := send(ctx, c, k, &out, opts)

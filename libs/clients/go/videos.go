@@ -97,9 +97,9 @@ func (c *Client) UploadVideo(
 	return made, c.SendVideo(ctx, v, file, progress)
 }
 
-// SendVideo uploads the file of a video that has no file yet. If the video has an upload session,
-// bytes that have already arrived are not sent again. If an upload address is no longer valid,
-// SendVideo gets a new one.
+// SendVideo uploads the file for a video that does not have one yet. If the video has an upload
+// session, bytes that have already arrived are not sent again. If an upload address is no longer
+// valid, SendVideo gets a new one.
 func (c *Client) SendVideo(ctx context.Context, v *Video, file *os.File, progress func(sent, size int64)) error {
 	info, err := file.Stat()
 	if err != nil {

@@ -2,8 +2,8 @@ package outbox
 
 import _ "embed"
 
-// Indexes are the composite indexes, exemptions and TTL field for the events' documents,
-// in the format that the Firebase tools deploy.
+// Indexes lists the composite indexes, exemptions and TTL field for the events' documents, in the
+// format that the Firebase tools deploy.
 //
 //go:embed firestore.indexes.json
 var Indexes []byte

@@ -37,7 +37,7 @@ type Document struct {
 	RequestID string    `firestore:"requestId"`
 	Data      string    `firestore:"data"` // JSON
 	ExpireAt  time.Time `firestore:"expireAt"`
-	// Order is the order of events within one commit, which all have the same time.
+	// Order is the event's position within its commit. All events in a commit have the same time.
 	Order int64 `firestore:"order"`
 
 	// Waiting is the account's id. It is empty in a document that cannot be decoded and was set

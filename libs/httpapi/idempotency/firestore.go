@@ -50,14 +50,14 @@ func (d *document) origin() identity.Origin { return identity.Origin{Nonce: d.No
 // errExpired means that a record exists but has expired.
 var errExpired = fmt.Errorf("%w: it has expired", firestoredb.ErrNotFound)
 
-// Indexes are the exemptions and the TTL field for the collection, in the format that
-// the Firebase tools deploy.
+// Indexes lists the exemptions and the TTL field for the collection, in the format that the
+// Firebase tools deploy.
 //
 //go:embed firestore.indexes.json
 var Indexes []byte
 
-// document is a record as it is stored. It does not contain the Idempotency-Key, and it contains
-// the response only in encrypted form.
+// document is a record as stored. It does not contain the Idempotency-Key, and it contains the
+// response only in encrypted form.
 type document struct {
 	Owner string `firestore:"owner"`
 	// BodyMAC is a keyed hash of the body. A body may contain a password, and with a plain hash
@@ -174,7 +174,7 @@ func inProgress() error {
 }
 
 func (s *Firestore) opened(r Request) *document {
-	now := s.now().Truncate(time.Microsecond) // Firestore's precision, so that a later attempt reads the same time
+	now := s.now().Truncate(time.Microsecond) // Firestore's precision, so a later attempt reads the same time
 	return &document{
 		Owner: Owner(r.Account), BodyMAC: s.mac(r), Nonce: identity.NewNonce(), At: now, Until: now.Add(turn), ExpireAt: now.Add(keep),
 	}

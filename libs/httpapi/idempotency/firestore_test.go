@@ -41,7 +41,7 @@ func newWorld(t testing.TB) world {
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	offset := &atomic.Int64{}
-	began := time.Now() // only forward advances the clock, so that a turn cannot end because the machine is slow
+	began := time.Now() // only forward advances the clock, so a turn cannot end because the machine is slow
 	now := func() time.Time { return began.Add(time.Duration(offset.Load())) }
 	return world{idempotency.NewFirestore(db, "secret", now), cloud, db, offset}
 }

@@ -190,7 +190,7 @@ func TestARefusalGivesWayToTheFirstAnswer(t *testing.T) {
 	s.wantThings(t, "a")
 }
 
-// An attempt whose commit failed because of an expired receipt may find no receipt if another
+// An attempt whose commit failed because of an expired receipt may not find a receipt if another
 // attempt has removed that receipt and not yet written its own.
 func TestOfManyTriesAtOnceOneReplacesAReceiptThatHasEnded(t *testing.T) {
 	t.Parallel()

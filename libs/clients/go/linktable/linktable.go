@@ -64,7 +64,7 @@ func (r Row) Size() int {
 }
 
 // Chunks returns a function that returns the next rows of a table: as many as fit into one request,
-// but no more than most. After the last chunk it returns no rows.
+// but no more than most. After the last chunk, it does not return any rows.
 func Chunks(next func() (Row, error), most int) func() ([]Row, error) {
 	var left []Row // the row that did not fit into the last chunk
 	return func() (rows []Row, err error) {
@@ -91,7 +91,7 @@ func Chunks(next func() (Row, error), most int) func() ([]Row, error) {
 	}
 }
 
-// Format returns the format of a file, judging by its name.
+// Format returns the format of a file, based on its name.
 func Format(file string) string {
 	switch strings.ToLower(path.Ext(file)) {
 	case ".jsonl", ".ndjson", ".json":
@@ -146,13 +146,13 @@ var columns = map[string][]string{
 	"domainId":     {"domainid"},
 }
 
-// Columns are the names of the columns that [Write] writes.
+// Columns lists the names of the columns that [Write] writes.
 var Columns = []string{
 	"url", "slug", "domain", "domainId", "title", "tags", "expiresAt", "createdAt", "clicks", "importedClicks", "ogTitle", "ogDescription", "ogImage",
 	"redirectType", "forwardQuery", "forwardPath", "startsAt", "expiredUrl", "password", "hasPassword", "maxClicks", "rules", "ios", "android", "geo",
 	// These two columns identify exports from Linkreel, in which tags may contain bars and
-	// semicolons. The last column contains no free text, so removing white space at the end of the
-	// table does no harm.
+	// semicolons. The last column does not contain free text, so removing white space at the end of
+	// the table is harmless.
 	"externalId", "archived",
 }
 
