@@ -150,11 +150,11 @@ type entry struct {
 	asked       time.Time    // when verification began; the record is at least that recent
 }
 
-// Authenticate checks the API key of one request and takes one token from the account's bucket. It
-// returns the errors MISSING_API_KEY, INVALID_API_KEY, API_KEY_EXPIRED, API_KEY_REVOKED and
-// UNAVAILABLE, and RATE_LIMITED for a client that tries many unknown keys. from is the client's
-// address. If from is the zero value, unknown keys are not limited. With API_KEY_EXPIRED and
-// API_KEY_REVOKED, only the decision's Principal is valid: the last known principal of the key.
+// Authenticate checks a request's API key and takes one token from the account's bucket. It returns
+// the errors MISSING_API_KEY, INVALID_API_KEY, API_KEY_EXPIRED, API_KEY_REVOKED and UNAVAILABLE,
+// and RATE_LIMITED for a client that tries many unknown keys. from is the client's IP address. If
+// from is the zero value, unknown keys are not limited. With API_KEY_EXPIRED and API_KEY_REVOKED,
+// only the decision's Principal is valid: the last known principal of the key.
 func (c *Client) Authenticate(ctx context.Context, bearer string, from netip.Addr) (Decision, error) {
 	if bearer == "" {
 		return Decision{}, apierr.New(apierr.MissingAPIKey, "Send your API key in the header Authorization: Bearer <key>.")

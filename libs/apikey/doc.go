@@ -13,9 +13,8 @@
 //   - A record that was verified more than 5 seconds ago is verified again, regardless of
 //     Redis. Without Redis, or after Redis was restored from older data, a
 //     revocation takes effect within 5 seconds.
-//   - If auth is unreachable too, known keys work until their record is 30
-//     seconds old. After that the response is UNAVAILABLE, never a false 401. Unknown
-//     keys get UNAVAILABLE at once.
+//   - If auth is unreachable too, known keys work until their record is 30 seconds old. After that
+//     the response is UNAVAILABLE, never a false 401. Unknown keys get UNAVAILABLE immediately.
 //   - Without Redis, each replica applies the account's limit on its own. Requests do not fail
 //     because of that.
 //
@@ -28,5 +27,5 @@
 // verified record includes it. A record whose version is lower than v is stale. The incarnation
 // changes when Redis loses its data and the hash is created again. A replica uses a record under e
 // only if the record's verification began after the replica saw e. So if Redis is emptied, every
-// replica verifies its records again, and no revoked key becomes valid again.
+// replica verifies its records again, and revoked keys do not become valid again.
 package apikey

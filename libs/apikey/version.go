@@ -11,7 +11,7 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// Two scripts share an account's hash: takeScript runs with each request, versionScript after each
+// Two scripts share an account's hash: takeScript runs on each request, versionScript after each
 // change in authority. In this table, a record is a replica's cached copy of a key. Its version
 // comes from the account's document.
 //

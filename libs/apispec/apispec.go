@@ -129,7 +129,7 @@ func Parse(src []byte) (*Document, error) {
 	return d, nil
 }
 
-// Loosen removes the schemas for items from the lists that are marked x-item-errors. The operation
+// Loosen removes the item schemas from the lists that are marked x-item-errors. The operation
 // checks these items one by one and reports an invalid item in that item's result, so a validator
 // of whole requests must accept the item. v is a document, or part of a document, as decoded by
 // encoding/json. Loosen changes it in place.

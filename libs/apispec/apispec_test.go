@@ -103,9 +103,9 @@ func TestNoBodyHasRoomForANameThatIsDropped(t *testing.T) {
 	}
 }
 
-// A client can send back a record that it has read, so the schema of each PATCH has every field of
-// the record. Fields that cannot be changed are readOnly. In requests, the destinationUrl of a link
-// is called url.
+// A client can send back a record that it has read, so each PATCH schema has every field of the
+// record. Fields that cannot be changed are readOnly. In requests, a link's destinationUrl is
+// called url.
 func TestAPatchKnowsEveryFieldOfItsRecord(t *testing.T) {
 	t.Parallel()
 	doc := document(t)

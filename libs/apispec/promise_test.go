@@ -298,7 +298,7 @@ func (w *surface) message(at string, item any) {
 	}
 }
 
-// schema adds the lines of a schema. A named schema is added once for requests and once for
+// schema adds the lines for a schema. A named schema is added once for requests and once for
 // responses because different changes break callers in each.
 func (w *surface) schema(use, at string, v any) {
 	if ref, ok := obj(v)["$ref"].(string); ok {

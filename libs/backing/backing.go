@@ -61,7 +61,7 @@ func (p Public) Proxies() httpserver.Proxies {
 	return httpserver.Proxies{Trusted: p.TrustedProxies, Hops: p.TrustedProxyHops}
 }
 
-// Auth configures how a service connects to auth, and how the two authenticate each other.
+// Auth configures how a service connects to auth, and how the two authenticate to each other.
 type Auth struct {
 	// AuthURL is the URL at which auth verifies keys.
 	AuthURL string `env:"LINKREEL_AUTH_URL" envDefault:"http://localhost:8090"`

@@ -280,7 +280,7 @@ func Warm(ctx context.Context, svc *Service) {
 }
 
 // Reach returns a warm-up call to another service in the installation. The call connects to the
-// address, such as "http://auth:8090", and closes the connection.
+// URL, such as "http://auth:8090", and closes the connection.
 func Reach(to, address string) Call {
 	return Call{To: to, Do: func(ctx context.Context) error {
 		u, err := url.Parse(address)

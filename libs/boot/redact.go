@@ -9,7 +9,7 @@ import (
 )
 
 // redacting keeps secrets out of exported spans. HTTP client libraries add URLs to their spans, and
-// the query of a signed URL or an upload session is a credential.
+// the query string of a signed URL or upload session is a credential.
 type redacting struct{ sdktrace.SpanExporter }
 
 func (r redacting) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {

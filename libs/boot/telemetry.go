@@ -21,8 +21,8 @@ import (
 // version is set by the image build: -ldflags "-X …/boot.version=1.2.3".
 var version string
 
-// Version returns the version of the image. If the build did not set it, Version returns the
-// program's source revision. If that is not known either, it returns the module's version.
+// Version returns the image's version. If the build did not set it, Version returns the program's
+// source revision. If that is not known either, it returns the module's version.
 func Version() string {
 	if version != "" {
 		return version

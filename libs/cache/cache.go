@@ -211,7 +211,7 @@ func (c *Cache[V]) Get(ctx context.Context, key string) (Lookup[V], error) {
 		return l, nil
 	}
 	// Read the clock before the lookup. If Get waited between the lookup and the load, concurrent
-	// callers for one key would load it one after the other.
+	// callers for one key would load it one after another.
 	now := c.opt.Now().UnixNano()
 	seen := c.version.Load()
 	e, _ := c.entries.GetIfPresent(key)
@@ -452,8 +452,8 @@ func (c *Cache[V]) Invalidate(keys ...string) {
 	c.version.Store(v) // must be last; see Peek
 }
 
-// InvalidateAll makes every entry due for a reload. Call it after invalidations were
-// missed. The old values are still served while the loader fails.
+// InvalidateAll makes every entry due for a reload. Call it after invalidations have been missed.
+// The old values are still served while the loader fails.
 func (c *Cache[V]) InvalidateAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,5 +1,5 @@
 // Package dedup remembers names that have already been seen, such as a recent write, a sweep that
-// another replica is doing, or a video's viewers today.
+// another replica is running, or a video's viewers today.
 //
 // While Redis is available, only the first replica that asks about a name gets true. [Seen.First]
 // returns true once. [Seen.Mine] keeps returning true to that replica until its turn ends.

@@ -92,7 +92,7 @@ var icons = map[string]string{
 
 // Icon returns an icon to show next to text with the same meaning, so the icon is hidden from
 // screen readers. Icon panics if the name is unknown: that is a bug in the page, and any test that
-// renders the page catches it.
+// renders the page will catch it.
 func Icon(name string) template.HTML {
 	body, ok := icons[name]
 	if !ok {

@@ -21,7 +21,7 @@
 // The events service reads pending documents in commit order, numbers them, and moves them in one
 // commit to the account's document in "feeds". When that document is full, its events become a
 // page. A number becomes visible only together with all lower numbers, so a reader who asks for
-// events after a number misses none, even if a commit is late. An event without a number does not
-// appear in any feed and is not sent to any webhook. Numbering takes milliseconds if Redis wakes
-// the service, and seconds otherwise.
+// events after a number never misses any, even if a commit is late. An event without a number does
+// not appear in any feed and is not sent to any webhook. Numbering takes milliseconds if Redis
+// wakes the service, and seconds otherwise.
 package events

@@ -14,8 +14,8 @@ import (
 	"github.com/linkreel/linkreel/libs/firestoredb"
 )
 
-// The breaker opens after five consecutive calls without a response that span at least a second. No
-// other failure opens it.
+// The breaker opens after five consecutive calls without a response that span at least a second.
+// Other failures never open it.
 func TestDoRefusesAtOnceWhenTheDatabaseIsAway(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -121,7 +121,7 @@ func inLine(ctx context.Context, q *turns.Queue, do func() error) error {
 }
 
 // Tx runs fn as a transaction. fn may run several times, so it must read, decide and write in that
-// order, and must have no other effects. It must wrap errors with %w, so Tx can detect that an
+// order, and must not have other effects. It must wrap errors with %w, so Tx can detect that an
 // attempt was aborted.
 func (db *DB) Tx(ctx context.Context, what string, fn func(ctx context.Context, tx *firestore.Transaction) error, opts ...firestore.TransactionOption) error {
 	try := func(ctx context.Context) error { return db.RunTransaction(ctx, fn, opts...) }

@@ -19,8 +19,8 @@ import (
 // from release 1.0 onwards.
 const Format = 1
 
-// ErrFormat means that the database contains records in a different format. [DB.Do] then rejects
-// every call, so the records are neither read nor changed.
+// ErrFormat means that the database contains records in a different format. In that case, [DB.Do]
+// rejects every call, so the records are neither read nor changed.
 var ErrFormat = errors.New("the database was written by another version of Linkreel")
 
 // identityDocument holds a database's id and format number.

@@ -55,10 +55,10 @@ func ErrorBody(e *apierr.Error, requestID string) []byte { return httpserver.Err
 // ETag returns the strong tag for a record's revision.
 func ETag(rev int64) string { return fmt.Sprintf(`"r%d"`, rev) }
 
-// Rev returns the revision for a record that stores no revision number. It derives the number from
-// the fields that callers can edit. If an edit restores earlier values, the earlier revision
-// becomes valid again. This is safe because an edit with that revision only overwrites values that
-// its caller has seen.
+// Rev returns the revision for a record that does not store a revision number. It derives the
+// number from the fields that callers can edit. If an edit restores earlier values, the earlier
+// revision becomes valid again. This is safe because an edit with that revision only overwrites
+// values that its caller has seen.
 func Rev(fields ...string) int64 {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%q", fields) // never returns an error

@@ -71,7 +71,8 @@ type Options struct {
 	// browsers to use only https.
 	BaseURL string
 	// CORSOrigins lists the origins whose pages may call the API, such as https://app.example.com;
-	// "*" allows any origin. Requests carry no cookies, so the caller's key is the only credential.
+	// "*" allows any origin. Requests do not carry cookies, so the caller's key is the only
+	// credential.
 	CORSOrigins []string
 	// Peers means that only services in the installation call this API, so the API continues their
 	// traces.
@@ -105,7 +106,8 @@ type API struct {
 // Route is a method and a path in Fiber's syntax ("/api/v1/links/:id").
 type Route struct{ Method, Path string }
 
-// Access is what a route requires in addition to a valid key. The zero value requires nothing more.
+// Access is what a route requires in addition to a valid key. The zero value does not require
+// anything else.
 type Access struct {
 	Scope identity.ScopeSet
 	Plan  identity.Plan // the lowest plan that may use the route
@@ -116,7 +118,7 @@ type Access struct {
 	Repeatable bool
 	// OneCommit is for a POST that does all its work in a single change made through package record
 	// and writes its response ([Created]) before the change commits. The response is stored in the
-	// same commit, so no idempotency record needs to be written before the handler runs.
+	// same commit, so there is no need to write an idempotency record before the handler runs.
 	OneCommit bool
 	// InTurn is for a route with large requests. Each process runs only one such request per
 	// account at a time. Others wait, but not past their deadline.
@@ -161,7 +163,7 @@ func New(opt Options) *API {
 const changesWaiting = 16
 
 // Handle adds a route that needs a key. Within a process, requests from one account that change the
-// same record (the first parameter of path) run one after the other because concurrent transactions
+// same record (the first parameter of path) run one after another because concurrent transactions
 // would only cause each other to retry.
 func (a *API) Handle(method, path string, access Access, h fiber.Handler) {
 	h = a.strict(method, path, h)

@@ -3,7 +3,7 @@ package httpserver
 import "github.com/valyala/fasthttp"
 
 // AsksForHealth reports whether a request may be a load balancer's health check: GET or HEAD of
-// "/". By default, a load balancer sends this check to every port that it sends requests to. The
+// "/". By default, a load balancer sends this check to every port that it forwards requests to. The
 // check's Host is the pod's address or a name that the load balancer chooses.
 func AsksForHealth(ctx *fasthttp.RequestCtx) bool {
 	return (ctx.IsGet() || ctx.IsHead()) && string(ctx.Request.Header.RequestURI()) == "/"

@@ -73,7 +73,7 @@ func (p Proxies) trusts(addr netip.Addr) bool {
 	return false
 }
 
-// addresses returns the entries of X-Forwarded-For. Several header lines form one list.
+// addresses returns the entries of X-Forwarded-For. Multiple header lines are treated as one list.
 func addresses(lines [][]byte) []string {
 	var out []string
 	for _, line := range lines {

@@ -1,5 +1,5 @@
 // Package identity describes callers and their rights: plans, scopes, the format of API keys, and
-// the values in the context of a request.
+// the values in a request's context.
 //
 // It does no I/O. Linkreel does not store the text of a key, only its [Key.Hash].
 package identity
@@ -155,7 +155,7 @@ func (p *Principal) Owns() bool {
 	return true
 }
 
-// Actor returns the principal's id for events and logs: the member of a session, or the key.
+// Actor returns the principal's id for events and logs: a session's member, or the key.
 func (p *Principal) Actor() (kind, id, name string) {
 	if p.Session {
 		return "member", p.MemberID, p.MemberName

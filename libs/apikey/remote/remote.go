@@ -84,8 +84,8 @@ func (s Source) Scopes(ctx context.Context, accountID, id string) (identity.Scop
 
 // twice makes a call. If the call fails or is late, twice makes a second one because a connection
 // to a replica that has just stopped may still look open. It returns the first successful response.
-// The first call continues in parallel with the second. If it were cancelled, an auth that is only
-// busy would do the work twice, and its first response would be lost.
+// The first call continues in parallel with the second. If it were cancelled, an auth that is
+// merely busy would do the work twice, and its first response would be lost.
 func twice[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*late)
 	defer cancel()

@@ -3,7 +3,7 @@
 // [Paths], serves [Files], and sends [ContentSecurityPolicy] with each file.
 //
 // The pages do not load anything from other hosts, so the policy does not need any exceptions.
-// tools/webassets copies the guides, and the copies are committed. The reference and the forms of
+// tools/webassets copies the guides, and the copies are committed. The reference and the forms on
 // /docs/try are generated from the contract on the first request.
 package docs
 
@@ -21,7 +21,7 @@ const ContentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // File is the response for one path. Serve it with "Cache-Control: no-cache", so a browser
-// revalidates it with the ETag and shows a new release at once.
+// revalidates it with the ETag and shows a new release immediately.
 type File struct {
 	ContentType string
 	Bytes       []byte

@@ -149,7 +149,7 @@ func TestCompressedFormsHoldTheSameBytes(t *testing.T) {
 		}
 	}
 	if n == 0 {
-		t.Error("found no compressed file")
+		t.Error("found no compressed files")
 	}
 }
 

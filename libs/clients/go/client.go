@@ -63,7 +63,7 @@ func New(cfg Config) (*Client, error) {
 	if cfg.HTTPClient == nil {
 		cfg.HTTPClient = &http.Client{}
 	}
-	// Following a redirect would turn a POST, PATCH or DELETE into a GET, which succeeds without
+	// Following a redirect would turn a POST, PATCH or DELETE into a GET, which succeeds but has no
 	// effect.
 	unled := *cfg.HTTPClient
 	unled.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

@@ -358,7 +358,7 @@ func TestAnIDThatIsADotSegmentIsNotSent(t *testing.T) {
 		}
 	}
 	if calls := s.seen().calls; len(calls) != 0 {
-		t.Errorf("sent %q, want no request", calls)
+		t.Errorf("sent %q, want no requests", calls)
 	}
 	if err := c.DeleteCaptions(t.Context(), "vid_1", "..."); err != nil {
 		t.Errorf("DeleteCaptions(...) = %v, want no error, because three dots are not a dot segment", err)

@@ -21,7 +21,7 @@ func (e *VideoError) Error() string { return e.Message + " (" + e.Code + ")" }
 // WaitVideo waits until the video is ready, and returns it. If the video fails, the error is a
 // *[VideoError]. If WaitVideo returns an error, it also returns the last response, if any. seen, if
 // set, is called with each response. To bound the wait, use a ctx with a deadline. If the key may
-// read events, the client waits for the video's events with long polls. Otherwise it reads the
+// read events, the client uses long polls to wait for the video's events. Otherwise it reads the
 // video every second at first, and then less often.
 func (c *Client) WaitVideo(ctx context.Context, id string, seen func(*Video)) (v *Video, err error) {
 	after, held := c.newestEvent(ctx, id)
@@ -186,9 +186,9 @@ func (c *Client) Upload(ctx context.Context, u Upload) error {
 	}
 }
 
-// uploadSession implements the protocol of resumable sessions in Google Cloud Storage. A 308
-// response has a Range header that lists the bytes that have arrived. A 2xx response means that all
-// bytes have arrived.
+// uploadSession implements Google Cloud Storage's protocol for resumable uploads. A 308 response
+// has a Range header that lists the bytes that have arrived. A 2xx response means that all bytes
+// have arrived.
 func (c *Client) uploadSession(ctx context.Context, u Upload) error {
 	// Only attempts without progress are counted, because a long upload over an unreliable
 	// connection may fail many times.

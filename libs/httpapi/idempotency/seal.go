@@ -25,9 +25,9 @@ func (r Request) id() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// key returns the key that seals a response. It is derived from the Idempotency-Key, of which only
-// a hash is stored. A bound key is also derived from the caller's API key. It seals responses that
-// contain a new secret, so the database does not reveal the secret.
+// key returns the key that seals a response. It is derived from the Idempotency-Key, which is
+// stored only as a hash. A bound key is also derived from the caller's API key. It seals responses
+// that contain a new secret, so the database does not reveal the secret.
 func (r Request) key(bound bool) (*seal.Key, error) {
 	secret, purpose := r.Account, "linkreel idempotency 1 plain"
 	if bound {

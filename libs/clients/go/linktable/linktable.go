@@ -599,7 +599,7 @@ func validText(item *client.LinkCreate, rules string) bool {
 }
 
 // on returns the row with its DomainID. Only exports from Linkreel have a column for it, which is
-// empty for the default host. at contains the columns of the table.
+// empty for the default host. at contains the table's columns.
 func (r Row) on(at map[string]int) Row {
 	if _, ours := at["domainId"]; ours && r.DomainID == "" {
 		r.DomainID, r.Cells["domainId"] = DefaultHost, DefaultHost
