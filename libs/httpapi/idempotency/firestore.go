@@ -122,9 +122,9 @@ func (s *Firestore) sameBody(d *document, r Request) error {
 
 // Begin opens the record for a request, or finds it. If the request has finished, Replay is set.
 // The errors are IDEMPOTENCY_IN_PROGRESS (the first attempt is still running) and
-// IDEMPOTENCY_KEY_REUSED (the key was used with a different body). If the first attempt died, the next
-// attempt takes over its record, with the same Nonce and At. A new key costs one write. A known key
-// also costs a read.
+// IDEMPOTENCY_KEY_REUSED (the key was used with a different body). If the first attempt died, the
+// next attempt takes over its record, with the same Nonce and At. A new key costs one write. A
+// known key also costs a read.
 func (s *Firestore) Begin(ctx context.Context, r Request) (Record, error) {
 	fresh := s.opened(r)
 	// A record can expire, be taken over or be removed between the read and the write. In each
