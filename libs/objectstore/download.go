@@ -85,8 +85,8 @@ func (s *Store) DownloadFile(ctx context.Context, object string, generation int6
 	return o, nil
 }
 
-// fetch reads o from its start. Attempts are counted since the last progress, so a long download
-// over an unreliable connection fails only when no more bytes arrive.
+// fetch reads o from its start. The attempt count starts over whenever bytes arrive, so a long
+// download over an unreliable connection only fails when no more bytes arrive.
 func (s *Store) fetch(ctx context.Context, o Object, w io.Writer) error {
 	const tries = 6
 	out := &counted{w: w, sum: crc32.New(castagnoli)}

@@ -4,12 +4,12 @@
 // Every call has a deadline and is retried after temporary failures. A download returns one
 // complete generation, checked against its CRC32C, even if the connection breaks many times.
 // Uploads are atomic. Calls return this package's errors: [ErrNotFound], [ErrStale], or an apierr
-// UNAVAILABLE if storage is unreachable or temporarily refuses calls. With a key file, signing an
-// address takes about a millisecond and needs no network call. Without a key file, it requires a
+// UNAVAILABLE if storage is unreachable or temporarily refuses calls. With a key file, signing a
+// URL takes about a millisecond and does not need a network call. Without a key file, it requires a
 // call to Google's IAM, which also has a deadline.
 //
 // The underlying client traces each call, so this package creates no spans. Signed URLs and session
-// addresses are credentials, so no error or log line from this package contains one.
+// URLs are credentials, so this package never includes them in errors or log lines.
 package objectstore
 
 import (
@@ -42,18 +42,18 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// Config selects the bucket and the identity that signs addresses.
+// Config selects the bucket and the identity that signs URLs.
 type Config struct {
 	// Bucket is the bucket for all objects.
 	Bucket string `env:"STORAGE_BUCKET" envDefault:"linkreel"`
-	// PublicURL is the base address of signed URLs for external clients. The bucket is part of the
+	// PublicURL is the base URL of signed URLs for external clients. The bucket is part of the
 	// path.
 	PublicURL string `env:"STORAGE_PUBLIC_URL" envDefault:"https://storage.googleapis.com"`
-	// PublicDial is the host:port that the service itself connects to for an address under
-	// PublicURL. Set it if PublicURL's host is unreachable from the service's network. If it is
-	// empty, the service connects to PublicURL's host.
+	// PublicDial is the host:port that the service itself connects to for a URL under PublicURL.
+	// Set it if PublicURL's host is unreachable from the service's network. If it is empty, the
+	// service connects to PublicURL's host.
 	PublicDial string `env:"STORAGE_PUBLIC_DIAL"`
-	// Endpoint is the base address of a local JSON API. If it is empty, the store uses Google's API
+	// Endpoint is the base URL of a local JSON API. If it is empty, the store uses Google's API
 	// with the ambient credentials.
 	Endpoint string `env:"STORAGE_ENDPOINT"`
 	// Token is localcloud's bearer token. It is sent only to Endpoint. It is not sent to
@@ -84,7 +84,7 @@ type Config struct {
 var (
 	// ErrNotFound means that the object, or its generation, does not exist.
 	ErrNotFound = errors.New("no such object")
-	// ErrStale means that the object does not have the generation that the caller named.
+	// ErrStale means that the object does not have the generation that the caller specified.
 	ErrStale = errors.New("object has changed since it was read")
 	// ErrEncoded means that the object is stored with a Content-Encoding, which makes reading it
 	// unsafe. See [Object.Encoded].
@@ -147,8 +147,8 @@ type Store struct {
 	timeout, stall, transfer time.Duration
 }
 
-// Open returns a store. It does not wait for storage, so that a service starts even while storage
-// is down.
+// Open returns a store. It does not wait for storage, so a service can start even while storage is
+// down.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	public, err := url.Parse(strings.TrimSuffix(cfg.PublicURL, "/"))
 	if err != nil || public.Host == "" || cfg.Bucket == "" {
@@ -219,7 +219,7 @@ func (s *Store) Close() error {
 	return s.client.Close()
 }
 
-// concealed is an error without addresses in its text, because session addresses are credentials.
+// concealed is an error with the URL removed from its text: session URLs are credentials.
 type concealed struct {
 	text string
 	err  error

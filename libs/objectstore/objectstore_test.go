@@ -89,7 +89,7 @@ func TestAnUploadBySignedAddressIsSeenWithItsOwnContentType(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := time.Until(expires); d < 59*time.Minute || d > time.Hour {
-		t.Errorf("the address expires in %v, want an hour", d)
+		t.Errorf("the URL expires in %v, want an hour", d)
 	}
 	if status, body := send(t, "PUT", address, []byte("film"), "Content-Type", "video/quicktime"); status != 200 {
 		t.Fatalf("PUT = %d %s, want 200", status, body)
@@ -102,7 +102,7 @@ func TestAnUploadBySignedAddressIsSeenWithItsOwnContentType(t *testing.T) {
 		t.Errorf("Stat = %+v, want the object that was sent", o)
 	}
 	if status, _ := send(t, "DELETE", address, nil); status != 403 {
-		t.Errorf("DELETE on the address signed for PUT = %d, want 403", status)
+		t.Errorf("DELETE on the URL signed for PUT = %d, want 403", status)
 	}
 }
 
@@ -575,7 +575,7 @@ func TestAResumableSessionSaysHowFarItIsAndCanBeFinishedWithoutItsSender(t *test
 		t.Errorf("Received after FinishResumable = %v, %v, want the whole object", whole, err)
 	}
 	if _, _, err := st.Received(t.Context(), session+"0"); !errors.Is(err, objectstore.ErrNotFound) || strings.Contains(err.Error(), "upload_id") {
-		t.Errorf("Received for an unknown session: got %v, want ErrNotFound without the session's address", err)
+		t.Errorf("Received for an unknown session: got %v, want ErrNotFound without the session's URL", err)
 	}
 }
 
@@ -642,7 +642,7 @@ func TestTheClocksOfBothSidesDecideExpiry(t *testing.T) {
 		t.Errorf("expiry = %v, want an hour ago", expires)
 	}
 	if status, _ := send(t, "PUT", address, []byte("x")); status != 400 {
-		t.Errorf("PUT to an expired address = %d, want 400", status)
+		t.Errorf("PUT to an expired URL = %d, want 400", status)
 	}
 }
 
@@ -702,7 +702,7 @@ func TestNoErrorRevealsASession(t *testing.T) {
 	c.srv.Faults().Inject(storage.Fault{Call: "objects.session", LoseAnswer: true})
 	_, err := c.Upload(t.Context(), "x", bytes.NewReader(random(9<<20)), objectstore.UploadOptions{})
 	if err == nil || strings.Contains(err.Error(), "upload_id") || apierr.CodeOf(err) != apierr.Unavailable {
-		t.Errorf("Upload = %v, want UNAVAILABLE without the session's address", err)
+		t.Errorf("Upload = %v, want UNAVAILABLE without the session's URL", err)
 	}
 }
 
@@ -744,6 +744,6 @@ func TestTheTokenIsSentToTheLocalAPIAlone(t *testing.T) {
 	_, _, _ = st.Received(t.Context(), cfg.PublicURL+"/media/a?upload_id=1")
 	_, _ = st.Stat(t.Context(), "a")
 	if api.Load() == 0 || public.Load() != 0 {
-		t.Errorf("the local API received the token %d times and the public address %d times, want at least 1 and 0", api.Load(), public.Load())
+		t.Errorf("the local API received the token %d times and the public URL %d times, want at least 1 and 0", api.Load(), public.Load())
 	}
 }

@@ -2,8 +2,8 @@
 //
 // Each hash takes 19 MiB and about 30 ms of CPU time, the resources that an attacker would exhaust
 // first. So a process runs only a few hashes at a time, accounts take turns, and no account can use
-// all the slots. A flood of guesses for one account's records costs other accounts neither memory
-// nor time. Only calls for that account are refused.
+// all the slots. A flood of guesses for one account's records does not cost other accounts any
+// memory or time. Only calls for that account are refused.
 package password
 
 import (

@@ -41,7 +41,7 @@ func NewClient(baseURL, token string, patience time.Duration) *Client {
 				DialContext: dialer.DialContext, MaxIdleConns: 128, MaxIdleConnsPerHost: 128, IdleConnTimeout: 60 * time.Second,
 				TLSHandshakeTimeout: 500 * time.Millisecond, ResponseHeaderTimeout: patience, DisableCompression: true,
 			}),
-			// Services never redirect, and the token must not be sent to another address.
+			// Services never redirect, and the token must not be sent anywhere else.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}

@@ -454,7 +454,7 @@ func (m *Message) Nack(ctx context.Context) error {
 	return m.run(ctx, "return", nack, plain(m.Tenant), packed)
 }
 
-// Delay returns the message to the queue, but no worker gets it before the time in until.
+// Delay returns the message to the queue, but workers will not get it before until.
 // Meanwhile, it is not in the stream, so an autoscaler does not count it.
 func (m *Message) Delay(ctx context.Context, until time.Time) error {
 	packed, err := json.Marshal(m.Trace)
@@ -472,7 +472,7 @@ func (m *Message) Bury(ctx context.Context, reason string) error {
 
 // Turn reports whether the caller should sweep now. It prevents a hundred workers from querying the
 // records a hundred times. In each interval of length every, one caller gets true. If Redis is
-// unreachable, all callers get true, because then only sweeps find work.
+// unreachable, all callers get true because in that case only sweeps can find work.
 func (q *Queue) Turn(ctx context.Context, every time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, q.opt.Timeout)
 	defer cancel()

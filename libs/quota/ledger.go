@@ -182,7 +182,7 @@ func (c *Claim) ask(ctx context.Context, tx *firestore.Transaction) (room int64,
 	room = c.want
 	switch left := c.limit.Max - d.Granted; {
 	case left < room && len(d.old(young)) > 0:
-		// While a lease can still be used, it is unknown how many of its slots are used, so end
+		// While a lease can still be used, we cannot tell how many of its slots are used, so end
 		// the old leases first.
 		return 0, &again{c.takeBack}
 	case left < room || d.Counted.IsZero():
@@ -190,7 +190,7 @@ func (c *Claim) ask(ctx context.Context, tx *firestore.Transaction) (room int64,
 			return 0, err
 		}
 	case d.now.Sub(d.Counted) > drift:
-		// This count is not urgent. If it is slow, skip it until the next time.
+		// This count is not urgent. If it is slow, leave it for next time.
 		brief, end := context.WithTimeout(ctx, time.Second)
 		defer end()
 		if room, err = c.count(brief, d, began); err != nil && brief.Err() != nil && ctx.Err() == nil {

@@ -40,8 +40,8 @@
 //     counts. A create that committed before the lease was taken back is in that count.
 //
 // Deletions do not change the ledger. When it has no slots left, a count corrects it. Only a count
-// decides that an account is full. While other processes hold leased slots, a create waits, and
-// then returns an error that asks the caller to retry.
+// can establish that an account is full. While other processes hold leased slots, a create waits,
+// and then returns an error that asks the caller to retry.
 //
 // The reasons and the alternatives are in docs/adr/0018-quotas-are-leased.md.
 package quota
@@ -94,7 +94,7 @@ type account struct {
 	held    []*lease      // all leases that are not yet settled in the ledger
 	asking  chan struct{} // closed when the change that asks the ledger has ended
 	waiting int64         // slots needed by changes that are waiting for another to ask the ledger
-	// full is when the last count that found no free slot began. It applied the limit fullAt.
+	// full is when the last count that found no free slots began. It applied the limit fullAt.
 	full   time.Time
 	fullAt int64
 	rest   time.Time // do not count before this time: a large count is expensive
@@ -151,7 +151,7 @@ func New(db *firestoredb.DB, now func() time.Time) *Gate {
 // Claim holds the slots for one change. It belongs to one goroutine.
 type Claim struct {
 	g     *Gate
-	began time.Time // when the request began; only a count after this time decides that the account is full
+	began time.Time // when the request began; only a later count can establish that the account is full
 	since time.Time // when this particular change began
 	limit Limit
 	a     *account
@@ -236,7 +236,7 @@ func (c *Claim) Retry() {
 }
 
 // Room returns how many of the wanted slots the change may use: all of them, unless the account is
-// full. Call it among a transaction's reads. For a change without reads, tx is nil, and Room
+// full. Call it with a transaction's other reads. For a change without reads, tx is nil, and Room
 // may return [ErrAsk].
 func (c *Claim) Room(ctx context.Context, tx *firestore.Transaction, l Limit, want int64) (int64, error) {
 	c.sent, c.grant, c.want = false, nil, want // reset the state from an earlier attempt at the transaction
@@ -265,7 +265,7 @@ type outcome int
 
 const (
 	taken  outcome = iota
-	noRoom         // a count that began after this request found no free slot
+	noRoom         // a count that began after this request found no free slots
 	busy           // another change is asking the ledger
 	ask            // this change must ask the ledger
 )
@@ -395,7 +395,7 @@ func (c *Claim) wait() error {
 
 // Watch is for a limit on a sum, such as bytes, and for a change that learns only during its
 // transaction whether it adds to the sum. Watch reads the ledger. The caller then computes the
-// current sum. Call Watch among the transaction's reads.
+// current sum. Call Watch with the transaction's other reads.
 func (c *Claim) Watch(tx *firestore.Transaction, l Limit) error {
 	c.sent, c.grant, c.seen, c.limit = false, nil, nil, l
 	c.g.mu.Lock()
@@ -438,7 +438,7 @@ func (c *Claim) end(err error) {
 	}
 	c.g.mu.Lock()
 	defer c.g.mu.Unlock()
-	// No write took effect if the attempt did not reach its commit, if another writer won, or if
+	// Nothing was written if the attempt did not reach its commit, if another writer won, or if
 	// another change's document already existed.
 	exists := errors.Is(err, firestoredb.ErrExists)
 	undone := err != nil && (!c.sent || errors.Is(err, firestoredb.ErrContended) || exists && !errors.Is(err, firestoredb.ErrUncertain))

@@ -40,7 +40,7 @@ type folderDoc struct {
 
 var errAbsent = errors.New("no such folder")
 
-// Events must have a known type, so these folders use the types of links.
+// Events must have a known type, so these folders use the types for links.
 var folders = record.Kind[folder]{
 	Collection: "folders", Object: "link",
 	Of:  func(f *folder) (string, string) { return f.ID, f.Account },

@@ -21,7 +21,7 @@ type Options struct {
 	// Outbox receives the events. If it is nil, a change with an event fails.
 	Outbox *outbox.Outbox
 	// Announce tells every replica that its cached values under some keys are stale. It returns
-	// when all replicas know.
+	// once all replicas know.
 	Announce func(ctx context.Context, keys ...string)
 	// Now returns the time; nil means the system clock.
 	Now func() time.Time
@@ -157,7 +157,7 @@ func (db *DB) run(ctx context.Context, reads bool, what string, fn func(tx *Tx) 
 	return err
 }
 
-// refused reports whether it is certain that the change had no effect.
+// refused reports whether the change definitely had no effect.
 func refused(err error) bool {
 	return err != nil && (errors.Is(err, firestoredb.ErrExists) || apierr.CodeOf(err).Status() < 500)
 }
@@ -313,8 +313,8 @@ func (tx *Tx) Delete(ref firestoredb.Ref) {
 
 // Room returns how many of the wanted slots the change gets. The commit takes them. The result is
 // less than want only if the account is full. Call it once per transaction. In a [DB.Commit], the
-// error may be [quota.ErrAsk]; then use a [DB.Tx]. fn must return any other error unchanged,
-// because a change that must wait for a slot is retried.
+// error may be [quota.ErrAsk]; in that case, use a [DB.Tx]. fn must return any other error
+// unchanged, because a change that must wait for a slot is retried.
 func (tx *Tx) Room(l quota.Limit, want int64) (int64, error) {
 	if tx.asked {
 		return 0, errors.New("a transaction calls Room twice")

@@ -123,7 +123,7 @@ func healthOf(address string, client redis.UniversalClient) *health {
 	return h
 }
 
-// probe sends a write, because a Redis that answers only reads has not recovered.
+// probe sends a write because a Redis that only answers reads has not recovered.
 func (h *health) probe(ctx context.Context) error {
 	h.mu.Lock()
 	client := h.client

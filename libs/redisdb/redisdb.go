@@ -32,7 +32,7 @@ import (
 
 // Config selects the Redis to open and its client's time limits.
 type Config struct {
-	// URL is host:port, or an address in one of these forms:
+	// URL is host:port, or a URL in one of these forms:
 	//
 	//	redis://user:password@host:port/db
 	//	rediss://host:port                       with TLS
@@ -43,10 +43,10 @@ type Config struct {
 	// With Sentinels, user and password are for the primary, and sentinel_password is for
 	// the Sentinels.
 	URL string `env:"URL" envDefault:"localhost:6379"`
-	// Password is used if URL contains no password. It may contain any character. A password in URL
-	// must be percent-encoded.
+	// Password is used if URL does not contain a password. It may contain any character. A password
+	// in URL must be percent-encoded.
 	Password string `env:"PASSWORD"`
-	// CAFile is a PEM file with the certificate authorities for a rediss address. If it is empty,
+	// CAFile is a PEM file with the certificate authorities for a rediss URL. If it is empty,
 	// the system's authorities are used.
 	CAFile string `env:"CA_FILE"`
 
@@ -61,7 +61,7 @@ type Config struct {
 	Calls *metrics.Calls
 }
 
-// ErrAddress is the error for an address that has none of the forms in [Config].
+// ErrAddress is the error for a URL that does not match any of the forms in [Config].
 var ErrAddress = errors.New("invalid redis address")
 
 // Open returns a client. It does not open a connection, so a service starts even while Redis is

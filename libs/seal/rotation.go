@@ -7,9 +7,9 @@ import (
 	"log/slog"
 )
 
-// Rotation reseals with the first key all records that were sealed with other keys, so that those
-// keys can be removed. A record that cannot be resealed does not block other records. Only one
-// goroutine may call Round.
+// Rotation finds all records that were sealed with other keys and reseals them with the first key,
+// so that the other keys can be removed. A record that cannot be resealed does not block other
+// records. Only one goroutine may call Round.
 type Rotation struct {
 	Keys *Keys
 	What string // what the log calls the sealed records

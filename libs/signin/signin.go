@@ -85,7 +85,7 @@ type BeginOIDC struct {
 
 // Begun is a sign-in after its first step.
 type Begun struct {
-	URL     string `json:"url,omitempty"`     // the address to redirect the browser to
+	URL     string `json:"url,omitempty"`     // the URL to redirect the browser to
 	Options []byte `json:"options,omitempty"` // JSON for navigator.credentials
 	Flow    string `json:"flow"`              // sealed; send it back with the second step
 }
@@ -115,7 +115,7 @@ type OnSession struct {
 }
 
 // Profile is the person who is signed in. The response to "who", which every page requests,
-// contains only the first four fields, so it requires no database read.
+// contains only the first four fields, so it does not require a database read.
 type Profile struct {
 	SessionID  string       `json:"sessionId"`
 	Member     Member       `json:"member"`

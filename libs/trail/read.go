@@ -124,7 +124,7 @@ func patiently(ctx context.Context, read func() error) error {
 	}
 }
 
-// useless reports whether an error means that a file contains no notes. Any other error reveals
+// useless reports whether an error means that a file contains no notes. Any other error says
 // nothing about the file's content.
 func useless(err error) bool {
 	for _, known := range []error{errPruned, objectstore.ErrEncoded, errTooLarge, errNoFile} {

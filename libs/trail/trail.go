@@ -164,9 +164,9 @@ func Open(c Config) *Log {
 
 // Add makes notes durable before it returns. If that fails or takes more than a few seconds, the
 // error is UNAVAILABLE, and the notes are kept in memory until the next call or [Log.Flush] writes
-// them. A call without notes only starts writing the waiting notes and never fails. A key that
-// is revoked again gets no second note: it is already revoked, and a caller in a loop would fill
-// the disk.
+// them. A call without notes only starts writing the waiting notes and never fails. A key that is
+// revoked again does not get a second note: it is already revoked, and a caller in a loop would
+// fill the disk.
 func (l *Log) Add(ctx context.Context, notes ...Note) error {
 	if l == nil {
 		return nil
@@ -309,7 +309,7 @@ func (l *Log) write() {
 	}
 }
 
-// remember stores which keys need no further note. The caller holds l.mu.
+// remember stores which keys do not need any further notes. The caller holds l.mu.
 func (l *Log) remember(written map[string]Note) {
 	for _, n := range written {
 		if n.Kind != KeyRevoked {

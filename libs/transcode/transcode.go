@@ -373,8 +373,8 @@ var Codes = []Code{
 	NotAVideo, EmptyFile, UnsupportedFormat, CorruptFile, TooLong, TooLargeDimensions, FileTooLarge, Timeout, UploadExpired, Internal,
 }
 
-// Failure describes why a job ended without an outcome. Message is for the uploader and names no
-// path, tool or store.
+// Failure describes why a job ended without an outcome. Message is for the uploader and does not
+// name any path, tool or store.
 type Failure struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"`

@@ -94,7 +94,7 @@ func First(oldest func(context.Context) (time.Time, error), count func(context.C
 }
 
 // Query returns the depth of the documents that match queries. Each query must sort by the field
-// at, oldest first. If no document matches, each query costs one read.
+// at, oldest first. If no documents match, each query costs one read.
 func Query(db *firestoredb.DB, what, at string, queries func() []firestore.Query) func(context.Context) (Depth, error) {
 	return First(func(ctx context.Context) (oldest time.Time, err error) {
 		for _, q := range queries() {

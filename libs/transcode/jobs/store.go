@@ -1,7 +1,7 @@
 // Package jobs stores package transcode's jobs as Firestore documents. The videos
 // service creates them, and the workers claim them under a lease.
 //
-// A claim returns a fencing token. A write with an older token changes nothing and returns ErrLost.
+// A claim returns a fencing token. A write with an older token has no effect and returns ErrLost.
 // [Sweeper] adds jobs that the queue has lost.
 package jobs
 
@@ -343,8 +343,8 @@ func (s *Store) Due(ctx context.Context, after Cursor, limit int) (records []tra
 }
 
 // Collect handles a final part that is due. It deletes the record if the part's job has ended or no
-// longer exists, because no worker needs the part any more. Otherwise the part is due again after
-// partKeep. A part that has since been queued again is left unchanged.
+// longer exists, because no worker needs the part any more. Otherwise the part becomes due again
+// after partKeep. A part that has since been queued again is left unchanged.
 func (s *Store) Collect(ctx context.Context, part transcode.Record) error {
 	parent, err := s.Get(ctx, part.Parent)
 	if err != nil && !errors.Is(err, ErrNotFound) {

@@ -57,9 +57,9 @@ type Tx interface {
 	// Tell writes an event about an object without writing a record.
 	Tell(what events.Type, object string, record any)
 
-	// Authority records that a key or a member of the account has lost rights. It increments
-	// the account's version and notifies every replica. Creating a key requires no such call,
-	// because it removes no rights.
+	// Authority records that a key or a member of the account has lost rights. It increments the
+	// account's version and notifies every replica. Creating a key does not require this call
+	// because it does not remove any rights.
 	Authority(accountID string) error
 	// Again notifies every replica of the current version. Call it if the change has already been
 	// made: an earlier attempt may have crashed after its commit but before notifying the replicas.
@@ -78,7 +78,7 @@ type Service struct {
 }
 
 // NewService returns a service. settle returns once every service that holds records of the
-// account has applied the account's state. A nil settle means that no such service exists. If
+// account has applied the account's state. A nil settle means that there are no such services. If
 // now is nil, the system clock is used.
 func NewService(store Store, settle func(context.Context, Account) error, now func() time.Time) *Service {
 	if now == nil {

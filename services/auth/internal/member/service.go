@@ -292,7 +292,7 @@ func (s *Service) target(tx Tx, by *identity.Principal, accountID, id string) (M
 // owner, because later checks use the role in by.
 func (s *Service) authority(tx Tx, by *identity.Principal) (identity.ScopeSet, error) {
 	if by == nil {
-		return 0, nil // the operator needs no scopes: MayGive and MayTouch accept a nil caller
+		return 0, nil // the operator does not need any scopes: MayGive and MayTouch accept a nil caller
 	}
 	g, err := account.GiverNow(tx, by, s.now())
 	if err != nil {
@@ -342,7 +342,7 @@ func (s *Service) takeBeyond(tx Tx, m Member, role identity.Role) (n int, err er
 		// as somebody else.
 		may, what := role.AtLeast(l.Role), events.InvitationRevoked
 		if l.Kind == SignIn {
-			may, what = above(role, l.Role), events.Quiet // no list contains sign-in links
+			may, what = above(role, l.Role), events.Quiet // sign-in links are not in any list
 		}
 		if l.MadeBy == m.ID && !(may && role.Scopes().Has(identity.MembersWrite)) {
 			tx.Remove(l, what)

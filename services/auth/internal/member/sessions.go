@@ -108,7 +108,7 @@ func (s *Service) UseLink(ctx context.Context, token identity.Key, name string, 
 		Role: l.Role, CreatedAt: s.now(), UpdatedAt: s.now(),
 	}
 	if proof != nil {
-		// Some providers send no name, and invitations must work with them too.
+		// Some providers do not send a name, and invitations must work with them too.
 		m.Email, m.Name = proof.Email, cmp.Or(m.Name, proof.Name, proof.Email, "Unnamed")
 	}
 	if m.Name == "" {

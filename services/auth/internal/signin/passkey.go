@@ -142,7 +142,7 @@ func (p *Passkeys) begun(kind string, options any, f passkeyFlow) ([]byte, strin
 }
 
 // FinishSignIn verifies the device's signature. find looks up a passkey by its credential's
-// hash. The returned challenge may be used only once.
+// hash. The returned challenge can only be used once.
 func (p *Passkeys) FinishSignIn(
 	ctx context.Context,
 	flow string,
