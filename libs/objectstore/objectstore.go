@@ -66,7 +66,7 @@ type Config struct {
 	// ServiceAccount is the email address of the identity that IAM signs as. If it is empty, the
 	// store asks the metadata server.
 	ServiceAccount string `env:"STORAGE_SERVICE_ACCOUNT"`
-	// Timeout bounds a call that transfers no content, including all its attempts.
+	// Timeout bounds a call that does not transfer content, including all its attempts.
 	Timeout time.Duration `env:"STORAGE_TIMEOUT" envDefault:"5s"`
 	// StallTimeout is how long a transfer may go without progress. After that, an upload fails, and
 	// a download is resumed a few times before it fails.
@@ -258,8 +258,8 @@ func mapError(err error) error {
 	return err
 }
 
-// do runs one call that transfers no content. operation is the call's name in metrics, and what is
-// its name in errors.
+// do runs one call that does not transfer content. operation is the call's name in metrics, and
+// what is its name in errors.
 func (s *Store) do(ctx context.Context, operation, what string, f func(context.Context) error) error {
 	err := s.breaker.Call(ctx, s.timeout, func(ctx context.Context) error {
 		return measure(operation, func() error { return mapError(f(ctx)) })
@@ -367,7 +367,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Object, error
 	}
 }
 
-// DeletePrefix deletes every object with the prefix. It may be repeated until it succeeds. It
+// DeletePrefix deletes every object with the prefix. It can be repeated until it succeeds. It
 // rejects an empty prefix, which would empty the bucket.
 func (s *Store) DeletePrefix(ctx context.Context, prefix string) error {
 	if prefix == "" {
@@ -380,7 +380,7 @@ func (s *Store) DeletePrefix(ctx context.Context, prefix string) error {
 			g.Go(func() error { return err })
 			break
 		}
-		// Delete the live generation, because objects that were written after the listing must be
+		// Delete the live generation because objects that were written after the listing must be
 		// deleted too.
 		g.Go(func() error { return s.Delete(ctx, o.Name, 0) })
 	}
@@ -413,7 +413,7 @@ func (o UploadOptions) on(h *storage.ObjectHandle) *storage.ObjectHandle {
 // chunk is the maximum number of bytes that an upload keeps in memory in case it must resend them.
 const chunk = 8 << 20
 
-// chunkFor returns a smaller buffer size for a small source, because the client library allocates
+// chunkFor returns a smaller buffer size for a small source because the client library allocates
 // the whole buffer at the start.
 func chunkFor(r io.Reader) int {
 	size := int64(chunk)
@@ -429,7 +429,7 @@ func chunkFor(r io.Reader) int {
 	return int(min(chunk, (size/unit+1)*unit))
 }
 
-// Upload stores all bytes of r. If r fails, no object is stored.
+// Upload stores all bytes of r. If r fails, nothing is stored.
 func (s *Store) Upload(ctx context.Context, object string, r io.Reader, o UploadOptions) (Object, error) {
 	var made Object
 	err := measure("upload", func() (err error) {

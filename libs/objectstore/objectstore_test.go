@@ -254,7 +254,7 @@ func TestStorageThatIsAwayIsAskedByOneCallASecond(t *testing.T) {
 		}
 		for begun := time.Now(); !refused(); {
 			if time.Since(begun) > 10*time.Second {
-				t.Fatalf("%s: calls still wait after 10 s, want them refused immediately", name)
+				t.Fatalf("%s: calls are still waiting after 10 s, want them refused immediately", name)
 			}
 		}
 		atOnce := 0
@@ -377,7 +377,7 @@ func TestADownloadIsNeverLargerThanItsObject(t *testing.T) {
 	}
 }
 
-// capped is a writer that fails at a limit, so that a broken download cannot fill the disk.
+// capped is a writer that fails at a limit so that a broken download cannot fill the disk.
 type capped struct{ n, most int }
 
 func (c *capped) Write(p []byte) (int, error) {

@@ -279,7 +279,7 @@ func (s *Store) StartResumable(ctx context.Context, object, origin string, most 
 }
 
 // EndResumable ends a session: storage drops the received bytes and accepts no more. It has no
-// effect on an unknown session or on a session that has become an object. The call may be repeated
+// effect on an unknown session or on a session that has become an object. The call can be repeated
 // until it succeeds.
 func (s *Store) EndResumable(ctx context.Context, session string) error {
 	// Keep a finished session: if the last response was lost, the client learns from the session

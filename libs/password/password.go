@@ -72,7 +72,7 @@ func (p *Hasher) Hash(ctx context.Context, account, password string) (string, er
 // password is correct. account owns the record that the password protects. The error is ErrBusy,
 // the error from ctx, or the error for a malformed phc.
 func (p *Hasher) Check(ctx context.Context, account, phc, password string) (bool, error) {
-	// Use the parameters of the stored hash, so that the parameters for new hashes can be raised.
+	// Use the parameters of the stored hash so that the parameters for new hashes can be raised.
 	params, salt, want, err := parsePHC(phc)
 	if err != nil {
 		return false, err

@@ -196,7 +196,7 @@ func TestALongAnswerArrivesWholeOrFails(t *testing.T) {
 	}
 }
 
-func TestTheTraceOfTheCallerContinues(t *testing.T) { // not parallel, because the whole process shares the propagator
+func TestTheTraceOfTheCallerContinues(t *testing.T) { // not parallel because the whole process shares the propagator
 	otel.SetTextMapPropagator(propagation.TraceContext{})
 	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
 	trc, _ := trace.TraceIDFromHex(id)

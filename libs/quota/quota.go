@@ -19,7 +19,7 @@
 // clock. In each process, only one change at a time asks the ledger. The other changes wait for the
 // slots that this change leases.
 //
-// No limit is exceeded, because this invariant always holds:
+// Limits are never exceeded because this invariant always holds:
 //
 //	records + slots that may yet become records <= granted
 //
@@ -176,7 +176,8 @@ func (g *Gate) Claim(ctx context.Context) *Claim {
 	return c
 }
 
-// again is the error from an attempt that has no slot yet. Call after before the next attempt.
+// again is the error from an attempt that does not have a slot yet. Call after before the next
+// attempt.
 type again struct {
 	after func(context.Context) error
 }
@@ -218,7 +219,7 @@ func (c *Claim) Settle(ctx context.Context, err error, change func() error) erro
 // errLeft is the error from an attempt that ended without [Claim.Settle].
 var errLeft = errors.New("the change has ended")
 
-// Leave ends the change. Call it even after a panic, because other changes may be waiting for this
+// Leave ends the change. Call it even after a panic because other changes may be waiting for this
 // change to ask the ledger.
 func (c *Claim) Leave() {
 	c.end(errLeft)
@@ -322,7 +323,7 @@ func (c *Claim) put() {
 	}
 }
 
-// fence reads the fence of the slots' lease, so that the commit fails if the lease has since been
+// fence reads the fence of the slots' lease so that the commit fails if the lease has since been
 // taken back. A transaction reads from a snapshot taken at its first read, which may be older than
 // the lease, so a missing fence is not conclusive at first. The lease has ended only if the next
 // attempt does not find the fence either.
@@ -374,7 +375,7 @@ func (c *Claim) wait() error {
 			return nil
 		}
 		// The other change may not start counting until its patience has almost run out. Wait for
-		// it, because its result also applies to this change, which would otherwise have to wait
+		// it because its result also applies to this change, which would otherwise have to wait
 		// for the next count. But reserve time for the commit.
 		most := 2 * patience
 		if end, ok := ctx.Deadline(); ok {

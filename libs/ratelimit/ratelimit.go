@@ -82,7 +82,7 @@ return 0
 // Take counts an attempt under every rule. If a rule is exhausted, Take does not count the attempt
 // under any of the rules, and wait is the time until that rule allows an attempt.
 //
-// Rules are checked in order, up to the first exhausted rule. Put the narrowest rule first, so that
+// Rules are checked in order, up to the first exhausted rule. Put the narrowest rule first so that
 // a caller that is refused by its own rule never uses up an attempt under a shared rule, not even
 // for a moment.
 func (l *Limiter) Take(ctx context.Context, rules ...Rule) (t Try, wait time.Duration) {

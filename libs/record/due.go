@@ -68,7 +68,7 @@ const duePage = 1000
 // that it does not block other records. In that case, the error reports it, and the other records
 // are still returned.
 //
-// One query searches all buckets, because Firestore charges for each query, and usually nothing is
+// One query searches all buckets because Firestore charges for each query, and usually nothing is
 // due.
 func (k *Kept[T]) Due(ctx context.Context, limit int, fields ...firestore.FieldPath) (due []*T, err error) {
 	now := k.db.Now()

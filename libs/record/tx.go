@@ -162,12 +162,12 @@ func refused(err error) bool {
 	return err != nil && (errors.Is(err, firestoredb.ErrExists) || apierr.CodeOf(err).Status() < 500)
 }
 
-// Tx is one atomic change. It collects the writes and makes them at the end, because Firestore does
+// Tx is one atomic change. It collects the writes and makes them at the end because Firestore does
 // not allow reads after writes. Therefore, a read never returns a write from the same transaction.
 // Do not use a Tx after its function has returned.
 type Tx struct {
 	db    *DB
-	ctx   context.Context // safe to store, because a Tx ends before the call that ctx belongs to
+	ctx   context.Context // safe to store because a Tx ends before the call that ctx belongs to
 	ft    *firestore.Transaction
 	reads bool         // false in a [DB.Commit]
 	claim *quota.Claim // nil until the change needs a limit
@@ -314,7 +314,7 @@ func (tx *Tx) Delete(ref firestoredb.Ref) {
 // Room returns how many of the wanted slots the change gets. The commit takes them. The result is
 // less than want only if the account is full. Call it once per transaction. In a [DB.Commit], the
 // error may be [quota.ErrAsk]; in that case, use a [DB.Tx]. fn must return any other error
-// unchanged, because a change that must wait for a slot is retried.
+// unchanged because a change that must wait for a slot is retried.
 func (tx *Tx) Room(l quota.Limit, want int64) (int64, error) {
 	if tx.asked {
 		return 0, errors.New("a transaction calls Room twice")

@@ -1,7 +1,7 @@
 // Package redisdb opens all of the services' connections to Redis.
 //
 // It supports a single server, a Redis Cluster and a primary with Sentinels, with passwords, TLS
-// and a private certificate authority. Clients fail fast, because requests must not wait for a
+// and a private certificate authority. Clients fail fast because requests must not wait for a
 // Redis that is down. They never retry a call, because only the caller knows whether a call that
 // may have succeeded can be repeated.
 //
@@ -81,7 +81,7 @@ func Open(cfg Config) (redis.UniversalClient, error) {
 		// Following a redirect does not execute the call twice, because the server that sent the
 		// redirect has not executed it.
 		c.MaxRedirects = 3
-		// The default is a minute. Calls to a dead primary would fail for that long, because a dead
+		// The default is a minute. Calls to a dead primary would fail for that long because a dead
 		// server cannot redirect to its successor.
 		c.ClusterStateReloadInterval = time.Second
 		client = redis.NewClusterClient(c)
@@ -92,7 +92,7 @@ func Open(cfg Config) (redis.UniversalClient, error) {
 	if cfg.Untraced {
 		return client, nil
 	}
-	// Omit statements from spans, because they contain keys and values.
+	// Omit statements from spans because they contain keys and values.
 	err = redisotel.InstrumentTracing(client, redisotel.WithDBStatement(false), redisotel.WithCallerEnabled(false), redisotel.WithDialFilter(true))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("redis tracing: %w", err), client.Close())
@@ -157,7 +157,7 @@ func parse(addr string) (*redis.UniversalOptions, error) {
 		authority, tail = rest[:i], rest[i:]
 	}
 	userinfo, hosts := "", authority
-	// Split at the last @, because a password may contain an @.
+	// Split at the last @ because a password may contain an @.
 	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
 		userinfo, hosts = authority[:i+1], authority[i+1:]
 	}

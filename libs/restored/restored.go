@@ -73,7 +73,7 @@ func Write(ctx context.Context, db *firestoredb.DB, dataAt time.Time) (Record, e
 // WriteOnce is like [Write], but for a caller that may run more than once. If the database already
 // has a record of restoring data from the same time into this database, and nothing has been
 // resumed since, WriteOnce keeps that record. A restore into a copy of the database is a new
-// restore, because the copy has a different name. A restore after the operator has resumed
+// restore because the copy has a different name. A restore after the operator has resumed
 // something is also new. So is a restore into a new database with the same name: its backup either
 // is older than the first record, or has a later time than the first restore.
 func WriteOnce(ctx context.Context, db *firestoredb.DB, dataAt time.Time) (Record, error) {
@@ -285,7 +285,7 @@ func (w *Watch) check(now time.Time) (pace time.Duration, doubts bool) {
 
 // Look reads the record once.
 func (w *Watch) Look(ctx context.Context) error {
-	outages := w.db.Outages() // before the read, so that an outage during it counts
+	outages := w.db.Outages() // before the read so that an outage during it counts
 	r, err := Read(ctx, w.db)
 	w.mu.Lock()
 	if err != nil {
@@ -308,7 +308,7 @@ func (w *Watch) Look(ctx context.Context) error {
 	return nil
 }
 
-// show sets the metrics for the pauses. The caller holds w.mu, so that the metrics match the
+// show sets the metrics for the pauses. The caller holds w.mu so that the metrics match the
 // record.
 func show(webhooks, janitor bool) {
 	for what, on := range map[string]bool{"webhooks": webhooks, "janitor": janitor} {

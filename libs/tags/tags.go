@@ -42,7 +42,7 @@ type document struct {
 	Kind      Kind   `firestore:"kind"`
 	Key       string `firestore:"key"`  // the same for all spellings of the tag
 	Name      string `firestore:"name"` // the first spelling
-	// Sort is the key for the alphabetical order, which ignores case and accents.
+	// Sort is the key for alphabetical sorting, which ignores case and accents.
 	Sort string `firestore:"sort"`
 	// CheckAt is set when the tag is removed from a record. The times are spread over hours, so
 	// that the values in their index do not keep increasing.
@@ -138,7 +138,7 @@ func sortKey(name string) string { return search.Fold(name) + "\x00" + label.Key
 // scanMost is the maximum number of documents that one List reads.
 const scanMost = 2000
 
-// List returns up to limit tags of the account after a cursor ("" is the start), in alphabetical
+// List returns up to limit of the account's tags after a cursor ("" is the start), in alphabetical
 // order, for all kinds of records. Each word in q must be a prefix of a word in the tag. next is
 // the cursor for the rest, or "" at the end.
 func (s *Store) List(ctx context.Context, accountID, q, after string, limit int) (page []string, next string, err error) {
@@ -200,7 +200,7 @@ func (s *Store) Sweep(ctx context.Context, carried Carried) error {
 			return err
 		}
 		for _, snap := range snaps {
-			// Continue after a failure, so that one tag does not block the others.
+			// Continue after a failure so that one tag does not block the others.
 			if err := s.sweep(ctx, snap.Ref, carried); err != nil && ctx.Err() == nil {
 				slog.WarnContext(ctx, "cannot check whether a tag is still in use; the next sweep retries", "tag", snap.Ref.ID, "error", err)
 			}

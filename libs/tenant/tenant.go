@@ -106,10 +106,10 @@ type Webhooks interface {
 	Failing(ctx context.Context, after string, limit int) (FailingPage, error)
 }
 
-// Holder is a service that stores accounts' records. Calls accept unknown account ids, because an
+// Holder is a service that stores accounts' records. Calls accept unknown account ids because an
 // account may have no records in the service.
 type Holder interface {
-	// SetState sets the state of an account's records. It returns when every replica uses the new
+	// SetState sets the state of an account's records. It returns once every replica uses the new
 	// state. A standing with a lower version than the previous standing is ignored without an
 	// error.
 	SetState(ctx context.Context, accountID string, s Standing) error
@@ -125,7 +125,7 @@ type Holder interface {
 	// The error is LINK_NOT_FOUND or VIDEO_NOT_FOUND if this service does not have the target, for
 	// example because the URL belongs to another service.
 	TakeDown(ctx context.Context, o Order) (Takedown, error)
-	// Lift ends t, but no other takedown of the same target. It also succeeds if t is not in
+	// Lift ends t, but not other takedowns of the same target. It also succeeds if t is not in
 	// effect. If auth did not receive the response to TakeDown, t contains only the values from the
 	// order: its ID, its Kind, and a RecordID or a URL.
 	Lift(ctx context.Context, t Takedown) error

@@ -38,10 +38,10 @@ const readTries = 5
 var readPause = 200 * time.Millisecond
 
 // Read reads a trail. If since is set, it reads only the days that may contain later decisions.
-// It starts two days early, because clocks differ and notes may have waited before they were
+// It starts two days early because clocks differ and notes may have waited before they were
 // written. Read fails if it cannot list the whole trail, or if a file remains unreadable: without
 // its content, Read cannot tell whether the file is damaged or records the end of a right. A listed
-// file that is missing counts as unreadable too, because the disk may have been unmounted.
+// file that is missing counts as unreadable too because the disk may have been unmounted.
 func Read(ctx context.Context, from Store, since time.Time) (*Found, error) {
 	found := &Found{notes: map[string]map[string]Note{}, count: map[string]int{}}
 	first := ""

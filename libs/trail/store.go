@@ -83,7 +83,7 @@ func (f Folder) Create(_ context.Context, at time.Time, text []byte) (olderThan 
 	case !errors.Is(err, fs.ErrExist):
 		return olderThan, err
 	}
-	// Sync even if the day exists, because the process that created it may have failed or died
+	// Sync even if the day exists because the process that created it may have failed or died
 	// before this line.
 	if err := syncDir(string(f)); err != nil {
 		return olderThan, err

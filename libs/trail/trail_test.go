@@ -326,7 +326,7 @@ func TestAClockThatIsSetBackChangesNoOrder(t *testing.T) {
 	}
 }
 
-// Two installations have written into one folder.
+// Two installations have written to one folder.
 func TestNotesOfAnotherInstallationAreTold(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -52,7 +52,7 @@ func HourlyRule(record, name string, most int) ratelimit.Rule {
 }
 
 // Guess counts a guess from addr for a record's password, or returns how long the visitor must
-// wait. Count a guess before checking it, so that concurrent guesses do not all get through. The
+// wait. Count a guess before checking it so that concurrent guesses do not all get through. The
 // guess is taken from the first of these budgets that is not used up:
 //
 //	reserve  if addr's neighbourhood has no wrong guess for this record within the hour

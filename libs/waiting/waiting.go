@@ -116,7 +116,7 @@ func Query(db *firestoredb.DB, what, at string, queries func() []firestore.Query
 // maxCount limits how many of a query's documents are counted. Firestore reads an index entry for
 // each counted document, and times out after a minute. With the limit, counting is cheap and
 // succeeds even with millions of documents.
-var maxCount = 100_000 // a variable, so that the test can change it
+var maxCount = 100_000 // a variable so that the test can change it
 
 // Count returns a function that counts the documents that match queries, up to [maxCount] for each
 // query.
@@ -187,7 +187,7 @@ func (r *Report) look(ctx context.Context, looks []Look) (err error) {
 // all holds the reports that have series.
 var all sync.Map
 
-// collector creates the series for all reports at each scrape, because ages increase.
+// collector creates the series for all reports at each scrape because ages increase.
 type collector struct{}
 
 func init() { prometheus.MustRegister(collector{}) }

@@ -33,14 +33,14 @@ func Item(j transcode.Job) queue.Item {
 // after them is found by the tenth sweep.
 const page, pages = 50, 20
 
-// Sweep checks some pages of due jobs. The next Sweep continues with the following pages, because
+// Sweep checks some pages of due jobs. The next Sweep continues with the following pages because
 // the oldest due jobs may be in the queue while a later job is missing. Pages with missing jobs do
 // not count towards pages. The number of such pages depends on the number of lost jobs, not on the
 // number of waiting jobs.
 func (s *Sweeper) Sweep(ctx context.Context) error {
 	for read := 0; ; {
 		due, next, err := s.Jobs.Due(ctx, s.after, page)
-		s.after = next // even after an error, so that an unreadable record does not stop the sweep
+		s.after = next // even after an error so that an unreadable record does not stop the sweep
 		errs := []error{err}
 		missing := false
 		for _, r := range due {

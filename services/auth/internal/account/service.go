@@ -66,7 +66,7 @@ type Tx interface {
 	Again(accountID string) error
 	// Note writes a record's state to the trail for restores. Ending a record or changing an
 	// account's state does this automatically. Call Note after changing a role. Also call it
-	// together with Again, because the earlier attempt may not have reached the trail either.
+	// together with Again because the earlier attempt may not have reached the trail either.
 	Note(r any)
 }
 
@@ -132,7 +132,7 @@ func (s *Service) Change(ctx context.Context, id string, c Change) (Account, err
 			}
 			return tx.Again(id)
 		}
-		// Set Pending in the same commit, so that the other services are notified even after a
+		// Set Pending in the same commit so that the other services are notified even after a
 		// crash.
 		after.Pending = after.Pending || after.Suspended != before.Suspended
 		tx.PutAccount(&after, events.AccountChanged)
@@ -385,7 +385,7 @@ func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n 
 		n.Name, n.Scopes, n.ExpiresAt = old.Name, old.Scopes, old.ExpiresAt
 		made = n.key()
 		made.MadeBy = old.MadeBy
-		// Look up the new key before checking the calling key, because the first attempt at this
+		// Look up the new key before checking the calling key because the first attempt at this
 		// request may have revoked the calling key.
 		found, err := existing(tx, made)
 		if err != nil {

@@ -250,7 +250,7 @@ func (s SignIn) finishPasskey(ctx context.Context, in wire.Passkey) (wire.Sessio
 func (s SignIn) authenticate(ctx context.Context, b wire.Browser) (apikey.Decision, error) {
 	addr, err := netip.ParseAddr(b.Address)
 	if err != nil {
-		addr = netip.IPv4Unspecified() // use a valid address, because no limit applies to the zero address
+		addr = netip.IPv4Unspecified() // use a valid address because no limit applies to the zero address
 	}
 	return s.Auth.Authenticate(ctx, b.Session, addr)
 }
@@ -374,7 +374,7 @@ func (s SignIn) profile(ctx context.Context, p *identity.Principal, in wire.OnSe
 		out.SignIn = append(out.SignIn, string(way))
 	}
 	// Somebody signed in as this member with a link that another person had created. The page
-	// says so, because that person may have been the one who used it.
+	// says so because that person may have been the one who used it.
 	if told := found.Session.Told; !told.At.IsZero() {
 		out.LinkUsed = &wire.LinkUsed{By: told.By, At: told.At.UnixMilli()}
 	}

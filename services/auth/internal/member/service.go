@@ -274,7 +274,7 @@ func (s *Service) endLapsed(ctx context.Context, m Member) error {
 }
 
 // target returns the member that a call applies to, and the scopes that the caller may grant. It
-// reads the scopes again, because the request's principal may be a few seconds old.
+// reads the scopes again because the request's principal may be a few seconds old.
 func (s *Service) target(tx Tx, by *identity.Principal, accountID, id string) (Member, identity.ScopeSet, error) {
 	scopes, err := s.authority(tx, by)
 	if err != nil {
@@ -602,7 +602,7 @@ func (s *Service) Ways(ctx context.Context, members []Member) ([][]Way, error) {
 }
 
 // SignInLink creates a one-time link that signs in an existing member, or a new member with
-// the given name and role. A name always creates a new member, because two people may have
+// the given name and role. A name always creates a new member because two people may have
 // the same name. Only the operator calls it.
 //
 // The operator has authority over all accounts and must be able to help people who have lost

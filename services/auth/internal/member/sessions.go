@@ -197,7 +197,7 @@ func (s *Service) SignIn(ctx context.Context, p Proof, groups GroupMap, b Browse
 	if err != nil && !errors.Is(err, ErrNoIdentity) {
 		return Session{}, err
 	}
-	// Apply the map first, because it may remove the membership that this sign-in would
+	// Apply the map first because it may remove the membership that this sign-in would
 	// otherwise use. For an unknown identity, found.PersonID is empty, and byGroups may create
 	// the person.
 	if groups.AccountID != "" {

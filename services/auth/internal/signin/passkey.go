@@ -158,7 +158,7 @@ func (p *Passkeys) FinishSignIn(
 		return member.Passkey{}, "", RefusedPasskey(ctx, err)
 	}
 	var found member.Passkey
-	// Keep the error that find returns, because the library turns every error into a bad
+	// Keep the error that find returns because the library turns every error into a bad
 	// request. A store outage must not look like a wrong passkey.
 	var failed error
 	c, err := p.w.ValidateDiscoverableLogin(func(rawID, userHandle []byte) (webauthn.User, error) {
