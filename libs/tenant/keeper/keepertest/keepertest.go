@@ -40,7 +40,7 @@ func TakesWhatIsCommittedLate(t *testing.T, s Service) {
 	eventually(t, "the account has no records", func() bool { return s.Left() == 0 })
 	s.Commit()
 	if s.Left() == 0 {
-		t.Fatal("Commit did not create a record, want one")
+		t.Fatal("Commit created no record, want one")
 	}
 	s.Forward(24 * time.Hour)
 	eventually(t, "the late record is erased", func() bool { return s.Left() == 0 })
