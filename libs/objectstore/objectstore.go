@@ -8,8 +8,8 @@
 // URL takes about a millisecond and does not need a network call. Without a key file, it requires a
 // call to Google's IAM, which also has a deadline.
 //
-// The underlying client traces each call, so this package creates no spans. Signed URLs and session
-// URLs are credentials, so this package never includes them in errors or log lines.
+// The underlying client traces each call, so this package does not create any spans. Signed URLs
+// and session URLs are credentials, so this package never includes them in errors or log lines.
 package objectstore
 
 import (

@@ -43,7 +43,7 @@
 // can establish that an account is full. While other processes hold leased slots, a create waits,
 // and then returns an error that asks the caller to retry.
 //
-// The reasons and the alternatives are in docs/adr/0018-quotas-are-leased.md.
+// See docs/adr/0018-quotas-are-leased.md for the reasons and the alternatives.
 package quota
 
 import (
@@ -394,7 +394,7 @@ func (c *Claim) wait() error {
 	}}
 }
 
-// Watch is for a limit on a sum, such as bytes, and for a change that learns only during its
+// Watch is for a limit on a sum, such as bytes, and for a change that only learns during its
 // transaction whether it adds to the sum. Watch reads the ledger. The caller then computes the
 // current sum. Call Watch with the transaction's other reads.
 func (c *Claim) Watch(tx *firestore.Transaction, l Limit) error {

@@ -59,10 +59,10 @@ type Try struct {
 	rules []Rule
 }
 
-// takeScript counts one attempt under a rule's key. If the rule is exhausted, it counts nothing and
-// returns the time in µs until an attempt is possible. Each call has only one key, because a Redis
-// Cluster cannot run a script with keys on several servers, and the rules must not all be stored on
-// one server.
+// takeScript counts one attempt under a rule's key. If the rule is exhausted, it does not count
+// anything and returns the time in µs until an attempt is possible. Each call has only one key,
+// because a Redis Cluster cannot run a script with keys on several servers, and the rules must not
+// all be stored on one server.
 var takeScript = redis.NewScript(`
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -175,7 +175,7 @@ func (l *Limiter) takeLocally(t Try, share int) (wait time.Duration) {
 }
 
 // keep stores a key's attempts, or drops a key without attempts. The caller holds the mutex. A
-// refused attempt is not stored, so a flood of refused keys uses no memory.
+// refused attempt is not stored, so a flood of refused keys does not use any memory.
 func (l *Limiter) keep(key string, log []try) {
 	if len(log) == 0 {
 		delete(l.tries, key)

@@ -136,7 +136,7 @@ func (k *Kept[T]) Count(ctx context.Context, account string) (int64, error) {
 
 // Create adds a record. limit is the maximum number of records in the account, or 0 for no limit.
 // If the account already has a record with this id, Create returns that record instead of r, so a
-// repeated request finds the record of its first attempt. The error is ErrExists if another
+// repeated request finds the record from its first attempt. The error is ErrExists if another
 // document in the create already exists.
 func (k *Kept[T]) Create(ctx context.Context, r *T, limit int64) (*T, error) {
 	id, account := k.k.Of(r)

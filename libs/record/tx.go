@@ -61,8 +61,8 @@ func (db *DB) Tx(ctx context.Context, what string, fn func(tx *Tx) error) error 
 	return db.run(ctx, true, what, fn)
 }
 
-// Commit is like [DB.Tx] for an fn without reads, but makes only one call to the database. A commit
-// is sent again if its response is lost, and may then find that its own documents already exist.
+// Commit is like [DB.Tx] for an fn without reads, but makes only one call to the database. If the
+// response is lost, the commit is sent again, and it may find that its own documents already exist.
 func (db *DB) Commit(ctx context.Context, what string, fn func(tx *Tx) error) error {
 	return db.run(ctx, false, what, fn)
 }

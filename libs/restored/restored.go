@@ -73,9 +73,9 @@ func Write(ctx context.Context, db *firestoredb.DB, dataAt time.Time) (Record, e
 // WriteOnce is like [Write], but for a caller that may run more than once. If the database already
 // has a record of restoring data from the same time into this database, and nothing has been
 // resumed since, WriteOnce keeps that record. A restore into a copy of the database is a new
-// restore because the copy has a different name. A restore after the operator has resumed
-// something is also new. So is a restore into a new database with the same name: its backup either
-// is older than the first record, or has a later time than the first restore.
+// restore because the copy has a different name. A restore after the operator has resumed something
+// is also new. So is a restore into a new database with the same name: its backup is either older
+// than the first record, or has a later time than the first restore.
 func WriteOnce(ctx context.Context, db *firestoredb.DB, dataAt time.Time) (Record, error) {
 	return note(ctx, db, dataAt, func(last Record) bool { return last.WebhooksPaused() && last.JanitorPaused() })
 }

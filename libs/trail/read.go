@@ -166,7 +166,7 @@ func (f *Found) add(notes []Note) {
 }
 
 // Of returns the note that counts for each thing in an installation, oldest first. others contains
-// a sentence about each other installation with notes in the same trail.
+// a sentence about every other installation that has notes in the same trail.
 func (f *Found) Of(installation string) (notes []Note, others []string) {
 	notes = slices.SortedFunc(maps.Values(f.notes[installation]), func(a, b Note) int {
 		if c := a.At.Compare(b.At); c != 0 {

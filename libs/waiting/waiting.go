@@ -6,8 +6,8 @@
 //
 // The values are read from the stores, not from a replica's memory. One replica of a service,
 // chosen by [dedup.Seen.Mine], reads them once a minute. A replica that loses the turn drops its
-// series, so no old values remain. Without Redis, every replica reports the same values, so queries
-// must use the maximum across all pods.
+// series, so its old values do not linger. Without Redis, every replica reports the same values, so
+// queries must use the maximum across all pods.
 //
 // If a read fails, the number does not change and the age continues to increase.
 package waiting
@@ -80,7 +80,7 @@ func Loop(service string, turns Turns, now func() time.Time, looks ...Look) boot
 }
 
 // First returns the depth of a queue with two reads. For an empty queue, which is the usual case,
-// it makes only the first read. oldest returns the time when the oldest item became pending, or
+// it only makes the first read. oldest returns the time when the oldest item became pending, or
 // zero if the queue is empty.
 func First(oldest func(context.Context) (time.Time, error), count func(context.Context) (int64, error)) func(context.Context) (Depth, error) {
 	return func(ctx context.Context) (d Depth, err error) {

@@ -63,7 +63,7 @@ type Options struct {
 	// replica always looks.
 	Turns *dedup.Seen
 
-	// Changed returns when every replica of the service uses the state: it announces the state, or
+	// Changed returns once every replica of the service uses the state: it announces the state, or
 	// waits until the replicas' caches have expired. It also runs for a repeated decision because
 	// the first attempt may have died before calling it.
 	Changed func(ctx context.Context, accountID string, s tenant.State) error
@@ -197,9 +197,9 @@ const (
 	resumeEvery = time.Minute
 )
 
-// Run gives due accounts their turns until ctx is done. It resumes after a crash because the
-// remaining data defines the remaining work. Several replicas may work on one account at the same
-// time. Each erases the data that it finds.
+// Run gives due accounts their turns until ctx is done. After a crash, it resumes by looking for
+// data that has not been erased yet. Several replicas may work on one account at the same time.
+// Each erases the data that it finds.
 func (k *Keeper) Run(ctx context.Context) error {
 	pace := dedup.Pace{What: "sweep of " + k.Collection, Every: lookEvery, Idle: lookIdle}
 	return boot.Sweep(k.opt.Turns, pace, k.round, k.wake).Run(ctx)

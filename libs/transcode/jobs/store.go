@@ -52,11 +52,11 @@ func New(db *firestoredb.DB, now func() time.Time) *Store {
 }
 
 // document is a Record in Firestore. DueAt is the time at which the sweeper must process the job:
-// for a queued job its creation or the end of a backoff, for a running job the end of the lease. A
-// final job has no DueAt, unless it is a part. The parent job's worker deletes the part, but may
-// die before that. Therefore, a final part becomes due again and is then collected. This way, one
-// field is enough for all the sweeper's queries. Limits and Still are stored with their fields' Go
-// names.
+// for a queued job, when it was created or when its backoff ends; for a running job, when its lease
+// ends. A final job has no DueAt, unless it is a part. The parent job's worker deletes the part,
+// but may die before that. Therefore, a final part becomes due again and is then collected. This
+// way, one field is enough for all the sweeper's queries. Limits and Still are stored with their
+// fields' Go names.
 type document struct {
 	AccountID  string            `firestore:"accountId,omitempty"`
 	VideoID    string            `firestore:"videoId"`

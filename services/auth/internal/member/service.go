@@ -318,7 +318,7 @@ func (s *Service) ownerRemains(tx Tx, leaving Member) error {
 	return nil
 }
 
-// takeBeyond revokes those of the member's keys and links that role would not allow them to
+// takeBeyond revokes the member's keys and links that role would not allow them to
 // create, and returns how many it revoked. An empty role revokes all of them.
 func (s *Service) takeBeyond(tx Tx, m Member, role identity.Role) (n int, err error) {
 	inUse, err := tx.InUse(m.AccountID, s.now())
