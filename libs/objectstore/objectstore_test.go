@@ -39,7 +39,7 @@ type world struct {
 
 func open(t testing.TB, edit func(*objectstore.Config)) *world {
 	t.Helper()
-	// The server accepts the store's token and another token, as during a token rotation.
+	// The server accepts the store's token and a second token, as during a token rotation.
 	token := strings.Repeat("n", 32)
 	local := cloudtest.Start(t, cloudtest.Options{Buckets: []string{"media"}, Token: strings.Repeat("x", 32) + "," + token})
 	cfg := objectstore.Config{Bucket: "media", PublicURL: local.PublicURL, Endpoint: local.APIURL, Key: local.Key, Token: token + "," + strings.Repeat("o", 32), Timeout: 20 * time.Second}
@@ -720,7 +720,7 @@ func BenchmarkSignGet(b *testing.B) {
 }
 
 // The token is sent only to the local API. Signed URLs are credentials themselves, and their host
-// may belong to another organisation.
+// may belong to a different organisation.
 func TestTheTokenIsSentToTheLocalAPIAlone(t *testing.T) {
 	t.Parallel()
 	var api, public atomic.Int64

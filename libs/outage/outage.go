@@ -41,7 +41,7 @@ type Config struct {
 	Over time.Duration
 	// Rest is the time between attempts while the dependency is unreachable.
 	Rest time.Duration
-	// Down reports whether an error from a call means that the dependency does not answer. If
+	// Down reports whether an error from a call means that the dependency is not responding. If
 	// it is nil, the breaker uses the function [Down].
 	Down func(error) bool
 	// Probe checks whether the dependency has recovered, with pauses that increase up to Rest. If

@@ -385,7 +385,7 @@ func (q *Queue) message(x redis.XMessage, consumer string) *Message {
 	m.ID, _ = x.Values["id"].(string)
 	m.Tenant, _ = x.Values["tenant"].(string)
 	if packed, ok := x.Values["trace"].(string); ok {
-		_ = json.Unmarshal([]byte(packed), &m.Trace) // a malformed trace must not cause the loss of the message
+		_ = json.Unmarshal([]byte(packed), &m.Trace) // a malformed trace must not cause the message to be lost
 	}
 	return m
 }

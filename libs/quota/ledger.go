@@ -61,7 +61,7 @@ const (
 	// because a replica that learned of a new limit late may have created records without the
 	// ledger.
 	drift = time.Hour
-	// young is how long other processes leave a fenced lease alone because its holder usually has
+	// young is how long other processes leave a fenced lease alone, because its holder usually has
 	// pending changes.
 	young = 2 * time.Second
 	// countsPerSecond limits how many records a process counts per second for one account.

@@ -294,8 +294,8 @@ func (c *Claim) take(mayRead bool) outcome {
 	case a.asking != nil:
 		return busy
 	case mayRead:
-		// From here on, no change takes slots from the current lease, so its unused slots can be
-		// returned.
+		// From here on, changes do not take slots from the current lease, so its unused slots can
+		// be returned.
 		a.current, a.asking, c.leads = nil, make(chan struct{}), true
 	}
 	return ask

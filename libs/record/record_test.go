@@ -319,8 +319,8 @@ func TestAChangeOfUnknownOutcomeIsAnnounced(t *testing.T) {
 
 var errAbsentCoded = apierr.New(apierr.LinkNotFound, "no such link")
 
-// A set adds indexes to a file: due times get an index, and no field is indexed across accounts
-// unless the file lists that index.
+// A set adds indexes to a file: due times get an index, and fields are only indexed across accounts
+// if the file lists that index.
 func TestAKindBringsItsIndexes(t *testing.T) {
 	t.Parallel()
 	db := record.Open(nil, record.Options{})

@@ -150,8 +150,7 @@ func parse(addr string) (*redis.UniversalOptions, error) {
 		addr = "redis://" + addr
 	}
 	scheme, rest, _ := strings.Cut(addr, "://")
-	// net/url accepts only one host, so split the list here and parse the address with the
-	// first one.
+	// net/url accepts only one host, so split the list here and parse the URL with the first one.
 	authority, tail := rest, ""
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
 		authority, tail = rest[:i], rest[i:]

@@ -172,7 +172,7 @@ var paused = promauto.NewGaugeVec(prometheus.GaugeOpts{
 }, []string{"what"})
 
 // unknownLong is how long the record must be unknown before the metric shows that everything is
-// paused. A pod start and a short outage take less time.
+// paused. A pod start or a short outage takes less time.
 const unknownLong = 3 * time.Minute
 
 // Watch follows the record. It is safe for concurrent use.

@@ -135,7 +135,7 @@ type Profile struct {
 	LinkUsed *LinkUsed `json:"linkUsed,omitempty"`
 }
 
-// LinkUsed is a sign-in link that another person created for this person.
+// LinkUsed is a sign-in link that someone else created for this person.
 type LinkUsed struct {
 	By string `json:"by"` // the name of the person who created it
 	At int64  `json:"at"` // when it was used, ms

@@ -113,11 +113,11 @@ type Holder interface {
 	// state. A standing with a lower version than the previous standing is ignored without an
 	// error.
 	SetState(ctx context.Context, accountID string, s Standing) error
-	// Erased reports whether only a tombstone is left of an account in state Deleting. It does not
-	// wait for the purge.
+	// Erased reports whether an account in state Deleting has been reduced to a tombstone. It does
+	// not wait for the purge.
 	Erased(ctx context.Context, accountID string) (bool, error)
-	// Export writes all data of the account in this service as JSON Lines, each {"type","data"}, in
-	// constant memory. None of the lines contain secrets.
+	// Export writes all of the account's data in this service as JSON Lines, each {"type","data"},
+	// in constant memory. None of the lines contain secrets.
 	Export(ctx context.Context, accountID string, w io.Writer) error
 	// TakeDown makes the target return 410 TAKEN_DOWN. The takedown outlives the record: it remains
 	// in effect even if the owner deletes the record and creates another record with the same slug.

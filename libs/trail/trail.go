@@ -304,7 +304,7 @@ func (l *Log) write() {
 			break
 		}
 	}
-	if !clean.IsZero() { // after the last write so that callers do not wait for it
+	if !clean.IsZero() { // after the last write, so that callers do not wait for it
 		l.prune(clean)
 	}
 }

@@ -40,7 +40,7 @@ const page, pages = 50, 20
 func (s *Sweeper) Sweep(ctx context.Context) error {
 	for read := 0; ; {
 		due, next, err := s.Jobs.Due(ctx, s.after, page)
-		s.after = next // even after an error so that an unreadable record does not stop the sweep
+		s.after = next // even after an error, so that an unreadable record does not stop the sweep
 		errs := []error{err}
 		missing := false
 		for _, r := range due {

@@ -373,7 +373,7 @@ func (s SignIn) profile(ctx context.Context, p *identity.Principal, in wire.OnSe
 	for _, way := range found.Ways {
 		out.SignIn = append(out.SignIn, string(way))
 	}
-	// Somebody signed in as this member with a link that another person had created. The page
+	// Somebody signed in as this member with a link that someone else had created. The page
 	// says so because that person may have been the one who used it.
 	if told := found.Session.Told; !told.At.IsZero() {
 		out.LinkUsed = &wire.LinkUsed{By: told.By, At: told.At.UnixMilli()}

@@ -215,8 +215,8 @@ func (s *Service) SignIn(ctx context.Context, p Proof, groups GroupMap, b Browse
 	return s.openAny(ctx, found.PersonID, "oidc", b, nil)
 }
 
-// byGroups updates the membership according to the group map. It returns nil if the map grants
-// no membership.
+// byGroups updates the membership according to the group map. It returns nil if the map does not
+// grant a membership.
 func (s *Service) byGroups(ctx context.Context, p Proof, person string, groups GroupMap) (*Member, error) {
 	role := groups.role(p.Groups)
 	fresh := person == ""
@@ -664,8 +664,8 @@ func (s *Service) SignInByPasskey(ctx context.Context, p Passkey, challenge stri
 		}
 		x.Bound = p.MemberID != ""
 		tx.Put(p, events.Quiet)
-		// Challenges expire after ten minutes, so remembering a used challenge for an hour
-		// prevents any replay.
+		// Challenges expire after ten minutes, so remembering a used challenge for an hour prevents
+		// replays.
 		tx.UseOnce("passkey:"+challenge, s.now().Add(time.Hour))
 		return nil
 	}
