@@ -81,9 +81,9 @@ func (s *State) Failed(now time.Time) (times int64) {
 	return s.due(now, 1)
 }
 
-// StillFailing is for callers that call Failed once per outage rather than once per attempt. If the
-// current outage has no line yet and a line is due, it returns the same number as Failed. Otherwise
-// it returns 0, for example because the outage has just ended.
+// StillFailing is for callers that call Failed once per outage rather than once per attempt. If
+// nothing has been logged about the current outage yet and a line is due, it returns the same
+// number as Failed. Otherwise it returns 0, for example because the outage has just ended.
 func (s *State) StillFailing(now time.Time) (times int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,7 +25,7 @@ type Calls struct {
 }
 
 // NewCalls declares a dependency's operations and the possible reasons for failed calls.
-// Assign its result to a package variable, so that the series exist from the start.
+// Assign its result to a package variable so that the series exist from the start.
 func NewCalls(dependency string, operations, reasons []string) *Calls {
 	c := &Calls{map[string]prometheus.Observer{}, map[string]prometheus.Counter{}}
 	for _, op := range operations {

@@ -1,4 +1,4 @@
-// Package metrics registers metrics with labels that have a few known values.
+// Package metrics registers metrics whose labels take only a few known values.
 //
 // Every series starts at 0 when the process starts, so a rate includes the first failure, and a
 // query that compares two series finds both. Metrics without labels always start at 0, so promauto

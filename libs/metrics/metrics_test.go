@@ -40,7 +40,7 @@ func TestDeclaredSeriesStartAtZero(t *testing.T) {
 	}
 }
 
-// An undeclared operation is not measured, so that no series appears by accident.
+// An undeclared operation is not measured, so series never appear by accident.
 func TestUndeclaredOperationsAreNotMeasured(t *testing.T) {
 	t.Parallel()
 	calls.Took("other", time.Second)

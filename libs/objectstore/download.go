@@ -21,8 +21,8 @@ var errStalled = errors.New("transfer has stalled")
 // Download writes one generation of an object to w and returns the object. Generation 0 means the
 // live generation. Download resumes after a broken or stalled connection. If the error is nil, w
 // has received the complete, verified object. Otherwise, discard the output. If the object is
-// stored with a Content-Encoding, Download reads no data and returns ErrEncoded. w never receives
-// more than the object's size, even if the server sends more.
+// stored with a Content-Encoding, Download does not read any data and returns ErrEncoded. w never
+// receives more than the object's size, even if the server sends more.
 func (s *Store) Download(ctx context.Context, object string, generation int64, w io.Writer) (Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.transfer)
 	defer cancel()
@@ -85,8 +85,8 @@ func (s *Store) DownloadFile(ctx context.Context, object string, generation int6
 	return o, nil
 }
 
-// fetch reads o from its start. Attempts are counted since the last progress, so a long download
-// over an unreliable connection fails only when no more bytes arrive.
+// fetch reads o from its start. The attempt count starts over whenever bytes arrive, so a long
+// download over an unreliable connection only fails when no more bytes arrive.
 func (s *Store) fetch(ctx context.Context, o Object, w io.Writer) error {
 	const tries = 6
 	out := &counted{w: w, sum: crc32.New(castagnoli)}

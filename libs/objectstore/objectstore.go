@@ -4,12 +4,12 @@
 // Every call has a deadline and is retried after temporary failures. A download returns one
 // complete generation, checked against its CRC32C, even if the connection breaks many times.
 // Uploads are atomic. Calls return this package's errors: [ErrNotFound], [ErrStale], or an apierr
-// UNAVAILABLE if storage is unreachable or temporarily refuses calls. With a key file, signing an
-// address takes about a millisecond and needs no network call. Without a key file, it requires a
+// UNAVAILABLE if storage is unreachable or temporarily refuses calls. With a key file, signing a
+// URL takes about a millisecond and does not need a network call. Without a key file, it requires a
 // call to Google's IAM, which also has a deadline.
 //
-// The underlying client traces each call, so this package creates no spans. Signed URLs and session
-// addresses are credentials, so no error or log line from this package contains one.
+// The underlying client traces each call, so this package does not create any spans. Signed URLs
+// and session URLs are credentials, so this package never includes them in errors or log lines.
 package objectstore
 
 import (
@@ -42,18 +42,18 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// Config selects the bucket and the identity that signs addresses.
+// Config selects the bucket and the identity that signs URLs.
 type Config struct {
 	// Bucket is the bucket for all objects.
 	Bucket string `env:"STORAGE_BUCKET" envDefault:"linkreel"`
-	// PublicURL is the base address of signed URLs for external clients. The bucket is part of the
+	// PublicURL is the base URL of signed URLs for external clients. The bucket is part of the
 	// path.
 	PublicURL string `env:"STORAGE_PUBLIC_URL" envDefault:"https://storage.googleapis.com"`
-	// PublicDial is the host:port that the service itself connects to for an address under
-	// PublicURL. Set it if PublicURL's host is unreachable from the service's network. If it is
-	// empty, the service connects to PublicURL's host.
+	// PublicDial is the host:port that the service itself connects to for a URL under PublicURL.
+	// Set it if PublicURL's host is unreachable from the service's network. If it is empty, the
+	// service connects to PublicURL's host.
 	PublicDial string `env:"STORAGE_PUBLIC_DIAL"`
-	// Endpoint is the base address of a local JSON API. If it is empty, the store uses Google's API
+	// Endpoint is the base URL of a local JSON API. If it is empty, the store uses Google's API
 	// with the ambient credentials.
 	Endpoint string `env:"STORAGE_ENDPOINT"`
 	// Token is localcloud's bearer token. It is sent only to Endpoint. It is not sent to
@@ -66,7 +66,7 @@ type Config struct {
 	// ServiceAccount is the email address of the identity that IAM signs as. If it is empty, the
 	// store asks the metadata server.
 	ServiceAccount string `env:"STORAGE_SERVICE_ACCOUNT"`
-	// Timeout bounds a call that transfers no content, including all its attempts.
+	// Timeout bounds a call that does not transfer content, including all its attempts.
 	Timeout time.Duration `env:"STORAGE_TIMEOUT" envDefault:"5s"`
 	// StallTimeout is how long a transfer may go without progress. After that, an upload fails, and
 	// a download is resumed a few times before it fails.
@@ -84,7 +84,7 @@ type Config struct {
 var (
 	// ErrNotFound means that the object, or its generation, does not exist.
 	ErrNotFound = errors.New("no such object")
-	// ErrStale means that the object does not have the generation that the caller named.
+	// ErrStale means that the object does not have the generation that the caller specified.
 	ErrStale = errors.New("object has changed since it was read")
 	// ErrEncoded means that the object is stored with a Content-Encoding, which makes reading it
 	// unsafe. See [Object.Encoded].
@@ -147,8 +147,8 @@ type Store struct {
 	timeout, stall, transfer time.Duration
 }
 
-// Open returns a store. It does not wait for storage, so that a service starts even while storage
-// is down.
+// Open returns a store. It does not wait for storage, so a service can start even while storage is
+// down.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	public, err := url.Parse(strings.TrimSuffix(cfg.PublicURL, "/"))
 	if err != nil || public.Host == "" || cfg.Bucket == "" {
@@ -219,7 +219,7 @@ func (s *Store) Close() error {
 	return s.client.Close()
 }
 
-// concealed is an error without addresses in its text, because session addresses are credentials.
+// concealed is an error with the URL removed from its text: session URLs are credentials.
 type concealed struct {
 	text string
 	err  error
@@ -258,8 +258,8 @@ func mapError(err error) error {
 	return err
 }
 
-// do runs one call that transfers no content. operation is the call's name in metrics, and what is
-// its name in errors.
+// do runs one call that does not transfer content. operation is the call's name in metrics, and
+// what is its name in errors.
 func (s *Store) do(ctx context.Context, operation, what string, f func(context.Context) error) error {
 	err := s.breaker.Call(ctx, s.timeout, func(ctx context.Context) error {
 		return measure(operation, func() error { return mapError(f(ctx)) })
@@ -367,7 +367,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Object, error
 	}
 }
 
-// DeletePrefix deletes every object with the prefix. It may be repeated until it succeeds. It
+// DeletePrefix deletes every object with the prefix. It can be repeated until it succeeds. It
 // rejects an empty prefix, which would empty the bucket.
 func (s *Store) DeletePrefix(ctx context.Context, prefix string) error {
 	if prefix == "" {
@@ -380,7 +380,7 @@ func (s *Store) DeletePrefix(ctx context.Context, prefix string) error {
 			g.Go(func() error { return err })
 			break
 		}
-		// Delete the live generation, because objects that were written after the listing must be
+		// Delete the live generation because objects that were written after the listing must be
 		// deleted too.
 		g.Go(func() error { return s.Delete(ctx, o.Name, 0) })
 	}
@@ -413,7 +413,7 @@ func (o UploadOptions) on(h *storage.ObjectHandle) *storage.ObjectHandle {
 // chunk is the maximum number of bytes that an upload keeps in memory in case it must resend them.
 const chunk = 8 << 20
 
-// chunkFor returns a smaller buffer size for a small source, because the client library allocates
+// chunkFor returns a smaller buffer size for a small source because the client library allocates
 // the whole buffer at the start.
 func chunkFor(r io.Reader) int {
 	size := int64(chunk)
@@ -429,7 +429,7 @@ func chunkFor(r io.Reader) int {
 	return int(min(chunk, (size/unit+1)*unit))
 }
 
-// Upload stores all bytes of r. If r fails, no object is stored.
+// Upload stores all bytes of r. If r fails, nothing is stored.
 func (s *Store) Upload(ctx context.Context, object string, r io.Reader, o UploadOptions) (Object, error) {
 	var made Object
 	err := measure("upload", func() (err error) {

@@ -39,7 +39,7 @@ type world struct {
 
 func open(t testing.TB, edit func(*objectstore.Config)) *world {
 	t.Helper()
-	// The server accepts the store's token and another token, as during a token rotation.
+	// The server accepts the store's token and a second token, as during a token rotation.
 	token := strings.Repeat("n", 32)
 	local := cloudtest.Start(t, cloudtest.Options{Buckets: []string{"media"}, Token: strings.Repeat("x", 32) + "," + token})
 	cfg := objectstore.Config{Bucket: "media", PublicURL: local.PublicURL, Endpoint: local.APIURL, Key: local.Key, Token: token + "," + strings.Repeat("o", 32), Timeout: 20 * time.Second}
@@ -89,7 +89,7 @@ func TestAnUploadBySignedAddressIsSeenWithItsOwnContentType(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := time.Until(expires); d < 59*time.Minute || d > time.Hour {
-		t.Errorf("the address expires in %v, want an hour", d)
+		t.Errorf("the URL expires in %v, want an hour", d)
 	}
 	if status, body := send(t, "PUT", address, []byte("film"), "Content-Type", "video/quicktime"); status != 200 {
 		t.Fatalf("PUT = %d %s, want 200", status, body)
@@ -102,7 +102,7 @@ func TestAnUploadBySignedAddressIsSeenWithItsOwnContentType(t *testing.T) {
 		t.Errorf("Stat = %+v, want the object that was sent", o)
 	}
 	if status, _ := send(t, "DELETE", address, nil); status != 403 {
-		t.Errorf("DELETE on the address signed for PUT = %d, want 403", status)
+		t.Errorf("DELETE on the URL signed for PUT = %d, want 403", status)
 	}
 }
 
@@ -254,7 +254,7 @@ func TestStorageThatIsAwayIsAskedByOneCallASecond(t *testing.T) {
 		}
 		for begun := time.Now(); !refused(); {
 			if time.Since(begun) > 10*time.Second {
-				t.Fatalf("%s: calls still wait after 10 s, want them refused immediately", name)
+				t.Fatalf("%s: calls are still waiting after 10 s, want them refused immediately", name)
 			}
 		}
 		atOnce := 0
@@ -377,7 +377,7 @@ func TestADownloadIsNeverLargerThanItsObject(t *testing.T) {
 	}
 }
 
-// capped is a writer that fails at a limit, so that a broken download cannot fill the disk.
+// capped is a writer that fails at a limit so that a broken download cannot fill the disk.
 type capped struct{ n, most int }
 
 func (c *capped) Write(p []byte) (int, error) {
@@ -575,7 +575,7 @@ func TestAResumableSessionSaysHowFarItIsAndCanBeFinishedWithoutItsSender(t *test
 		t.Errorf("Received after FinishResumable = %v, %v, want the whole object", whole, err)
 	}
 	if _, _, err := st.Received(t.Context(), session+"0"); !errors.Is(err, objectstore.ErrNotFound) || strings.Contains(err.Error(), "upload_id") {
-		t.Errorf("Received for an unknown session: got %v, want ErrNotFound without the session's address", err)
+		t.Errorf("Received for an unknown session: got %v, want ErrNotFound without the session's URL", err)
 	}
 }
 
@@ -642,7 +642,7 @@ func TestTheClocksOfBothSidesDecideExpiry(t *testing.T) {
 		t.Errorf("expiry = %v, want an hour ago", expires)
 	}
 	if status, _ := send(t, "PUT", address, []byte("x")); status != 400 {
-		t.Errorf("PUT to an expired address = %d, want 400", status)
+		t.Errorf("PUT to an expired URL = %d, want 400", status)
 	}
 }
 
@@ -702,7 +702,7 @@ func TestNoErrorRevealsASession(t *testing.T) {
 	c.srv.Faults().Inject(storage.Fault{Call: "objects.session", LoseAnswer: true})
 	_, err := c.Upload(t.Context(), "x", bytes.NewReader(random(9<<20)), objectstore.UploadOptions{})
 	if err == nil || strings.Contains(err.Error(), "upload_id") || apierr.CodeOf(err) != apierr.Unavailable {
-		t.Errorf("Upload = %v, want UNAVAILABLE without the session's address", err)
+		t.Errorf("Upload = %v, want UNAVAILABLE without the session's URL", err)
 	}
 }
 
@@ -720,7 +720,7 @@ func BenchmarkSignGet(b *testing.B) {
 }
 
 // The token is sent only to the local API. Signed URLs are credentials themselves, and their host
-// may belong to another organisation.
+// may belong to a different organisation.
 func TestTheTokenIsSentToTheLocalAPIAlone(t *testing.T) {
 	t.Parallel()
 	var api, public atomic.Int64
@@ -744,6 +744,6 @@ func TestTheTokenIsSentToTheLocalAPIAlone(t *testing.T) {
 	_, _, _ = st.Received(t.Context(), cfg.PublicURL+"/media/a?upload_id=1")
 	_, _ = st.Stat(t.Context(), "a")
 	if api.Load() == 0 || public.Load() != 0 {
-		t.Errorf("the local API received the token %d times and the public address %d times, want at least 1 and 0", api.Load(), public.Load())
+		t.Errorf("the local API received the token %d times and the public URL %d times, want at least 1 and 0", api.Load(), public.Load())
 	}
 }

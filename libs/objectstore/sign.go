@@ -38,7 +38,7 @@ type signer interface {
 }
 
 // keySigner signs with the key in a service account key file. This takes about a millisecond and
-// needs no network call.
+// does not need a network call.
 type keySigner struct {
 	email string
 	key   *rsa.PrivateKey
@@ -120,7 +120,7 @@ func (s *iamSigner) connect() (*iamcredentials.Service, error) {
 }
 
 func (s *iamSigner) sign(ctx context.Context, account string, b []byte) ([]byte, error) {
-	service, err := s.connect() // takes no context, because the client outlives the call
+	service, err := s.connect() // does not take a context because the client outlives the call
 	if err != nil {
 		return nil, fmt.Errorf("open IAM credentials: %w", err)
 	}
@@ -202,9 +202,9 @@ func escapePath(p string) string {
 	return strings.Join(segments, "/")
 }
 
-// SignPut returns an address to which anyone may PUT the object, even several times, until the
-// address expires. The address requires no headers, so the caller must check size and type after
-// the upload.
+// SignPut returns a URL to which anyone can PUT the object, even several times, until the URL
+// expires. The URL does not require any headers, so the caller must check size and type after the
+// upload.
 func (s *Store) SignPut(ctx context.Context, object string, ttl time.Duration) (address string, expires time.Time, err error) {
 	return s.signed(ctx, http.MethodPut, object, ttl, nil, nil)
 }
@@ -213,11 +213,11 @@ func (s *Store) SignPut(ctx context.Context, object string, ttl time.Duration) (
 type GetOptions struct {
 	ContentType        string
 	ContentDisposition string
-	Generation         int64 // the address returns only this generation
+	Generation         int64 // the URL only returns this generation
 }
 
-// SignGet returns an address from which anyone may read the object until the address expires. HEAD
-// requests and ranges also work.
+// SignGet returns a URL from which anyone can read the object until the URL expires. HEAD and range
+// requests also work.
 func (s *Store) SignGet(ctx context.Context, object string, ttl time.Duration, o GetOptions) (address string, expires time.Time, err error) {
 	q := url.Values{}
 	if o.ContentType != "" {
@@ -233,13 +233,13 @@ func (s *Store) SignGet(ctx context.Context, object string, ttl time.Duration, o
 }
 
 // StartResumable starts a resumable upload. most is the maximum number of bytes; 0 means as many as
-// storage accepts. It returns the session's address, which is a credential for this object and
-// valid for a week or until [Store.EndResumable]. A web page can send to the session only if origin
-// is the page's origin: Google's storage applies the CORS rule for the origin that started the
-// session to all later requests. Programs need no origin.
+// storage accepts. It returns the session's URL, which is a credential for this object and is valid
+// for a week or until [Store.EndResumable]. A web page can send to the session only if origin is
+// the page's origin: Google's storage applies the CORS rule for the origin that started the session
+// to all later requests. Programs do not need an origin.
 //
-// SignPut has no such limit: the signature would include the header with the length range, so every
-// client would have to send that header.
+// SignPut does not offer such a limit: the signature would include the header with the length
+// range, so every client would have to send that header.
 func (s *Store) StartResumable(ctx context.Context, object, origin string, most int64) (session string, err error) {
 	// The signature includes these headers, so the request below must send them unchanged.
 	headers := map[string]string{"x-goog-resumable": "start"}
@@ -279,7 +279,7 @@ func (s *Store) StartResumable(ctx context.Context, object, origin string, most 
 }
 
 // EndResumable ends a session: storage drops the received bytes and accepts no more. It has no
-// effect on an unknown session or on a session that has become an object. The call may be repeated
+// effect on an unknown session or on a session that has become an object. The call can be repeated
 // until it succeeds.
 func (s *Store) EndResumable(ctx context.Context, session string) error {
 	// Keep a finished session: if the last response was lost, the client learns from the session
@@ -290,7 +290,7 @@ func (s *Store) EndResumable(ctx context.Context, session string) error {
 	return s.do(ctx, "session", "end upload session", func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodDelete, session, http.NoBody)
 		if err != nil {
-			return nil // not an address, so there is no session
+			return nil // not a URL, so there is no session
 		}
 		req.TransferEncoding = []string{"identity"} // makes net/http send Content-Length: 0, which Google requires
 		resp, err := s.plain.Do(req)
@@ -334,7 +334,7 @@ func (s *Store) session(ctx context.Context, session, total string) (n int64, wh
 	err = s.do(ctx, "session", "query upload session", func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPut, session, http.NoBody)
 		if err != nil {
-			return errors.New("its address is malformed") // err would contain the address
+			return errors.New("its address is malformed") // err would contain the URL
 		}
 		req.Header.Set("Content-Range", "bytes */"+total)
 		resp, err := s.plain.Do(req)

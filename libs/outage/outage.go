@@ -1,7 +1,8 @@
-// Package outage stops calls to a dependency that does not answer. Without it, every request would
-// wait for its deadline, and thousands of waiting requests would exhaust the process's resources.
+// Package outage stops calls to a dependency that is not responding. Without it, every request
+// would wait for its deadline, and thousands of waiting requests would exhaust the process's
+// resources.
 //
-// [Breaker.Call] makes a call, and counts only outcomes that the dependency can be responsible for.
+// [Breaker.Call] makes a call, and only counts outcomes that the dependency may have caused.
 // If the caller cancels, or reaches its own deadline first, the outcome does not count. A caller
 // that decides which outcomes count calls [Breaker.Allow] first and then reports the outcome. After
 // enough consecutive failures, the breaker opens and refuses calls immediately. After each rest,
@@ -30,7 +31,7 @@ type Config struct {
 	// Name is the dependency's name for the log and the metric. If it is empty, the breaker neither
 	// logs nor reports a metric.
 	Name string
-	// Says follows the name in the log line about the breaker opening. The default says that
+	// Says follows the name in the log line written when the breaker opens. The default says that
 	// calls are refused.
 	Says string
 	// Failures is the number of consecutive failures that open the breaker, at least one.
@@ -40,7 +41,7 @@ type Config struct {
 	Over time.Duration
 	// Rest is the time between attempts while the dependency is unreachable.
 	Rest time.Duration
-	// Down reports whether an error from a call means that the dependency does not answer. If
+	// Down reports whether an error from a call means that the dependency is not responding. If
 	// it is nil, the breaker uses the function [Down].
 	Down func(error) bool
 	// Probe checks whether the dependency has recovered, with pauses that increase up to Rest. If
@@ -239,8 +240,8 @@ func (b *Breaker) turn(away bool, err error) {
 }
 
 // tellAway logs that the dependency is unreachable. times is the number of outages that the line
-// represents; 0 means that it is too early for another line. So an unstable dependency causes only
-// one line a minute.
+// represents; 0 means that it is too early for another line. As a result, an unstable dependency
+// causes only one line a minute.
 func (b *Breaker) tellAway(err error, times int64) {
 	if times > 0 {
 		slog.Warn(b.cfg.Name+" "+cmp.Or(b.cfg.Says, "does not answer; calls are refused until it does"), "error", err, "times", times)

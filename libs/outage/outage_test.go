@@ -43,7 +43,7 @@ func TestBreakerLetsOneCallerThroughPerRest(t *testing.T) {
 	c.pass(time.Minute)
 	for i, want := range []bool{false, false, true, false} {
 		if got := b.Fail(); got != want {
-			t.Errorf("Fail returned %[2]v for failure %[1]d, want %[3]v, because a success in between resets the count", i+1, got, want)
+			t.Errorf("Fail returned %[2]v for failure %[1]d, want %[3]v because a success in between resets the count", i+1, got, want)
 		}
 	}
 	if since, away := b.Away(); !away || since != began.Add(time.Minute) {

@@ -2,8 +2,8 @@
 //
 // Each hash takes 19 MiB and about 30 ms of CPU time, the resources that an attacker would exhaust
 // first. So a process runs only a few hashes at a time, accounts take turns, and no account can use
-// all the slots. A flood of guesses for one account's records costs other accounts neither memory
-// nor time. Only calls for that account are refused.
+// all the slots. A flood of guesses for one account's records does not cost other accounts any
+// memory or time. Only calls for that account are refused.
 package password
 
 import (
@@ -72,7 +72,7 @@ func (p *Hasher) Hash(ctx context.Context, account, password string) (string, er
 // password is correct. account owns the record that the password protects. The error is ErrBusy,
 // the error from ctx, or the error for a malformed phc.
 func (p *Hasher) Check(ctx context.Context, account, phc, password string) (bool, error) {
-	// Use the parameters of the stored hash, so that the parameters for new hashes can be raised.
+	// Use the parameters of the stored hash so that the parameters for new hashes can be raised.
 	params, salt, want, err := parsePHC(phc)
 	if err != nil {
 		return false, err

@@ -28,20 +28,20 @@ type Client struct {
 	http       *http.Client
 }
 
-// NewClient returns a client for a service's internal address, such as http://auth:8090. It does
+// NewClient returns a client for a service's internal URL, such as http://auth:8090. It does
 // not open a connection. token is the calling service's token setting. patience bounds each call.
 func NewClient(baseURL, token string, patience time.Duration) *Client {
 	dialer := &net.Dialer{Timeout: 500 * time.Millisecond, KeepAlive: 15 * time.Second}
 	return &Client{
 		url: strings.TrimRight(baseURL, "/"), token: Shown(token), patience: patience,
 		http: &http.Client{
-			Transport: otelhttp.NewTransport(&http.Transport{ // no Proxy, because internal traffic must not go through one
+			Transport: otelhttp.NewTransport(&http.Transport{ // no Proxy because internal traffic must not go through one
 				// By default, Go keeps only two idle connections per host, so every burst of calls
 				// would open new ones.
 				DialContext: dialer.DialContext, MaxIdleConns: 128, MaxIdleConnsPerHost: 128, IdleConnTimeout: 60 * time.Second,
 				TLSHandshakeTimeout: 500 * time.Millisecond, ResponseHeaderTimeout: patience, DisableCompression: true,
 			}),
-			// Services never redirect, and the token must not be sent to another address.
+			// Services never redirect, and the token must not be sent anywhere else.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
@@ -73,7 +73,7 @@ func (c *Client) Call(ctx context.Context, path string, in, out any) error {
 }
 
 // Copy calls path and writes a response of any length to w. If the response is cut off, Copy
-// returns an error. Copy sets no deadline, because w may be slow.
+// returns an error. Copy does not set a deadline, because w may be slow.
 func (c *Client) Copy(ctx context.Context, path string, in any, w io.Writer) error {
 	body, err := c.send(ctx, path, in)
 	if err != nil {

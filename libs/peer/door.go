@@ -58,7 +58,7 @@ func route[In any](d *Door, path string, serve func(c *fiber.Ctx, in In) error) 
 		}
 	}
 	d.api.Public(fiber.MethodPost, path, func(c *fiber.Ctx) error {
-		// Compare all hashes, so that response times reveal nothing about the token, not even its
+		// Compare all hashes so that response times reveal nothing about the token, not even its
 		// length.
 		scheme, token, _ := strings.Cut(c.Get(fiber.HeaderAuthorization), " ")
 		shown, found, may := sha256.Sum256([]byte(token)), 0, 0

@@ -9,7 +9,7 @@
 // A call is a POST with one JSON value, and its response is one JSON value. The door repeats the
 // call's id in its response ([callHeader]). A response without this id is not from the handler: the
 // token is wrong, the route does not exist, a proxy has answered, or the response belongs to
-// another call. The client treats all of these as UNAVAILABLE, so that they cannot be mistaken for
+// another call. The client treats all of these as UNAVAILABLE so that they cannot be mistaken for
 // "unknown key" or "erased".
 package peer
 
@@ -19,7 +19,7 @@ import (
 	"strings"
 )
 
-// Service names a service.
+// Service is the name of a service.
 type Service string
 
 // The services that call other services.

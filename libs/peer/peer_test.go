@@ -23,7 +23,7 @@ import (
 
 type word struct{ Text string }
 
-// open serves the test routes and returns their base address.
+// open serves the test routes and returns their base URL.
 func open(t *testing.T, tokens map[peer.Service]string) string {
 	t.Helper()
 	api := httpapi.New(httpapi.Options{Name: "test", Peers: true})
@@ -167,15 +167,15 @@ func TestNoOtherAnswerPassesForOne(t *testing.T) {
 	}
 	url := open(t, map[peer.Service]string{peer.Links: "token"})
 	for name, at := range map[string]struct{ url, token, path string }{
-		"wrong token":                 {url, "guess", verify},
-		"another service's route":     {url, "token", "/internal/v1/accounts/erasure"},
-		"missing route":               {url, "token", "/internal/v1/nothing"},
-		"closed port":                 {"http://127.0.0.1:1", "token", verify},
-		"empty object":                {fixed(200, nil, `{}`), "token", verify},
-		"response to another call":    {fixed(200, map[string]string{"Linkreel-Call": "abc"}, `{"Text":"hi!"}`), "token", verify},
-		"HTML page":                   {fixed(502, nil, `<html>`), "token", verify},
-		"error from another program":  {fixed(404, nil, `{"error":{"code":"NOT_FOUND"}}`), "token", verify},
-		"redirect to another address": {fixed(307, map[string]string{"Location": url + verify}, ``), "token", verify},
+		"wrong token":                {url, "guess", verify},
+		"another service's route":    {url, "token", "/internal/v1/accounts/erasure"},
+		"missing route":              {url, "token", "/internal/v1/nothing"},
+		"closed port":                {"http://127.0.0.1:1", "token", verify},
+		"empty object":               {fixed(200, nil, `{}`), "token", verify},
+		"response to another call":   {fixed(200, map[string]string{"Linkreel-Call": "abc"}, `{"Text":"hi!"}`), "token", verify},
+		"HTML page":                  {fixed(502, nil, `<html>`), "token", verify},
+		"error from another program": {fixed(404, nil, `{"error":{"code":"NOT_FOUND"}}`), "token", verify},
+		"redirect to another URL":    {fixed(307, map[string]string{"Location": url + verify}, ``), "token", verify},
 	} {
 		if got, err := ask(t, at.url, at.token, at.path, "hi"); apierr.CodeOf(err) != apierr.Unavailable {
 			t.Errorf("%s: got %q, %v, want UNAVAILABLE", name, got, err)
@@ -196,7 +196,7 @@ func TestALongAnswerArrivesWholeOrFails(t *testing.T) {
 	}
 }
 
-func TestTheTraceOfTheCallerContinues(t *testing.T) { // not parallel, because the whole process shares the propagator
+func TestTheTraceOfTheCallerContinues(t *testing.T) { // not parallel because the whole process shares the propagator
 	otel.SetTextMapPropagator(propagation.TraceContext{})
 	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
 	trc, _ := trace.TraceIDFromHex(id)

@@ -1,10 +1,10 @@
 // Package queue distributes work to workers through a Redis stream.
 //
 // It delivers every message at least once, unless Redis loses it. If the worker that took a message
-// sends no heartbeat for Options.Silence, another worker gets the message. Only the worker that
-// holds a message can send heartbeats, finish or return it. A worker that has lost its message gets
-// ErrLost. An id is in the queue at most once, even if it is added several times, so a sweeper can
-// add ids without checking first.
+// does not send a heartbeat for Options.Silence, another worker gets the message. Only the worker
+// that holds a message can send heartbeats, finish or return it. A worker that has lost its message
+// gets ErrLost. An id is in the queue at most once, even if it is added several times, so a sweeper
+// can add ids without checking first.
 //
 // The queue is fair: tenants take turns, so a tenant's next message waits for at most one message
 // from each other tenant, however long their backlogs are. Messages from the same tenant keep their
@@ -19,11 +19,12 @@
 //
 // # Keys
 //
-// The stream contains exactly the waiting and taken messages, so scale workers by its length. Its
-// consumer group records which worker took which message. Workers do not read the stream in order:
-// the sorted set :waiting contains the entries by tenant, and :turns contains the order of the
-// tenants. Both are only an index, and adding an id again repairs them. Delayed messages are in
-// :delayed. They return to the stream on the first call to Next or Add after they are due.
+// The stream contains exactly the waiting and taken messages, so use its length to scale the
+// workers. Its consumer group records which worker took which message. Workers do not read the
+// stream in order: the sorted set :waiting contains the entries by tenant, and :turns contains the
+// order of the tenants. Both are only an index, and adding an id again repairs them. Delayed
+// messages are in :delayed. They return to the stream on the first call to Next or Add after they
+// are due.
 package queue
 
 import (
@@ -384,7 +385,7 @@ func (q *Queue) message(x redis.XMessage, consumer string) *Message {
 	m.ID, _ = x.Values["id"].(string)
 	m.Tenant, _ = x.Values["tenant"].(string)
 	if packed, ok := x.Values["trace"].(string); ok {
-		_ = json.Unmarshal([]byte(packed), &m.Trace) // a malformed trace must not cause the loss of the message
+		_ = json.Unmarshal([]byte(packed), &m.Trace) // a malformed trace must not cause the message to be lost
 	}
 	return m
 }
@@ -454,7 +455,7 @@ func (m *Message) Nack(ctx context.Context) error {
 	return m.run(ctx, "return", nack, plain(m.Tenant), packed)
 }
 
-// Delay returns the message to the queue, but no worker gets it before the time in until.
+// Delay returns the message to the queue, but workers will not get it before until.
 // Meanwhile, it is not in the stream, so an autoscaler does not count it.
 func (m *Message) Delay(ctx context.Context, until time.Time) error {
 	packed, err := json.Marshal(m.Trace)
@@ -472,7 +473,7 @@ func (m *Message) Bury(ctx context.Context, reason string) error {
 
 // Turn reports whether the caller should sweep now. It prevents a hundred workers from querying the
 // records a hundred times. In each interval of length every, one caller gets true. If Redis is
-// unreachable, all callers get true, because then only sweeps find work.
+// unreachable, all callers get true because in that case only sweeps can find work.
 func (q *Queue) Turn(ctx context.Context, every time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, q.opt.Timeout)
 	defer cancel()
@@ -480,8 +481,8 @@ func (q *Queue) Turn(ctx context.Context, every time.Duration) bool {
 	return err != nil || mine
 }
 
-// Length returns the number of waiting and taken messages, excluding delayed messages. Scale
-// workers by this number, not by the group's lag, which becomes unknown when entries are deleted.
+// Length returns the number of waiting and taken messages, excluding delayed messages. Use this
+// number to scale workers, not the group's lag, which becomes unknown when entries are deleted.
 func (q *Queue) Length(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, q.opt.Timeout)
 	defer cancel()

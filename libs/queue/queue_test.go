@@ -363,7 +363,7 @@ func TestOneOfManySweepsAtATime(t *testing.T) {
 	t.Parallel()
 	q, client := open(t, queue.Options{})
 	if !q.Turn(t.Context(), time.Minute) || q.Turn(t.Context(), time.Minute) {
-		t.Error("Turn returned a wrong result, want true for the first caller and false for the second")
+		t.Error("Turn returned the wrong result, want true for the first caller and false for the second")
 	}
 	_ = client.Close()
 	if !q.Turn(t.Context(), time.Minute) {

@@ -57,7 +57,7 @@ type entry struct {
 const (
 	pace  = 1100 * time.Millisecond // the time between two writes to a ledger
 	burst = 2 * pace                // how far writes may be ahead of the pace, which allows three consecutive writes
-	// drift is how long Granted is trusted while it is far from the limit. Granted may be too low,
+	// drift is how long Granted is trusted while it is far from the limit. Granted may be too low
 	// because a replica that learned of a new limit late may have created records without the
 	// ledger.
 	drift = time.Hour
@@ -116,7 +116,7 @@ func (d *ledger) early() time.Duration {
 	if wait <= 0 || wait > 10*pace { // no writer can be that far ahead of the pace, so the clock must have been set back
 		return 0
 	}
-	// The wait is randomized, because several replicas may be waiting at the same time, and the
+	// The wait is randomized because several replicas may be waiting at the same time, and the
 	// losers must read the ledger again.
 	return wait + mathrand.N(pace/5)
 }
@@ -168,7 +168,7 @@ func (t *grant) write(tx *firestore.Transaction) error {
 // ask takes slots from the ledger. The slots for this change are used by its commit. The slots
 // for later changes are leased.
 func (c *Claim) ask(ctx context.Context, tx *firestore.Transaction) (room int64, err error) {
-	// Take both times before the read, so that counts and leases do not appear newer than they are.
+	// Take both times before the read so that counts and leases do not appear newer than they are.
 	began, since := time.Now(), c.g.now()
 	d, err := c.read(tx)
 	if err != nil {
@@ -182,7 +182,7 @@ func (c *Claim) ask(ctx context.Context, tx *firestore.Transaction) (room int64,
 	room = c.want
 	switch left := c.limit.Max - d.Granted; {
 	case left < room && len(d.old(young)) > 0:
-		// While a lease can still be used, it is unknown how many of its slots are used, so end
+		// While a lease can still be used, we cannot tell how many of its slots are used, so end
 		// the old leases first.
 		return 0, &again{c.takeBack}
 	case left < room || d.Counted.IsZero():
@@ -190,11 +190,11 @@ func (c *Claim) ask(ctx context.Context, tx *firestore.Transaction) (room int64,
 			return 0, err
 		}
 	case d.now.Sub(d.Counted) > drift:
-		// This count is not urgent. If it is slow, skip it until the next time.
+		// This count is not urgent. If it is slow, leave it for next time.
 		brief, end := context.WithTimeout(ctx, time.Second)
 		defer end()
 		if room, err = c.count(brief, d, began); err != nil && brief.Err() != nil && ctx.Err() == nil {
-			// Record it as counted, so that later changes do not wait for the slow count again.
+			// Record it as counted so that later changes do not wait for the slow count again.
 			room, d.Counted, err = c.want, d.now, nil
 		}
 		if err != nil || room == 0 {
@@ -239,14 +239,14 @@ func (t *grant) end(id string) {
 }
 
 // count corrects the ledger and returns how many of the wanted slots are free. It returns fewer
-// only if it is certain that the account has no more free slots.
+// only if the account definitely has no more free slots.
 func (c *Claim) count(ctx context.Context, d *ledger, began time.Time) (room int64, err error) {
 	c.g.mu.Lock()
 	rest, last := time.Until(c.a.rest), c.a.last
 	c.g.mu.Unlock()
 	switch {
 	case last.began.After(c.began) && last.ledger.Equal(d.updated):
-		// Another change has already counted for this request. The count is still valid, because
+		// Another change has already counted for this request. The count is still valid because
 		// since then only leased slots can have become records.
 	case rest > 0:
 		return 0, pause(min(rest, patience))

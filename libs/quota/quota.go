@@ -19,7 +19,7 @@
 // clock. In each process, only one change at a time asks the ledger. The other changes wait for the
 // slots that this change leases.
 //
-// No limit is exceeded, because this invariant always holds:
+// Limits are never exceeded because this invariant always holds:
 //
 //	records + slots that may yet become records <= granted
 //
@@ -40,10 +40,10 @@
 //     counts. A create that committed before the lease was taken back is in that count.
 //
 // Deletions do not change the ledger. When it has no slots left, a count corrects it. Only a count
-// decides that an account is full. While other processes hold leased slots, a create waits, and
-// then returns an error that asks the caller to retry.
+// can establish that an account is full. While other processes hold leased slots, a create waits,
+// and then returns an error that asks the caller to retry.
 //
-// The reasons and the alternatives are in docs/adr/0018-quotas-are-leased.md.
+// See docs/adr/0018-quotas-are-leased.md for the reasons and the alternatives.
 package quota
 
 import (
@@ -94,7 +94,7 @@ type account struct {
 	held    []*lease      // all leases that are not yet settled in the ledger
 	asking  chan struct{} // closed when the change that asks the ledger has ended
 	waiting int64         // slots needed by changes that are waiting for another to ask the ledger
-	// full is when the last count that found no free slot began. It applied the limit fullAt.
+	// full is when the last count that found no free slots began. It applied the limit fullAt.
 	full   time.Time
 	fullAt int64
 	rest   time.Time // do not count before this time: a large count is expensive
@@ -151,7 +151,7 @@ func New(db *firestoredb.DB, now func() time.Time) *Gate {
 // Claim holds the slots for one change. It belongs to one goroutine.
 type Claim struct {
 	g     *Gate
-	began time.Time // when the request began; only a count after this time decides that the account is full
+	began time.Time // when the request began; only a later count can establish that the account is full
 	since time.Time // when this particular change began
 	limit Limit
 	a     *account
@@ -176,7 +176,8 @@ func (g *Gate) Claim(ctx context.Context) *Claim {
 	return c
 }
 
-// again is the error from an attempt that has no slot yet. Call after before the next attempt.
+// again is the error from an attempt that does not have a slot yet. Call after before the next
+// attempt.
 type again struct {
 	after func(context.Context) error
 }
@@ -218,7 +219,7 @@ func (c *Claim) Settle(ctx context.Context, err error, change func() error) erro
 // errLeft is the error from an attempt that ended without [Claim.Settle].
 var errLeft = errors.New("the change has ended")
 
-// Leave ends the change. Call it even after a panic, because other changes may be waiting for this
+// Leave ends the change. Call it even after a panic because other changes may be waiting for this
 // change to ask the ledger.
 func (c *Claim) Leave() {
 	c.end(errLeft)
@@ -236,7 +237,7 @@ func (c *Claim) Retry() {
 }
 
 // Room returns how many of the wanted slots the change may use: all of them, unless the account is
-// full. Call it among a transaction's reads. For a change without reads, tx is nil, and Room
+// full. Call it with a transaction's other reads. For a change without reads, tx is nil, and Room
 // may return [ErrAsk].
 func (c *Claim) Room(ctx context.Context, tx *firestore.Transaction, l Limit, want int64) (int64, error) {
 	c.sent, c.grant, c.want = false, nil, want // reset the state from an earlier attempt at the transaction
@@ -265,7 +266,7 @@ type outcome int
 
 const (
 	taken  outcome = iota
-	noRoom         // a count that began after this request found no free slot
+	noRoom         // a count that began after this request found no free slots
 	busy           // another change is asking the ledger
 	ask            // this change must ask the ledger
 )
@@ -293,8 +294,8 @@ func (c *Claim) take(mayRead bool) outcome {
 	case a.asking != nil:
 		return busy
 	case mayRead:
-		// From here on, no change takes slots from the current lease, so its unused slots can be
-		// returned.
+		// From here on, changes do not take slots from the current lease, so its unused slots can
+		// be returned.
 		a.current, a.asking, c.leads = nil, make(chan struct{}), true
 	}
 	return ask
@@ -322,7 +323,7 @@ func (c *Claim) put() {
 	}
 }
 
-// fence reads the fence of the slots' lease, so that the commit fails if the lease has since been
+// fence reads the fence of the slots' lease so that the commit fails if the lease has since been
 // taken back. A transaction reads from a snapshot taken at its first read, which may be older than
 // the lease, so a missing fence is not conclusive at first. The lease has ended only if the next
 // attempt does not find the fence either.
@@ -374,7 +375,7 @@ func (c *Claim) wait() error {
 			return nil
 		}
 		// The other change may not start counting until its patience has almost run out. Wait for
-		// it, because its result also applies to this change, which would otherwise have to wait
+		// it because its result also applies to this change, which would otherwise have to wait
 		// for the next count. But reserve time for the commit.
 		most := 2 * patience
 		if end, ok := ctx.Deadline(); ok {
@@ -393,9 +394,9 @@ func (c *Claim) wait() error {
 	}}
 }
 
-// Watch is for a limit on a sum, such as bytes, and for a change that learns only during its
+// Watch is for a limit on a sum, such as bytes, and for a change that only learns during its
 // transaction whether it adds to the sum. Watch reads the ledger. The caller then computes the
-// current sum. Call Watch among the transaction's reads.
+// current sum. Call Watch with the transaction's other reads.
 func (c *Claim) Watch(tx *firestore.Transaction, l Limit) error {
 	c.sent, c.grant, c.seen, c.limit = false, nil, nil, l
 	c.g.mu.Lock()
@@ -438,7 +439,7 @@ func (c *Claim) end(err error) {
 	}
 	c.g.mu.Lock()
 	defer c.g.mu.Unlock()
-	// No write took effect if the attempt did not reach its commit, if another writer won, or if
+	// Nothing was written if the attempt did not reach its commit, if another writer won, or if
 	// another change's document already existed.
 	exists := errors.Is(err, firestoredb.ErrExists)
 	undone := err != nil && (!c.sent || errors.Is(err, firestoredb.ErrContended) || exists && !errors.Is(err, firestoredb.ErrUncertain))

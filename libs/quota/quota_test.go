@@ -196,7 +196,7 @@ func TestARepeatedCreateTakesNoPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := w.server.Stats().Writes; got != 1 {
-		t.Errorf("%d writes, want 1, because memory still has slots", got)
+		t.Errorf("%d writes, want 1 because memory still has slots", got)
 	}
 }
 
@@ -225,7 +225,7 @@ func TestPlacesOfAKilledReplicaComeBackWithinAMinute(t *testing.T) {
 	}
 	wg.Wait()
 	if have := w.things(); have != most-2 {
-		t.Fatalf("there are %d things, want %d, because two slots are leased", have, most-2)
+		t.Fatalf("there are %d things, want %d because two slots are leased", have, most-2)
 	}
 	w.clock.Add(int64(56 * time.Second))
 	w.fill(most, 1, alive)
@@ -430,7 +430,7 @@ func TestALeaseOutlastsATransactionThatBeganBeforeIt(t *testing.T) {
 	}
 	// Five things, the ledger twice, and a fence.
 	if n := w.server.Stats().Writes; n != 5+1+2 {
-		t.Errorf("%d writes, want 8, because the late create uses a slot from the lease", n)
+		t.Errorf("%d writes, want 8 because the late create uses a slot from the lease", n)
 	}
 }
 

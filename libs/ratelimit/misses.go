@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Misses gives each network a budget of lookups without a result, such as unknown slugs or keys.
+// Misses gives each network a budget of lookups that find nothing, such as unknown slugs or keys.
 // Only misses use it up, so a network that requests existing records is never slowed down. A
 // network that has used up its budget gets one lookup a second, and can still get cached responses.
 //

@@ -17,7 +17,7 @@ func misses(o ratelimit.MissOptions) (*ratelimit.Misses, *time.Time) {
 	return ratelimit.NewMisses(o), &now
 }
 
-// scan makes n lookups without a result, and returns how many of them were allowed.
+// scan makes n lookups that find nothing, and returns how many of them were allowed.
 func scan(m *ratelimit.Misses, addr netip.Addr, n int) (asked int) {
 	for range n {
 		if m.Wait(addr) == 0 {
@@ -55,7 +55,7 @@ func TestHitsSpendNothing(t *testing.T) {
 	m, _ := misses(ratelimit.MissOptions{Burst: 10})
 	for i := range 10_000 {
 		if wait := m.Wait(netip.MustParseAddr("192.0.2.1")); wait != 0 {
-			t.Fatalf("Wait = %[2]s for lookup %[1]d, want 0 because all earlier lookups had a result", i, wait)
+			t.Fatalf("Wait = %[2]s for lookup %[1]d, want 0 because all earlier lookups found something", i, wait)
 		}
 	}
 }
@@ -74,11 +74,11 @@ func TestQuestionsInFlightArePaidAfterwards(t *testing.T) {
 	}
 	*now = now.Add(9 * time.Second)
 	if n := scan(m, addr, 100); n != 1 {
-		t.Errorf("%d lookups allowed, want 1, because the network is still in debt", n)
+		t.Errorf("%d lookups allowed, want 1 because the network is still in debt", n)
 	}
 	*now = now.Add(21 * time.Second)
 	if n := scan(m, addr, 100); n < 8 {
-		t.Errorf("%d lookups allowed after 30 s, want at least 8, because the debt is bounded", n)
+		t.Errorf("%d lookups allowed after 30 s, want at least 8 because the debt is bounded", n)
 	}
 }
 

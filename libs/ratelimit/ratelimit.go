@@ -1,11 +1,11 @@
 // Package ratelimit limits how often a caller may try something. A [Limiter] keeps an exact count
 // of attempts, such as password guesses, across all replicas. [Misses] limits the cost of lookups
-// without a result. It counts them per network, within one process.
+// that find nothing. It counts them per network, within one process.
 //
 // While Redis is available, a Limiter's rule of n attempts in a window applies to every period of
 // that length, across all replicas. While Redis is unreachable, each replica counts only its own
-// attempts and allows half as many, because guessing must be limited even during a Redis outage. No
-// call makes a request fail, or waits for Redis longer than its budget.
+// attempts and allows half as many, because guessing must be limited even during a Redis outage.
+// Calls never make a request fail, and never wait for Redis longer than its budget.
 package ratelimit
 
 import (
@@ -59,10 +59,10 @@ type Try struct {
 	rules []Rule
 }
 
-// takeScript counts one attempt under a rule's key. If the rule is exhausted, it counts nothing and
-// returns the time in µs until an attempt is possible. Each call has only one key, because a Redis
-// Cluster cannot run a script with keys on several servers, and the rules must not all be stored on
-// one server.
+// takeScript counts one attempt under a rule's key. If the rule is exhausted, it does not count
+// anything and returns the time in µs until an attempt is possible. Each call has only one key,
+// because a Redis Cluster cannot run a script with keys on several servers, and the rules must not
+// all be stored on one server.
 var takeScript = redis.NewScript(`
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -79,10 +79,10 @@ redis.call('PEXPIRE', KEYS[1], math.ceil(window / 1000))
 return 0
 `)
 
-// Take counts an attempt under every rule. If a rule is exhausted, Take counts the attempt under
-// none of the rules, and wait is the time until that rule allows an attempt.
+// Take counts an attempt under every rule. If a rule is exhausted, Take does not count the attempt
+// under any of the rules, and wait is the time until that rule allows an attempt.
 //
-// Rules are checked in order, up to the first exhausted rule. Put the narrowest rule first, so that
+// Rules are checked in order, up to the first exhausted rule. Put the narrowest rule first so that
 // a caller that is refused by its own rule never uses up an attempt under a shared rule, not even
 // for a moment.
 func (l *Limiter) Take(ctx context.Context, rules ...Rule) (t Try, wait time.Duration) {
@@ -175,7 +175,7 @@ func (l *Limiter) takeLocally(t Try, share int) (wait time.Duration) {
 }
 
 // keep stores a key's attempts, or drops a key without attempts. The caller holds the mutex. A
-// refused attempt is not stored, so a flood of refused keys uses no memory.
+// refused attempt is not stored, so a flood of refused keys does not use any memory.
 func (l *Limiter) keep(key string, log []try) {
 	if len(log) == 0 {
 		delete(l.tries, key)

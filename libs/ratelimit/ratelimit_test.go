@@ -137,7 +137,7 @@ func over(t *testing.T, addr string) *ratelimit.Limiter {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	// Fill the pool first, because calls on open connections stay within the budget even on a busy
+	// Fill the pool first because calls on open connections stay within the budget even on a busy
 	// machine.
 	for range 50 {
 		if client.Ping(context.Background()).Err() == nil {

@@ -64,12 +64,12 @@ func DueIn(collection *firestore.CollectionRef, now time.Time) firestore.Query {
 const duePage = 1000
 
 // Due returns up to limit due records, sorted by due time. If fields is empty, all fields are read;
-// otherwise they must include "due". A record that cannot be decoded is set aside for an hour, so
+// otherwise they must include "due". A record that cannot be decoded is set aside for an hour so
 // that it does not block other records. In that case, the error reports it, and the other records
 // are still returned.
 //
-// One query searches all buckets, because Firestore charges for each query, and usually no record
-// is due.
+// One query searches all buckets because Firestore charges for each query, and usually nothing is
+// due.
 func (k *Kept[T]) Due(ctx context.Context, limit int, fields ...firestore.FieldPath) (due []*T, err error) {
 	now := k.db.Now()
 	q := DueIn(k.db.Collection(k.k.Collection), now).OrderBy(firestore.DocumentID, firestore.Asc)

@@ -136,14 +136,14 @@ func (k *Kept[T]) Count(ctx context.Context, account string) (int64, error) {
 
 // Create adds a record. limit is the maximum number of records in the account, or 0 for no limit.
 // If the account already has a record with this id, Create returns that record instead of r, so a
-// repeated request finds the record of its first attempt. The error is ErrExists if another
+// repeated request finds the record from its first attempt. The error is ErrExists if another
 // document in the create already exists.
 func (k *Kept[T]) Create(ctx context.Context, r *T, limit int64) (*T, error) {
 	id, account := k.k.Of(r)
 	err := quota.ErrAsk
 	if len(k.labels(r)) == 0 {
-		// No read is needed, and a slot is usually available in memory, so this takes one call to
-		// the database.
+		// There is nothing to read, and a slot is usually available in memory, so this takes one
+		// call to the database.
 		err = k.db.Commit(ctx, "create "+k.k.Object, func(tx *Tx) error {
 			in := k.In(tx)
 			if err := in.Room(account, limit, 1); err != nil {
@@ -155,7 +155,7 @@ func (k *Kept[T]) Create(ctx context.Context, r *T, limit int64) (*T, error) {
 	if errors.Is(err, quota.ErrAsk) {
 		err = k.db.Tx(ctx, "create "+k.k.Object, func(tx *Tx) error {
 			in := k.In(tx)
-			// A record that already exists needs no slot.
+			// A record that already exists does not need a slot.
 			stored, err := in.GetAll(id)
 			if err != nil || stored[0] != nil {
 				return cmp.Or(err, firestoredb.ErrExists)

@@ -40,7 +40,7 @@ type folderDoc struct {
 
 var errAbsent = errors.New("no such folder")
 
-// Events must have a known type, so these folders use the types of links.
+// Events must have a known type, so these folders use the types for links.
 var folders = record.Kind[folder]{
 	Collection: "folders", Object: "link",
 	Of:  func(f *folder) (string, string) { return f.ID, f.Account },
@@ -319,8 +319,8 @@ func TestAChangeOfUnknownOutcomeIsAnnounced(t *testing.T) {
 
 var errAbsentCoded = apierr.New(apierr.LinkNotFound, "no such link")
 
-// A set adds indexes to a file: due times get an index, and no field is indexed across accounts
-// unless the file lists that index.
+// A set adds indexes to a file: due times get an index, and fields are only indexed across accounts
+// if the file lists that index.
 func TestAKindBringsItsIndexes(t *testing.T) {
 	t.Parallel()
 	db := record.Open(nil, record.Options{})

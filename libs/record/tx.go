@@ -21,7 +21,7 @@ type Options struct {
 	// Outbox receives the events. If it is nil, a change with an event fails.
 	Outbox *outbox.Outbox
 	// Announce tells every replica that its cached values under some keys are stale. It returns
-	// when all replicas know.
+	// once all replicas know.
 	Announce func(ctx context.Context, keys ...string)
 	// Now returns the time; nil means the system clock.
 	Now func() time.Time
@@ -61,8 +61,8 @@ func (db *DB) Tx(ctx context.Context, what string, fn func(tx *Tx) error) error 
 	return db.run(ctx, true, what, fn)
 }
 
-// Commit is like [DB.Tx] for an fn without reads, but makes only one call to the database. A commit
-// is sent again if its response is lost, and may then find that its own documents already exist.
+// Commit is like [DB.Tx] for an fn without reads, but makes only one call to the database. If the
+// response is lost, the commit is sent again, and it may find that its own documents already exist.
 func (db *DB) Commit(ctx context.Context, what string, fn func(tx *Tx) error) error {
 	return db.run(ctx, false, what, fn)
 }
@@ -157,17 +157,17 @@ func (db *DB) run(ctx context.Context, reads bool, what string, fn func(tx *Tx) 
 	return err
 }
 
-// refused reports whether it is certain that the change had no effect.
+// refused reports whether the change definitely had no effect.
 func refused(err error) bool {
 	return err != nil && (errors.Is(err, firestoredb.ErrExists) || apierr.CodeOf(err).Status() < 500)
 }
 
-// Tx is one atomic change. It collects the writes and makes them at the end, because Firestore does
+// Tx is one atomic change. It collects the writes and makes them at the end because Firestore does
 // not allow reads after writes. Therefore, a read never returns a write from the same transaction.
 // Do not use a Tx after its function has returned.
 type Tx struct {
 	db    *DB
-	ctx   context.Context // safe to store, because a Tx ends before the call that ctx belongs to
+	ctx   context.Context // safe to store because a Tx ends before the call that ctx belongs to
 	ft    *firestore.Transaction
 	reads bool         // false in a [DB.Commit]
 	claim *quota.Claim // nil until the change needs a limit
@@ -313,8 +313,8 @@ func (tx *Tx) Delete(ref firestoredb.Ref) {
 
 // Room returns how many of the wanted slots the change gets. The commit takes them. The result is
 // less than want only if the account is full. Call it once per transaction. In a [DB.Commit], the
-// error may be [quota.ErrAsk]; then use a [DB.Tx]. fn must return any other error unchanged,
-// because a change that must wait for a slot is retried.
+// error may be [quota.ErrAsk]; in that case, use a [DB.Tx]. fn must return any other error
+// unchanged because a change that must wait for a slot is retried.
 func (tx *Tx) Room(l quota.Limit, want int64) (int64, error) {
 	if tx.asked {
 		return 0, errors.New("a transaction calls Room twice")

@@ -30,7 +30,7 @@ var measured = metrics.NewCalls("Redis", operations, []string{unreachable, timeo
 
 // NewCalls declares a service's second Redis. The durations of its calls have their own label, so
 // fast calls to the main Redis do not hide a slow second one. Failures are counted under "Redis".
-// Assign its result to a package variable, so that the series exist from the start.
+// Assign its result to a package variable so that the series exist from the start.
 func NewCalls(name string) *metrics.Calls { return metrics.NewCalls(name, operations, nil) }
 
 // operationOf groups commands. It returns "" for a command that blocks until an event arrives.
@@ -123,7 +123,7 @@ func healthOf(address string, client redis.UniversalClient) *health {
 	return h
 }
 
-// probe sends a write, because a Redis that answers only reads has not recovered.
+// probe sends a write because a Redis that only answers reads has not recovered.
 func (h *health) probe(ctx context.Context) error {
 	h.mu.Lock()
 	client := h.client

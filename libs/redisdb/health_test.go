@@ -116,7 +116,7 @@ func TestARedisWithoutMemoryShowsAlthoughReadsWork(t *testing.T) {
 		}
 	}
 	if !shows(`linkreel_dependency_away{dependency="Redis"} 1`) || shows(`linkreel_dependency_failures_total{dependency="Redis",reason="memory"} 0`) {
-		t.Error("after rejected writes and successful reads, the metrics report no out-of-memory outage, want one")
+		t.Error("after rejected writes and successful reads, the metrics do not report an out-of-memory outage, want one")
 	}
 	w.Do(context.Background(), "CONFIG", "SET", "maxmemory", "0")
 	w.until(0, w.get)

@@ -1,7 +1,7 @@
 // Package redisdb opens all of the services' connections to Redis.
 //
 // It supports a single server, a Redis Cluster and a primary with Sentinels, with passwords, TLS
-// and a private certificate authority. Clients fail fast, because requests must not wait for a
+// and a private certificate authority. Clients fail fast because requests must not wait for a
 // Redis that is down. They never retry a call, because only the caller knows whether a call that
 // may have succeeded can be repeated.
 //
@@ -32,7 +32,7 @@ import (
 
 // Config selects the Redis to open and its client's time limits.
 type Config struct {
-	// URL is host:port, or an address in one of these forms:
+	// URL is host:port, or a URL in one of these forms:
 	//
 	//	redis://user:password@host:port/db
 	//	rediss://host:port                       with TLS
@@ -43,10 +43,10 @@ type Config struct {
 	// With Sentinels, user and password are for the primary, and sentinel_password is for
 	// the Sentinels.
 	URL string `env:"URL" envDefault:"localhost:6379"`
-	// Password is used if URL contains no password. It may contain any character. A password in URL
-	// must be percent-encoded.
+	// Password is used if URL does not contain a password. It may contain any character. A password
+	// in URL must be percent-encoded.
 	Password string `env:"PASSWORD"`
-	// CAFile is a PEM file with the certificate authorities for a rediss address. If it is empty,
+	// CAFile is a PEM file with the certificate authorities for a rediss URL. If it is empty,
 	// the system's authorities are used.
 	CAFile string `env:"CA_FILE"`
 
@@ -61,7 +61,7 @@ type Config struct {
 	Calls *metrics.Calls
 }
 
-// ErrAddress is the error for an address that has none of the forms in [Config].
+// ErrAddress is the error for a URL that does not match any of the forms in [Config].
 var ErrAddress = errors.New("invalid redis address")
 
 // Open returns a client. It does not open a connection, so a service starts even while Redis is
@@ -81,7 +81,7 @@ func Open(cfg Config) (redis.UniversalClient, error) {
 		// Following a redirect does not execute the call twice, because the server that sent the
 		// redirect has not executed it.
 		c.MaxRedirects = 3
-		// The default is a minute. Calls to a dead primary would fail for that long, because a dead
+		// The default is a minute. Calls to a dead primary would fail for that long because a dead
 		// server cannot redirect to its successor.
 		c.ClusterStateReloadInterval = time.Second
 		client = redis.NewClusterClient(c)
@@ -92,7 +92,7 @@ func Open(cfg Config) (redis.UniversalClient, error) {
 	if cfg.Untraced {
 		return client, nil
 	}
-	// Omit statements from spans, because they contain keys and values.
+	// Omit statements from spans because they contain keys and values.
 	err = redisotel.InstrumentTracing(client, redisotel.WithDBStatement(false), redisotel.WithCallerEnabled(false), redisotel.WithDialFilter(true))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("redis tracing: %w", err), client.Close())
@@ -150,14 +150,13 @@ func parse(addr string) (*redis.UniversalOptions, error) {
 		addr = "redis://" + addr
 	}
 	scheme, rest, _ := strings.Cut(addr, "://")
-	// net/url accepts only one host, so split the list here and parse the address with the
-	// first one.
+	// net/url accepts only one host, so split the list here and parse the URL with the first one.
 	authority, tail := rest, ""
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
 		authority, tail = rest[:i], rest[i:]
 	}
 	userinfo, hosts := "", authority
-	// Split at the last @, because a password may contain an @.
+	// Split at the last @ because a password may contain an @.
 	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
 		userinfo, hosts = authority[:i+1], authority[i+1:]
 	}

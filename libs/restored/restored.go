@@ -71,11 +71,11 @@ func Write(ctx context.Context, db *firestoredb.DB, dataAt time.Time) (Record, e
 }
 
 // WriteOnce is like [Write], but for a caller that may run more than once. If the database already
-// contains the record of a restore of data from the same time into this database, and nothing has
-// been resumed since, WriteOnce keeps that record. A restore into a copy of the database is a new
-// restore, because the copy has a different name. A restore after the operator has resumed
-// something is also new. So is a restore into a new database with the same name: its backup either
-// is older than the first record, or has a later time than the first restore.
+// has a record of restoring data from the same time into this database, and nothing has been
+// resumed since, WriteOnce keeps that record. A restore into a copy of the database is a new
+// restore because the copy has a different name. A restore after the operator has resumed something
+// is also new. So is a restore into a new database with the same name: its backup is either older
+// than the first record, or has a later time than the first restore.
 func WriteOnce(ctx context.Context, db *firestoredb.DB, dataAt time.Time) (Record, error) {
 	return note(ctx, db, dataAt, func(last Record) bool { return last.WebhooksPaused() && last.JanitorPaused() })
 }
@@ -172,7 +172,7 @@ var paused = promauto.NewGaugeVec(prometheus.GaugeOpts{
 }, []string{"what"})
 
 // unknownLong is how long the record must be unknown before the metric shows that everything is
-// paused. A pod start and a short outage take less time.
+// paused. A pod start or a short outage takes less time.
 const unknownLong = 3 * time.Minute
 
 // Watch follows the record. It is safe for concurrent use.
@@ -285,7 +285,7 @@ func (w *Watch) check(now time.Time) (pace time.Duration, doubts bool) {
 
 // Look reads the record once.
 func (w *Watch) Look(ctx context.Context) error {
-	outages := w.db.Outages() // before the read, so that an outage during it counts
+	outages := w.db.Outages() // before the read so that an outage during it counts
 	r, err := Read(ctx, w.db)
 	w.mu.Lock()
 	if err != nil {
@@ -308,7 +308,7 @@ func (w *Watch) Look(ctx context.Context) error {
 	return nil
 }
 
-// show sets the metrics for the pauses. The caller holds w.mu, so that the metrics match the
+// show sets the metrics for the pauses. The caller holds w.mu so that the metrics match the
 // record.
 func show(webhooks, janitor bool) {
 	for what, on := range map[string]bool{"webhooks": webhooks, "janitor": janitor} {

@@ -130,8 +130,8 @@ func TestARepeatedRestoreIsTheSameOnlyWhereItWas(t *testing.T) {
 	}
 }
 
-// A Google database may be deleted, and a backup restored under the same name. The name and the id
-// in the records are then the deleted database's, but the restore is a different one.
+// A Google database may be deleted, and a backup restored under the same name. In that case, the
+// name and the id in the records are those of the deleted database, but it is a different restore.
 func TestRestoresIntoDatabasesOfOneNameDiffer(t *testing.T) {
 	t.Parallel()
 	source, _, _ := open(t)

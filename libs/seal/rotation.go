@@ -7,14 +7,14 @@ import (
 	"log/slog"
 )
 
-// Rotation reseals with the first key all records that were sealed with other keys, so that those
-// keys can be removed. A record that cannot be resealed does not block other records. Only one
-// goroutine may call Round.
+// Rotation finds all records that were sealed with other keys and reseals them with the first key
+// so that the other keys can be removed. A record that cannot be resealed does not block other
+// records. Only one goroutine may call Round.
 type Rotation struct {
 	Keys *Keys
 	What string // what the log calls the sealed records
 	// List returns the ids of records that were sealed with one of the keys keyIDs, sorted and
-	// starting after the id after. At the end, it returns no ids.
+	// starting after the id after. At the end, it does not return any ids.
 	List func(ctx context.Context, keyIDs []string, after string) (ids []string, err error)
 	// Reseal seals one record again. It returns ErrCurrent if the record is already sealed
 	// with the first key.
@@ -32,7 +32,7 @@ type Rotation struct {
 // ErrCurrent means that a record is already sealed with the first key.
 var ErrCurrent = errors.New("already sealed with the first key")
 
-// inRound limits the number of records in a round, because other work may be waiting for the round
+// inRound limits the number of records in a round because other work may be waiting for the round
 // to end.
 const inRound = 500
 
@@ -71,7 +71,7 @@ func (r *Rotation) Round(ctx context.Context) error {
 				again++
 			case !errors.Is(err, ErrCurrent):
 				failed, last = failed+1, fmt.Errorf("%s: %w", id, err)
-				r.left++ // count it now, because the next page may end the round
+				r.left++ // count it now because the next page may end the round
 			}
 		}
 	}

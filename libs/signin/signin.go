@@ -85,7 +85,7 @@ type BeginOIDC struct {
 
 // Begun is a sign-in after its first step.
 type Begun struct {
-	URL     string `json:"url,omitempty"`     // the address to redirect the browser to
+	URL     string `json:"url,omitempty"`     // the URL to redirect the browser to
 	Options []byte `json:"options,omitempty"` // JSON for navigator.credentials
 	Flow    string `json:"flow"`              // sealed; send it back with the second step
 }
@@ -115,7 +115,7 @@ type OnSession struct {
 }
 
 // Profile is the person who is signed in. The response to "who", which every page requests,
-// contains only the first four fields, so it requires no database read.
+// contains only the first four fields, so it does not require a database read.
 type Profile struct {
 	SessionID  string       `json:"sessionId"`
 	Member     Member       `json:"member"`
@@ -135,7 +135,7 @@ type Profile struct {
 	LinkUsed *LinkUsed `json:"linkUsed,omitempty"`
 }
 
-// LinkUsed is a sign-in link that another person created for this person.
+// LinkUsed is a sign-in link that someone else created for this person.
 type LinkUsed struct {
 	By string `json:"by"` // the name of the person who created it
 	At int64  `json:"at"` // when it was used, ms

@@ -3,9 +3,9 @@
 //
 // There is one document per account, kind of record and tag. It is written when the tag is added to
 // the first record, and marked when the tag is removed from a record. This way, no single document
-// is written by every change in an account. A marked tag is checked later and deleted if no record
-// has it any more. The document is read and marked in the transaction that changes the record, so
-// the list always includes the tags on all records.
+// is written by every change in an account. A marked tag is checked later and deleted if it is no
+// longer on any record. The document is read and marked in the transaction that changes the record,
+// so the list always includes the tags on all records.
 package tags
 
 import (
@@ -42,7 +42,7 @@ type document struct {
 	Kind      Kind   `firestore:"kind"`
 	Key       string `firestore:"key"`  // the same for all spellings of the tag
 	Name      string `firestore:"name"` // the first spelling
-	// Sort is the key for the alphabetical order, which ignores case and accents.
+	// Sort is the key for alphabetical sorting, which ignores case and accents.
 	Sort string `firestore:"sort"`
 	// CheckAt is set when the tag is removed from a record. The times are spread over hours, so
 	// that the values in their index do not keep increasing.
@@ -72,7 +72,7 @@ const (
 )
 
 // Change reads the documents for the tags that were added to or removed from the account's records.
-// Call it among tx's reads, and the returned function among its writes.
+// Call it with tx's other reads, and the returned function with its writes.
 func (s *Store) Change(tx *firestore.Transaction, accountID string, got, lost []string) (write func() error, err error) {
 	type change struct {
 		name string
@@ -114,7 +114,7 @@ func (s *Store) Change(tx *firestore.Transaction, accountID string, got, lost []
 			writes = append(writes, func() error {
 				return tx.Set(refs[i], &document{AccountID: accountID, Kind: s.kind, Key: keys[i], Name: c.name, Sort: sortKey(c.name)})
 			})
-		// Mark a tag only once until its check, so removing a tag from a thousand records causes
+		// Mark a tag at most once between checks, so removing a tag from a thousand records causes
 		// only one write.
 		case !c.got && snap.Exists() && d.CheckAt.IsZero():
 			at := s.now().Add(settle + rand.N(spread))
@@ -138,7 +138,7 @@ func sortKey(name string) string { return search.Fold(name) + "\x00" + label.Key
 // scanMost is the maximum number of documents that one List reads.
 const scanMost = 2000
 
-// List returns up to limit tags of the account after a cursor ("" is the start), in alphabetical
+// List returns up to limit of the account's tags after a cursor ("" is the start), in alphabetical
 // order, for all kinds of records. Each word in q must be a prefix of a word in the tag. next is
 // the cursor for the rest, or "" at the end.
 func (s *Store) List(ctx context.Context, accountID, q, after string, limit int) (page []string, next string, err error) {
@@ -186,7 +186,7 @@ const sweepPage = 100
 // SweepEvery is the time between checks of marked tags.
 const SweepEvery = 15 * time.Minute
 
-// Sweep checks the marked tags that are due, and deletes those that no record has any more.
+// Sweep checks the marked tags that are due, and deletes those that are no longer on any record.
 func (s *Store) Sweep(ctx context.Context, carried Carried) error {
 	var last *firestore.DocumentSnapshot
 	for {
@@ -200,7 +200,7 @@ func (s *Store) Sweep(ctx context.Context, carried Carried) error {
 			return err
 		}
 		for _, snap := range snaps {
-			// Continue after a failure, so that one tag does not block the others.
+			// Continue after a failure so that one tag does not block the others.
 			if err := s.sweep(ctx, snap.Ref, carried); err != nil && ctx.Err() == nil {
 				slog.WarnContext(ctx, "cannot check whether a tag is still in use; the next sweep retries", "tag", snap.Ref.ID, "error", err)
 			}

@@ -40,9 +40,9 @@ type Standing struct {
 	Version int64 `json:"version"`
 }
 
-// Target is the target of a takedown: a public address, or the id of a record.
+// Target is the target of a takedown: a public URL, or the id of a record.
 type Target struct {
-	// URL is a short or share URL. The holder that serves the address resolves it.
+	// URL is a short or share URL. The holder that serves the URL resolves it.
 	URL string `json:"url,omitempty"`
 	// ID is a link's or a video's id, for the holder of that kind.
 	ID string `json:"id,omitempty"`
@@ -68,7 +68,7 @@ type Takedown struct {
 	Kind      string    `json:"kind"` // KindLink or KindVideo
 	RecordID  string    `json:"recordId"`
 	AccountID string    `json:"accountId"`
-	URL       string    `json:"url"` // the record's public address
+	URL       string    `json:"url"` // the record's public URL
 	Reason    string    `json:"reason"`
 	At        time.Time `json:"at"`
 }
@@ -106,26 +106,26 @@ type Webhooks interface {
 	Failing(ctx context.Context, after string, limit int) (FailingPage, error)
 }
 
-// Holder is a service that stores accounts' records. Calls accept unknown account ids, because an
+// Holder is a service that stores accounts' records. Calls accept unknown account ids because an
 // account may have no records in the service.
 type Holder interface {
-	// SetState sets the state of an account's records. It returns when every replica uses the new
+	// SetState sets the state of an account's records. It returns once every replica uses the new
 	// state. A standing with a lower version than the previous standing is ignored without an
 	// error.
 	SetState(ctx context.Context, accountID string, s Standing) error
-	// Erased reports whether only a tombstone is left of an account in state Deleting. It does not
-	// wait for the purge.
+	// Erased reports whether an account in state Deleting has been reduced to a tombstone. It does
+	// not wait for the purge.
 	Erased(ctx context.Context, accountID string) (bool, error)
-	// Export writes all data of the account in this service as JSON Lines, each {"type","data"}, in
-	// constant memory. No line contains a secret.
+	// Export writes all of the account's data in this service as JSON Lines, each {"type","data"},
+	// in constant memory. None of the lines contain secrets.
 	Export(ctx context.Context, accountID string, w io.Writer) error
 	// TakeDown makes the target return 410 TAKEN_DOWN. The takedown outlives the record: it remains
 	// in effect even if the owner deletes the record and creates another record with the same slug.
 	// For a target that is already taken down, it returns the existing takedown, with its own ID.
 	// The error is LINK_NOT_FOUND or VIDEO_NOT_FOUND if this service does not have the target, for
-	// example because the address belongs to another service.
+	// example because the URL belongs to another service.
 	TakeDown(ctx context.Context, o Order) (Takedown, error)
-	// Lift ends t, but no other takedown of the same target. It also succeeds if t is not in
+	// Lift ends t, but not other takedowns of the same target. It also succeeds if t is not in
 	// effect. If auth did not receive the response to TakeDown, t contains only the values from the
 	// order: its ID, its Kind, and a RecordID or a URL.
 	Lift(ctx context.Context, t Takedown) error

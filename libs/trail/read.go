@@ -38,10 +38,10 @@ const readTries = 5
 var readPause = 200 * time.Millisecond
 
 // Read reads a trail. If since is set, it reads only the days that may contain later decisions.
-// It starts two days early, because clocks differ and notes may have waited before they were
+// It starts two days early because clocks differ and notes may have waited before they were
 // written. Read fails if it cannot list the whole trail, or if a file remains unreadable: without
 // its content, Read cannot tell whether the file is damaged or records the end of a right. A listed
-// file that is missing counts as unreadable too, because the disk may have been unmounted.
+// file that is missing counts as unreadable too because the disk may have been unmounted.
 func Read(ctx context.Context, from Store, since time.Time) (*Found, error) {
 	found := &Found{notes: map[string]map[string]Note{}, count: map[string]int{}}
 	first := ""
@@ -124,7 +124,7 @@ func patiently(ctx context.Context, read func() error) error {
 	}
 }
 
-// useless reports whether an error means that a file contains no notes. Any other error reveals
+// useless reports whether an error means that a file contains no notes. Any other error says
 // nothing about the file's content.
 func useless(err error) bool {
 	for _, known := range []error{errPruned, objectstore.ErrEncoded, errTooLarge, errNoFile} {
@@ -166,7 +166,7 @@ func (f *Found) add(notes []Note) {
 }
 
 // Of returns the note that counts for each thing in an installation, oldest first. others contains
-// a sentence about each other installation with notes in the same trail.
+// a sentence about every other installation that has notes in the same trail.
 func (f *Found) Of(installation string) (notes []Note, others []string) {
 	notes = slices.SortedFunc(maps.Values(f.notes[installation]), func(a, b Note) int {
 		if c := a.At.Compare(b.At); c != 0 {

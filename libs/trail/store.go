@@ -17,7 +17,7 @@ import (
 )
 
 // Store keeps a trail's files: DAY/TIME-ID.jsonl, each with some notes. A file never
-// changes, and no name is used twice.
+// changes, and names are never reused.
 type Store interface {
 	// Create makes a new file durable before it returns. The time becomes part of its name. If the
 	// result is not zero, even with an error, days that are older than [Keep] at that time may be
@@ -83,7 +83,7 @@ func (f Folder) Create(_ context.Context, at time.Time, text []byte) (olderThan 
 	case !errors.Is(err, fs.ErrExist):
 		return olderThan, err
 	}
-	// Sync even if the day exists, because the process that created it may have failed or died
+	// Sync even if the day exists because the process that created it may have failed or died
 	// before this line.
 	if err := syncDir(string(f)); err != nil {
 		return olderThan, err

@@ -54,12 +54,12 @@ type Note struct {
 	Record  string `json:"record,omitempty"`
 	// Of is the installation that made the decision. [Log] sets it.
 	Of string `json:"of"`
-	// At is the time of the decision by the database's clock, so that notes from several processes
+	// At is the time of the decision by the database's clock so that notes from several processes
 	// share one order. If it is zero, [Log.Add] sets it from its own clock.
 	At time.Time `json:"at"`
 }
 
-// thing identifies what the note is about. Only the last note about a thing counts.
+// thing identifies the subject of the note. Only the last note about a thing counts.
 func (n Note) thing() string {
 	switch n.Kind {
 	case MemberRole, MemberRemoved:
@@ -164,9 +164,9 @@ func Open(c Config) *Log {
 
 // Add makes notes durable before it returns. If that fails or takes more than a few seconds, the
 // error is UNAVAILABLE, and the notes are kept in memory until the next call or [Log.Flush] writes
-// them. A call without notes only starts writing the waiting notes and never fails. A key that
-// is revoked again gets no second note: it is already revoked, and a caller in a loop would fill
-// the disk.
+// them. A call without notes only starts writing the waiting notes and never fails. A key that is
+// revoked again does not get a second note: it is already revoked, and a caller in a loop would
+// fill the disk.
 func (l *Log) Add(ctx context.Context, notes ...Note) error {
 	if l == nil {
 		return nil
@@ -304,12 +304,12 @@ func (l *Log) write() {
 			break
 		}
 	}
-	if !clean.IsZero() { // after the last write, so that no caller waits for it
+	if !clean.IsZero() { // after the last write, so that callers do not wait for it
 		l.prune(clean)
 	}
 }
 
-// remember stores which keys need no further note. The caller holds l.mu.
+// remember stores which keys do not need any further notes. The caller holds l.mu.
 func (l *Log) remember(written map[string]Note) {
 	for _, n := range written {
 		if n.Kind != KeyRevoked {
@@ -322,7 +322,7 @@ func (l *Log) remember(written map[string]Note) {
 	}
 }
 
-// put writes notes into new files. A file's name contains the time of its newest note, which comes
+// put writes notes to new files. A file's name contains the time of its newest note, which comes
 // from the database: if the name came from this process's clock and that clock were wrong, a later
 // [Read] could miss the file. rest contains the notes that put could not write. If olderThan is
 // set, days that are older than [Keep] at that time should be removed.

@@ -226,7 +226,7 @@ func TestRepeatedRevocationsWriteNothing(t *testing.T) {
 	}
 }
 
-// A change that needs no note also succeeds while the folder is missing.
+// A change that does not need a note also succeeds while the folder is missing.
 func TestAChangeThatNeedsNoNoteWritesWhatWaits(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "audit")
@@ -261,8 +261,8 @@ func (h hanging) Create(ctx context.Context, at time.Time, text []byte) (time.Ti
 	return h.Folder.Create(ctx, at, text)
 }
 
-// If a network disk hangs, all callers get an error within seconds, and not one after the other. The
-// notes are written once the disk is available again.
+// If a network disk hangs, all callers get an error within seconds, rather than one after another.
+// The notes are written once the disk is available again.
 func TestADiskThatHangsKeepsNobodyLong(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -282,7 +282,7 @@ func TestADiskThatHangsKeepsNobodyLong(t *testing.T) {
 		if took := time.Since(began); took > 6*time.Second {
 			t.Errorf("the calls took %v, want at most 6 s", took)
 		}
-		add(t, l) // needs no note, so it does not wait
+		add(t, l) // does not need a note, so it does not wait
 		if took := time.Since(began); took > 6*time.Second {
 			t.Errorf("after a change without a note, %v have passed, want at most 6 s", took)
 		}
@@ -312,7 +312,7 @@ func TestWhatEndedForGoodCountsWhateverTheTimes(t *testing.T) {
 	}
 }
 
-// The notes have no time from the database, so the log's own clock applies.
+// The notes do not have a time from the database, so the log uses its own clock.
 func TestAClockThatIsSetBackChangesNoOrder(t *testing.T) {
 	t.Parallel()
 	dir, now := t.TempDir(), time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -326,7 +326,7 @@ func TestAClockThatIsSetBackChangesNoOrder(t *testing.T) {
 	}
 }
 
-// Two installations have written into one folder.
+// Two installations have written to one folder.
 func TestNotesOfAnotherInstallationAreTold(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -442,7 +442,7 @@ func (f failing) List(ctx context.Context, from string) iter.Seq2[string, error]
 	}
 }
 
-// Disk errors and missing permissions reveal nothing about a file's content, so Read retries. Only
+// Disk errors and missing permissions say nothing about a file's content, so Read retries. Only
 // a file that was read can count as damaged.
 func TestWhatCannotBeReadForAMomentIsReadAgain(t *testing.T) {
 	t.Parallel()

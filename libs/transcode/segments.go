@@ -9,7 +9,7 @@ import (
 )
 
 // Segments is the table of a rendition's segments. Its JSON form packs a segment into three small
-// numbers, because a four-hour video has about ten thousand segments. Durations are exact to the
+// numbers because a four-hour video has about ten thousand segments. Durations are exact to the
 // microsecond.
 type Segments []Segment
 

@@ -85,7 +85,7 @@ func StillOf(r Rendition, seconds float64) (Still, bool) {
 func StillID(videoID, nonce string) string { return videoID + "-still" + nonce }
 
 // StillPrefix returns the prefix of the files from an attempt at a picture job. It differs from the
-// prefixes of transcoding attempts, because those attempts delete their own prefixes.
+// prefixes of transcoding attempts because those attempts delete their own prefixes.
 func StillPrefix(jobID string, attempt int) string {
 	return fmt.Sprintf("%s%s-%d/", VideoPrefix(VideoOf(jobID)), jobID[strings.LastIndexByte(jobID, '-')+1:], attempt)
 }
@@ -180,7 +180,7 @@ func ParseRendition(videoID, object string) (r RenditionName, ok bool) {
 	if !ok {
 		return RenditionName{}, false
 	}
-	// Rebuild the prefix and compare, so that each object has only one valid name.
+	// Rebuild the prefix and compare so that each object has only one valid name.
 	file, ok := strings.CutPrefix(object, Prefix(videoID, generation, attempt))
 	name, mp4 := strings.CutSuffix(file, ".mp4")
 	return RenditionName{generation, attempt, strings.TrimSuffix(name, "-source")}, ok && mp4
@@ -373,8 +373,8 @@ var Codes = []Code{
 	NotAVideo, EmptyFile, UnsupportedFormat, CorruptFile, TooLong, TooLargeDimensions, FileTooLarge, Timeout, UploadExpired, Internal,
 }
 
-// Failure describes why a job ended without an outcome. Message is for the uploader and names no
-// path, tool or store.
+// Failure describes why a job ended without an outcome. Message is for the uploader and does not
+// name any path, tool or store.
 type Failure struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"`

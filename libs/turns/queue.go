@@ -1,5 +1,5 @@
 // Package turns limits how much work runs in one process at the same time, in total and for each
-// account. [Slots] refuses work without a free slot. A [Queue] makes work wait for its turn.
+// account. [Slots] refuses work when no slot is free. A [Queue] makes work wait for its turn.
 package turns
 
 import (

@@ -192,6 +192,6 @@ func TestAQueueHoldsItsBoundsUnderLoad(t *testing.T) {
 		t.Errorf("%d names, %d waiting jobs and %d turns are left, want 0", q.Names(), q.Waiting(), q.Turns())
 	}
 	if ran.Load() == 0 {
-		t.Error("no job ran, want at least one")
+		t.Error("no jobs ran, want at least one")
 	}
 }

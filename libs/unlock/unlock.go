@@ -22,16 +22,16 @@ const Wrong = "That is not the password. Check it and try again."
 
 // Limits on guesses for one record's password. Only wrong guesses count, because the caller
 // refunds correct guesses. Together the limits allow 660 wrong guesses per hour from any number of
-// networks, which is too few to find a reasonable password.
+// networks, which is too few to guess a reasonable password.
 const (
 	guessesPerAddress = 5 // per minute
 	// SharedGuesses is the hourly budget that networks share.
 	SharedGuesses = 60
-	// FirstGuesses is an hourly reserve for neighbourhoods without a wrong guess for this record
-	// within the hour. Each neighbourhood gets one guess. Without this reserve, an attacker who
-	// uses up the shared budget would lock out everyone else. A neighbourhood is an address range
-	// that one customer of a provider can have (an IPv6 /48 is 65,536 networks), so that one
-	// attacker's networks count as one. A region is a provider's address range.
+	// FirstGuesses is an hourly reserve for neighbourhoods that have not made a wrong guess for
+	// this record within the hour. Each neighbourhood gets one guess. Without this reserve, an
+	// attacker who uses up the shared budget would lock out everyone else. A neighbourhood is an
+	// address range that one customer of a provider can have (an IPv6 /48 is 65,536 networks), so
+	// that one attacker's networks count as one. A region is a provider's address range.
 	FirstGuesses     = 600
 	firstOfRegion    = 60
 	neighbourhoodOf4 = 24
@@ -52,7 +52,7 @@ func HourlyRule(record, name string, most int) ratelimit.Rule {
 }
 
 // Guess counts a guess from addr for a record's password, or returns how long the visitor must
-// wait. Count a guess before checking it, so that concurrent guesses do not all get through. The
+// wait. Count a guess before checking it so that concurrent guesses do not all get through. The
 // guess is taken from the first of these budgets that is not used up:
 //
 //	reserve  if addr's neighbourhood has no wrong guess for this record within the hour

@@ -10,7 +10,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 )
 
-// Not parallel, because it changes maxCount.
+// Not parallel because it changes maxCount.
 func TestACountStopsAtItsBound(t *testing.T) {
 	cloud := cloudtest.Start(t, cloudtest.Options{})
 	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: cloudtest.Project, Endpoint: cloud.Endpoint})

@@ -6,8 +6,8 @@
 //
 // The values are read from the stores, not from a replica's memory. One replica of a service,
 // chosen by [dedup.Seen.Mine], reads them once a minute. A replica that loses the turn drops its
-// series, so no old values remain. Without Redis, every replica reports the same values, so queries
-// must use the maximum across all pods.
+// series, so its old values do not linger. Without Redis, every replica reports the same values, so
+// queries must use the maximum across all pods.
 //
 // If a read fails, the number does not change and the age continues to increase.
 package waiting
@@ -80,7 +80,7 @@ func Loop(service string, turns Turns, now func() time.Time, looks ...Look) boot
 }
 
 // First returns the depth of a queue with two reads. For an empty queue, which is the usual case,
-// it makes only the first read. oldest returns the time when the oldest item became pending, or
+// it only makes the first read. oldest returns the time when the oldest item became pending, or
 // zero if the queue is empty.
 func First(oldest func(context.Context) (time.Time, error), count func(context.Context) (int64, error)) func(context.Context) (Depth, error) {
 	return func(ctx context.Context) (d Depth, err error) {
@@ -94,7 +94,7 @@ func First(oldest func(context.Context) (time.Time, error), count func(context.C
 }
 
 // Query returns the depth of the documents that match queries. Each query must sort by the field
-// at, oldest first. If no document matches, each query costs one read.
+// at, oldest first. If no documents match, each query costs one read.
 func Query(db *firestoredb.DB, what, at string, queries func() []firestore.Query) func(context.Context) (Depth, error) {
 	return First(func(ctx context.Context) (oldest time.Time, err error) {
 		for _, q := range queries() {
@@ -116,7 +116,7 @@ func Query(db *firestoredb.DB, what, at string, queries func() []firestore.Query
 // maxCount limits how many of a query's documents are counted. Firestore reads an index entry for
 // each counted document, and times out after a minute. With the limit, counting is cheap and
 // succeeds even with millions of documents.
-var maxCount = 100_000 // a variable, so that the test can change it
+var maxCount = 100_000 // a variable so that the test can change it
 
 // Count returns a function that counts the documents that match queries, up to [maxCount] for each
 // query.
@@ -187,7 +187,7 @@ func (r *Report) look(ctx context.Context, looks []Look) (err error) {
 // all holds the reports that have series.
 var all sync.Map
 
-// collector creates the series for all reports at each scrape, because ages increase.
+// collector creates the series for all reports at each scrape because ages increase.
 type collector struct{}
 
 func init() { prometheus.MustRegister(collector{}) }

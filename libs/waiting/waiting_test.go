@@ -27,7 +27,7 @@ func shown(t *testing.T, want string) {
 	}
 }
 
-// Not parallel, because the whole process shares the series.
+// Not parallel because the whole process shares the series.
 func TestOneReplicaReportsAndAgesGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var has atomic.Value

@@ -64,8 +64,8 @@ func works(ctx context.Context, db *firestoredb.DB, key identity.Key, plan ident
 		c.Account.Plan == plan && !c.Account.Suspended, err
 }
 
-// open returns a store without Redis. The events service gets no wake-up, but its sweep finds
-// the new events. The account is new or being restored, so no replica has cached it and none
+// open returns a store without Redis. The events service does not get a wake-up, but its sweep
+// finds the new events. The account is new or being restored, so no replica has cached it and none
 // needs to be notified.
 func open(db *firestoredb.DB) *store.Store {
 	records := record.Open(db, record.Options{Outbox: outbox.New(db, nil, nil)})

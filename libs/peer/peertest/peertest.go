@@ -10,7 +10,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpserver"
 )
 
-// Serve serves handler until the test ends, and returns the address.
+// Serve serves handler until the test ends, and returns its URL.
 func Serve(tb testing.TB, handler fasthttp.RequestHandler) string {
 	tb.Helper()
 	l, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")

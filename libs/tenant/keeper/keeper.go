@@ -63,8 +63,8 @@ type Options struct {
 	// replica always looks.
 	Turns *dedup.Seen
 
-	// Changed returns when every replica of the service uses the state: it announces the state, or
-	// waits until the replicas' caches have expired. It also runs for a repeated decision, because
+	// Changed returns once every replica of the service uses the state: it announces the state, or
+	// waits until the replicas' caches have expired. It also runs for a repeated decision because
 	// the first attempt may have died before calling it.
 	Changed func(ctx context.Context, accountID string, s tenant.State) error
 	// Erase deletes about a page of an account's data in the service, and reports whether there may
@@ -163,8 +163,8 @@ func (k *Keeper) SetState(ctx context.Context, accountID string, s tenant.Standi
 }
 
 // Settle is the minimum time between the decision and the time at which an account counts as
-// erased. A request that was admitted before the suspension may still commit, but no request lasts
-// longer than ten seconds.
+// erased. A request that was admitted before the suspension may still commit, but requests never
+// last longer than ten seconds.
 const Settle = 15 * time.Second
 
 // Erased implements [tenant.Holder].Erased.
@@ -179,7 +179,7 @@ func (k *Keeper) Erased(ctx context.Context, accountID string) (bool, error) {
 
 const (
 	lookEvery = 5 * time.Second
-	// lookIdle is the longest pause while no account is due. The replica that stores a decision
+	// lookIdle is the longest pause while no accounts are due. The replica that stores a decision
 	// looks immediately. If it is killed before that, auth repeats the decision within seconds. If
 	// the account is active again, auth does not repeat it, and the work waits until this pause is
 	// over.
@@ -192,14 +192,14 @@ const (
 	// commit a request that began before the decision.
 	watched = 24 * time.Hour
 	// resumeEvery is the pause between calls to Resume, which is repeated in case the replica that
-	// runs it is killed. It is repeated at least once, because another replica may still postpone
+	// runs it is killed. It is repeated at least once because another replica may still postpone
 	// work after reading the old state.
 	resumeEvery = time.Minute
 )
 
-// Run gives due accounts their turns until ctx is done. It resumes after a crash, because the
-// remaining data defines the remaining work. Several replicas may work on one account at the same
-// time. Each erases the data that it finds.
+// Run gives due accounts their turns until ctx is done. After a crash, it resumes by looking for
+// data that has not been erased yet. Several replicas may work on one account at the same time.
+// Each erases the data that it finds.
 func (k *Keeper) Run(ctx context.Context) error {
 	pace := dedup.Pace{What: "sweep of " + k.Collection, Every: lookEvery, Idle: lookIdle}
 	return boot.Sweep(k.opt.Turns, pace, k.round, k.wake).Run(ctx)
@@ -280,7 +280,7 @@ func (r *record) next(now time.Time, more bool) *time.Time {
 	switch deleting := tenant.State(r.State) == tenant.Deleting; {
 	case deleting && more: // now, after all other due accounts
 	case deleting && since < watched:
-		// The pauses get longer, because late commits usually arrive soon. The last check is at
+		// The pauses get longer because late commits usually arrive soon. The last check is at
 		// least a day after the decision.
 		at = now.Add(max(lookEvery, since))
 	// Resume runs again while work is left, for up to a day. If the state is less than a minute

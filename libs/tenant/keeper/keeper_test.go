@@ -82,7 +82,7 @@ func TestTheHighestVersionIsInEffect(t *testing.T) {
 		if got, err := w.Standing(t.Context(), "acc_a"); err != nil || got != step.want {
 			t.Errorf("step %d: standing = %v, %v; want %v", i, got, err, step.want)
 		}
-		// Changed runs each time and gets the decision in effect, because an earlier attempt
+		// Changed runs each time and gets the decision in effect because an earlier attempt
 		// may have died before it called Changed.
 		if len(w.changed) != i+1 || w.changed[i] != step.want.State {
 			t.Errorf("step %d: Changed was called with %v, want one call with the decision in effect", i, w.changed)
@@ -177,7 +177,7 @@ func TestADeletingAccountIsLookedOverForADay(t *testing.T) {
 		t.Errorf("after two days the next turn is at %v, error %v; want none", r.LookAt, err)
 	}
 	w.pages["acc_a"] = 1
-	w.set(t, "acc_a", tenant.Deleting, 2) // the same decision again, because auth repeats its call
+	w.set(t, "acc_a", tenant.Deleting, 2) // the same decision again because auth repeats its call
 	w.rounds(t, 1)
 	if w.pages["acc_a"] > 0 {
 		t.Error("after a repeated call on a later day, the account still has pages, want it erased")

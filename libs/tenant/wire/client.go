@@ -26,7 +26,7 @@ var (
 	_ tenant.Webhooks = (*Client)(nil)
 )
 
-// NewClient returns a client for a service's internal address, such as http://links:8090, with the
+// NewClient returns a client for a service's internal URL, such as http://links:8090, with the
 // token that auth and the service share.
 func NewClient(baseURL, token string) *Client {
 	return &Client{peer.NewClient(baseURL, token, patience)}

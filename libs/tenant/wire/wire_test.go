@@ -146,7 +146,7 @@ func TestExportArrivesWholeOrFails(t *testing.T) {
 
 // The test exports many records (a million with LINKREEL_FULL) and checks memory use from time to
 // time.
-func TestAnExportIsNeverHeldWhole(t *testing.T) { // not parallel, because all tests share the memory
+func TestAnExportIsNeverHeldWhole(t *testing.T) { // not parallel because all tests share the memory
 	lines := 300_000
 	if os.Getenv("LINKREEL_FULL") != "" {
 		lines = 1_000_000

@@ -1,7 +1,7 @@
 // Package jobs stores package transcode's jobs as Firestore documents. The videos
 // service creates them, and the workers claim them under a lease.
 //
-// A claim returns a fencing token. A write with an older token changes nothing and returns ErrLost.
+// A claim returns a fencing token. A write with an older token has no effect and returns ErrLost.
 // [Sweeper] adds jobs that the queue has lost.
 package jobs
 
@@ -52,11 +52,11 @@ func New(db *firestoredb.DB, now func() time.Time) *Store {
 }
 
 // document is a Record in Firestore. DueAt is the time at which the sweeper must process the job:
-// for a queued job its creation or the end of a backoff, for a running job the end of the lease. A
-// final job has no DueAt, unless it is a part. The parent job's worker deletes the part, but may
-// die before that. Therefore, a final part becomes due again and is then collected. This way, one
-// field is enough for all the sweeper's queries. Limits and Still are stored with their fields' Go
-// names.
+// for a queued job, when it was created or when its backoff ends; for a running job, when its lease
+// ends. A final job has no DueAt, unless it is a part. The parent job's worker deletes the part,
+// but may die before that. Therefore, a final part becomes due again and is then collected. This
+// way, one field is enough for all the sweeper's queries. Limits and Still are stored with their
+// fields' Go names.
 type document struct {
 	AccountID  string            `firestore:"accountId,omitempty"`
 	VideoID    string            `firestore:"videoId"`
@@ -203,7 +203,7 @@ func (s *Store) Heartbeat(ctx context.Context, t Token, lease time.Duration, pro
 }
 
 // Publish sets the job's outcome if it is newer than the current outcome. A final outcome also ends
-// the job. Publishing the same version twice succeeds, because the first response may have been
+// the job. Publishing the same version twice succeeds because the first response may have been
 // lost.
 func (s *Store) Publish(ctx context.Context, t Token, o *transcode.Outcome) error {
 	packed, err := transcode.MarshalOutcome(o)
@@ -343,8 +343,8 @@ func (s *Store) Due(ctx context.Context, after Cursor, limit int) (records []tra
 }
 
 // Collect handles a final part that is due. It deletes the record if the part's job has ended or no
-// longer exists, because no worker needs the part any more. Otherwise the part is due again after
-// partKeep. A part that has since been queued again is left unchanged.
+// longer exists, because workers no longer need the part. Otherwise the part becomes due again
+// after partKeep. A part that has since been queued again is left unchanged.
 func (s *Store) Collect(ctx context.Context, part transcode.Record) error {
 	parent, err := s.Get(ctx, part.Parent)
 	if err != nil && !errors.Is(err, ErrNotFound) {
@@ -376,7 +376,7 @@ func (s *Store) fail(d *document, f transcode.Failure) error {
 	if err != nil {
 		return err
 	}
-	// Increase the version, so that the videos service learns that this outcome is final.
+	// Increase the version so that the videos service learns that this outcome is final.
 	o.Final = true
 	o.Version++
 	d.State = transcode.Done
@@ -387,7 +387,7 @@ func (s *Store) fail(d *document, f transcode.Failure) error {
 // partKeep is the time between checks on whether a finished part is still needed.
 const partKeep = time.Hour
 
-// end excludes a final job from the sweeps. A part stays in them, so that it is collected.
+// end excludes a final job from the sweeps. A part stays in them so that it is collected.
 func (s *Store) end(d *document) {
 	d.DueAt = time.Time{}
 	if d.Parent != "" {

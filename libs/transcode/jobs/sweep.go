@@ -30,10 +30,10 @@ func Item(j transcode.Job) queue.Item {
 
 // page is how many due jobs one read returns. pages is how many pages without missing jobs a sweep
 // reads. Jobs are due until a worker takes them, so if one account has 10,000 uploads, a lost job
-// after them is found by the tenth sweep.
+// behind them is found by the tenth sweep.
 const page, pages = 50, 20
 
-// Sweep checks some pages of due jobs. The next Sweep continues with the following pages, because
+// Sweep checks some pages of due jobs. The next Sweep continues with the following pages because
 // the oldest due jobs may be in the queue while a later job is missing. Pages with missing jobs do
 // not count towards pages. The number of such pages depends on the number of lost jobs, not on the
 // number of waiting jobs.

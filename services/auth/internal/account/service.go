@@ -57,16 +57,16 @@ type Tx interface {
 	// Tell writes an event about an object without writing a record.
 	Tell(what events.Type, object string, record any)
 
-	// Authority records that a key or a member of the account has lost rights. It increments
-	// the account's version and notifies every replica. Creating a key requires no such call,
-	// because it removes no rights.
+	// Authority records that a key or a member of the account has lost rights. It increments the
+	// account's version and notifies every replica. Creating a key does not require this call
+	// because it does not remove any rights.
 	Authority(accountID string) error
 	// Again notifies every replica of the current version. Call it if the change has already been
 	// made: an earlier attempt may have crashed after its commit but before notifying the replicas.
 	Again(accountID string) error
 	// Note writes a record's state to the trail for restores. Ending a record or changing an
 	// account's state does this automatically. Call Note after changing a role. Also call it
-	// together with Again, because the earlier attempt may not have reached the trail either.
+	// together with Again because the earlier attempt may not have reached the trail either.
 	Note(r any)
 }
 
@@ -78,7 +78,7 @@ type Service struct {
 }
 
 // NewService returns a service. settle returns once every service that holds records of the
-// account has applied the account's state. A nil settle means that no such service exists. If
+// account has applied the account's state. A nil settle means that there are no such services. If
 // now is nil, the system clock is used.
 func NewService(store Store, settle func(context.Context, Account) error, now func() time.Time) *Service {
 	if now == nil {
@@ -132,7 +132,7 @@ func (s *Service) Change(ctx context.Context, id string, c Change) (Account, err
 			}
 			return tx.Again(id)
 		}
-		// Set Pending in the same commit, so that the other services are notified even after a
+		// Set Pending in the same commit so that the other services are notified even after a
 		// crash.
 		after.Pending = after.Pending || after.Suspended != before.Suspended
 		tx.PutAccount(&after, events.AccountChanged)
@@ -385,7 +385,7 @@ func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n 
 		n.Name, n.Scopes, n.ExpiresAt = old.Name, old.Scopes, old.ExpiresAt
 		made = n.key()
 		made.MadeBy = old.MadeBy
-		// Look up the new key before checking the calling key, because the first attempt at this
+		// Look up the new key before checking the calling key because the first attempt at this
 		// request may have revoked the calling key.
 		found, err := existing(tx, made)
 		if err != nil {

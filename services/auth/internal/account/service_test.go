@@ -189,7 +189,7 @@ func TestEveryLossOfAuthorityRaisesTheVersionAndIsTold(t *testing.T) {
 	plan := identity.Free
 	for i, act := range []func() error{
 		func() error { return b.Revoke(t.Context(), a.ID, k.ID) },
-		func() error { return b.Revoke(t.Context(), "", k.ID) }, // a repeated call notifies the replicas again, because the first attempt may have crashed
+		func() error { return b.Revoke(t.Context(), "", k.ID) }, // a repeated call notifies the replicas again because the first attempt may have crashed
 		func() error { _, err := b.Change(t.Context(), a.ID, account.Change{Suspended: &suspended}); return err },
 		func() error { _, err := b.Change(t.Context(), a.ID, account.Change{Plan: &plan}); return err },
 		func() error { _, err := b.Change(t.Context(), a.ID, account.Change{}); return err },
@@ -319,10 +319,10 @@ func TestForeignAndAbsentKeysAreTheSame(t *testing.T) {
 	mine, other := b.account(t), b.account(t)
 	foreign := b.key(t, other, nil)
 	for _, id := range []string{foreign.ID, "key_none"} {
-		if err := b.Revoke(t.Context(), mine.ID, id); err != account.ErrNoKey { //nolint:errorlint // must be exactly this value, so that both responses are identical
+		if err := b.Revoke(t.Context(), mine.ID, id); err != account.ErrNoKey { //nolint:errorlint // must be exactly this value so that both responses are identical
 			t.Errorf("Revoke(%s) = %v, want ErrNoKey", id, err)
 		}
-		if _, err := b.Key(t.Context(), mine.ID, id); err != account.ErrNoKey { //nolint:errorlint // must be exactly this value, so that both responses are identical
+		if _, err := b.Key(t.Context(), mine.ID, id); err != account.ErrNoKey { //nolint:errorlint // must be exactly this value so that both responses are identical
 			t.Errorf("Key(%s) = %v, want ErrNoKey", id, err)
 		}
 	}

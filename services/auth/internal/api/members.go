@@ -41,8 +41,8 @@ func (p People) linkURL(token identity.Key) string {
 	return strings.TrimRight(p.BaseURL, "/") + consolePath + "?link=" + token.Secret()
 }
 
-// Public adds the routes for members with a key or session, and the routes for programs that
-// have no key yet.
+// Public adds the routes for members with a key or session, and the routes for programs that do not
+// have a key yet.
 func (p People) Public(a *httpapi.API) {
 	read, write := httpapi.Access{Scope: identity.MembersRead}, httpapi.Access{Scope: identity.MembersWrite}
 	a.Handle(fiber.MethodGet, "/api/v1/members", read, p.list)
@@ -395,7 +395,7 @@ func (p People) collectDevice(c *fiber.Ctx, from netip.Addr) error {
 		return member.ErrNoDevice
 	}
 	// This secret is not derived from the request, because the first attempt uses up the code,
-	// so a repeated request gets no key.
+	// so a repeated request does not get a key.
 	secret := identity.NewKey(rand.Reader)
 	made, err := p.Members.CollectDevice(ctx, code, secret)
 	if err != nil {

@@ -43,7 +43,7 @@ func forOperator(a *httpapi.API, token string) func(method, path string, handler
 	}
 }
 
-// onlyOperator makes a public route require token. Unlike [forOperator], it stores no
+// onlyOperator makes a public route require token. Unlike [forOperator], it does not store any
 // idempotency records.
 func onlyOperator(token string, handler fiber.Handler) fiber.Handler {
 	return httpapi.OnlyBearer(token, "Send the token as `Authorization: Bearer <token>`.", handler)

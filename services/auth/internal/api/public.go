@@ -88,10 +88,10 @@ func (h public) changeAccount(c *fiber.Ctx) error {
 
 // usable asks the domain service whether new links can use this domain.
 //
-// If the domain is deleted concurrently, the deletion may still read the previous default. The
-// account then has a default domain that no longer exists. Until an owner sets another default, new
-// links without an explicit domain are rejected with that reason, and the console's settings show
-// it.
+// If the domain is deleted concurrently, the deletion may still read the previous default. In that
+// case, the account has a default domain that no longer exists. Until an owner sets another
+// default, new links without an explicit domain are rejected with that reason, and the console's
+// settings show it.
 func (h public) usable(ctx context.Context, accountID, domainID string) error {
 	if h.domains == nil {
 		return apierr.New(apierr.DomainNotFound, "This deployment has no custom domains.")

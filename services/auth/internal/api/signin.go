@@ -250,7 +250,7 @@ func (s SignIn) finishPasskey(ctx context.Context, in wire.Passkey) (wire.Sessio
 func (s SignIn) authenticate(ctx context.Context, b wire.Browser) (apikey.Decision, error) {
 	addr, err := netip.ParseAddr(b.Address)
 	if err != nil {
-		addr = netip.IPv4Unspecified() // use a valid address, because no limit applies to the zero address
+		addr = netip.IPv4Unspecified() // use a valid address because no limit applies to the zero address
 	}
 	return s.Auth.Authenticate(ctx, b.Session, addr)
 }
@@ -319,7 +319,7 @@ func (s SignIn) switchAccount(ctx context.Context, _ *identity.Principal, in wir
 	})
 }
 
-// end signs out. It needs no active session, so signing out twice succeeds.
+// end signs out. It does not need an active session, so signing out twice succeeds.
 func (s SignIn) end(ctx context.Context, in wire.OnSession) (none, error) {
 	hash := sessionHash(in.Browser)
 	if hash == "" {
@@ -332,7 +332,7 @@ func (s SignIn) end(ctx context.Context, in wire.OnSession) (none, error) {
 		}
 	}
 	// An unknown session counts as a miss, and a network that has reached its limit on misses
-	// causes no further database reads.
+	// does not cause any further database reads.
 	switch _, err := s.authenticate(ctx, in.Browser); apierr.CodeOf(err) {
 	case apierr.InvalidAPIKey:
 		return none{}, nil
@@ -373,8 +373,8 @@ func (s SignIn) profile(ctx context.Context, p *identity.Principal, in wire.OnSe
 	for _, way := range found.Ways {
 		out.SignIn = append(out.SignIn, string(way))
 	}
-	// Somebody signed in as this member with a link that another person had created. The page
-	// says so, because that person may have been the one who used it.
+	// Somebody signed in as this member with a link that someone else had created. The page
+	// says so because that person may have been the one who used it.
 	if told := found.Session.Told; !told.At.IsZero() {
 		out.LinkUsed = &wire.LinkUsed{By: told.By, At: told.At.UnixMilli()}
 	}
@@ -420,7 +420,7 @@ func userCode(s string) string {
 }
 
 func (s SignIn) decideDevice(ctx context.Context, p *identity.Principal, in wire.DeviceRequest) (none, error) {
-	// judge accepts members of a suspended account, so they see why nothing works. They may not
+	// judge accepts members of a suspended account, so they can see why nothing works. They cannot
 	// create keys, though.
 	if p.Suspended {
 		return none{}, apierr.New(apierr.AccountSuspended, "This account is suspended.")

@@ -154,8 +154,8 @@ func (s *Source) note(c account.Credential) {
 	s.mu.Unlock()
 }
 
-// Flush writes the recorded uses. If a write fails, Flush keeps the use for the next call and
-// returns no error. A key is written at most once a minute, regardless of how often it is used.
+// Flush writes the recorded uses. If a write fails, Flush keeps the use for the next call and does
+// not return an error. A key is written at most once a minute, regardless of how often it is used.
 func (s *Source) Flush(ctx context.Context) error {
 	s.mu.Lock()
 	// Remove the uses under the lock but write them without it, because verification must not

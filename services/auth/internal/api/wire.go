@@ -7,7 +7,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
-// Shown returns a record's wire format for events. The result contains no secret.
+// Shown returns a record's wire format for events. The result never contains secrets.
 func Shown(record any) any {
 	switch r := record.(type) {
 	case account.Account:

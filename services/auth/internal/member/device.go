@@ -107,7 +107,7 @@ func (s *Service) CollectDevice(ctx context.Context, code, secret identity.Key) 
 		}
 		return nil
 	}
-	// Read the device before the transaction as well, because the member who approved it is the
+	// Read the device before the transaction as well because the member who approved it is the
 	// actor of the transaction's events.
 	if err := read(s.store.Look(ctx)); err != nil {
 		return account.Key{}, err

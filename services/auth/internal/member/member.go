@@ -242,8 +242,8 @@ var (
 		"This person has their own way to sign in or also belongs to another account, so nobody can make a sign-in link for them. "+
 			"If they can no longer sign in, remove them and invite them again.",
 	)
-	// ErrByProvider is the error for a person with a group-based membership, who can sign in
-	// only with the provider.
+	// ErrByProvider is the error for a person with a group-based membership, who can only sign in
+	// with the provider.
 	ErrByProvider = apierr.New(
 		apierr.SignInByProvider,
 		"This membership comes from a group at the identity provider. Sign in with the provider.",

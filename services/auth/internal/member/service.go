@@ -274,7 +274,7 @@ func (s *Service) endLapsed(ctx context.Context, m Member) error {
 }
 
 // target returns the member that a call applies to, and the scopes that the caller may grant. It
-// reads the scopes again, because the request's principal may be a few seconds old.
+// reads the scopes again because the request's principal may be a few seconds old.
 func (s *Service) target(tx Tx, by *identity.Principal, accountID, id string) (Member, identity.ScopeSet, error) {
 	scopes, err := s.authority(tx, by)
 	if err != nil {
@@ -292,7 +292,7 @@ func (s *Service) target(tx Tx, by *identity.Principal, accountID, id string) (M
 // owner, because later checks use the role in by.
 func (s *Service) authority(tx Tx, by *identity.Principal) (identity.ScopeSet, error) {
 	if by == nil {
-		return 0, nil // the operator needs no scopes: MayGive and MayTouch accept a nil caller
+		return 0, nil // the operator does not need any scopes: MayGive and MayTouch accept a nil caller
 	}
 	g, err := account.GiverNow(tx, by, s.now())
 	if err != nil {
@@ -318,7 +318,7 @@ func (s *Service) ownerRemains(tx Tx, leaving Member) error {
 	return nil
 }
 
-// takeBeyond revokes those of the member's keys and links that role would not allow them to
+// takeBeyond revokes the member's keys and links that role would not allow them to
 // create, and returns how many it revoked. An empty role revokes all of them.
 func (s *Service) takeBeyond(tx Tx, m Member, role identity.Role) (n int, err error) {
 	inUse, err := tx.InUse(m.AccountID, s.now())
@@ -342,7 +342,7 @@ func (s *Service) takeBeyond(tx Tx, m Member, role identity.Role) (n int, err er
 		// as somebody else.
 		may, what := role.AtLeast(l.Role), events.InvitationRevoked
 		if l.Kind == SignIn {
-			may, what = above(role, l.Role), events.Quiet // no list contains sign-in links
+			may, what = above(role, l.Role), events.Quiet // sign-in links are not in any list
 		}
 		if l.MadeBy == m.ID && !(may && role.Scopes().Has(identity.MembersWrite)) {
 			tx.Remove(l, what)
@@ -602,7 +602,7 @@ func (s *Service) Ways(ctx context.Context, members []Member) ([][]Way, error) {
 }
 
 // SignInLink creates a one-time link that signs in an existing member, or a new member with
-// the given name and role. A name always creates a new member, because two people may have
+// the given name and role. A name always creates a new member because two people may have
 // the same name. Only the operator calls it.
 //
 // The operator has authority over all accounts and must be able to help people who have lost

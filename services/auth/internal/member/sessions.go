@@ -108,7 +108,7 @@ func (s *Service) UseLink(ctx context.Context, token identity.Key, name string, 
 		Role: l.Role, CreatedAt: s.now(), UpdatedAt: s.now(),
 	}
 	if proof != nil {
-		// Some providers send no name, and invitations must work with them too.
+		// Some providers do not send a name, and invitations must work with them too.
 		m.Email, m.Name = proof.Email, cmp.Or(m.Name, proof.Name, proof.Email, "Unnamed")
 	}
 	if m.Name == "" {
@@ -197,7 +197,7 @@ func (s *Service) SignIn(ctx context.Context, p Proof, groups GroupMap, b Browse
 	if err != nil && !errors.Is(err, ErrNoIdentity) {
 		return Session{}, err
 	}
-	// Apply the map first, because it may remove the membership that this sign-in would
+	// Apply the map first because it may remove the membership that this sign-in would
 	// otherwise use. For an unknown identity, found.PersonID is empty, and byGroups may create
 	// the person.
 	if groups.AccountID != "" {
@@ -215,8 +215,8 @@ func (s *Service) SignIn(ctx context.Context, p Proof, groups GroupMap, b Browse
 	return s.openAny(ctx, found.PersonID, "oidc", b, nil)
 }
 
-// byGroups updates the membership according to the group map. It returns nil if the map grants
-// no membership.
+// byGroups updates the membership according to the group map. It returns nil if the map does not
+// grant a membership.
 func (s *Service) byGroups(ctx context.Context, p Proof, person string, groups GroupMap) (*Member, error) {
 	role := groups.role(p.Groups)
 	fresh := person == ""
@@ -664,8 +664,8 @@ func (s *Service) SignInByPasskey(ctx context.Context, p Passkey, challenge stri
 		}
 		x.Bound = p.MemberID != ""
 		tx.Put(p, events.Quiet)
-		// Challenges expire after ten minutes, so remembering a used challenge for an hour
-		// prevents any replay.
+		// Challenges expire after ten minutes, so remembering a used challenge for an hour prevents
+		// replays.
 		tx.UseOnce("passkey:"+challenge, s.now().Add(time.Hour))
 		return nil
 	}

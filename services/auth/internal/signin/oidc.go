@@ -32,7 +32,7 @@ type OIDCConfig struct {
 }
 
 // OIDC signs in with the authorization code flow and PKCE. The provider's URLs and keys are
-// fetched when they are first needed, so the service starts even while the provider is down.
+// fetched when they are first needed, so the service can start even while the provider is down.
 type OIDC struct {
 	cfg    OIDCConfig
 	sealer *Sealer

@@ -142,7 +142,7 @@ func (p *Passkeys) begun(kind string, options any, f passkeyFlow) ([]byte, strin
 }
 
 // FinishSignIn verifies the device's signature. find looks up a passkey by its credential's
-// hash. The returned challenge may be used only once.
+// hash. The returned challenge can only be used once.
 func (p *Passkeys) FinishSignIn(
 	ctx context.Context,
 	flow string,
@@ -158,7 +158,7 @@ func (p *Passkeys) FinishSignIn(
 		return member.Passkey{}, "", RefusedPasskey(ctx, err)
 	}
 	var found member.Passkey
-	// Keep the error that find returns, because the library turns every error into a bad
+	// Keep the error that find returns because the library turns every error into a bad
 	// request. A store outage must not look like a wrong passkey.
 	var failed error
 	c, err := p.w.ValidateDiscoverableLogin(func(rawID, userHandle []byte) (webauthn.User, error) {
