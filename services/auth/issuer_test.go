@@ -152,7 +152,7 @@ func TestSignInByIdentityProvider(t *testing.T) {
 	i := newIssuer(t)
 	c := newWorld(t)
 	r := start(t, i.config(c))
-	other := start(t, i.config(c)) // any replica can handle the second step, because the browser stores the flow
+	other := start(t, i.config(c)) // any replica can handle the second step because the browser stores the flow
 	id, _ := r.account("business")
 	owner := r.join(id, "Olu", "owner")
 
@@ -173,8 +173,8 @@ func TestSignInByIdentityProvider(t *testing.T) {
 		t.Errorf("the second sign-in returned %+v, want member %s and the page /app/links", again, s.MemberID)
 	}
 
-	// Another account with the same address at the provider is a different person. Ada also
-	// becomes a different person if the provider assigns her a new subject.
+	// Another account with the same address at the provider is a different person. Ada also becomes
+	// a different person if the provider gives her a new subject.
 	i.as("mallory", map[string]any{"email": "ada@example.com", "email_verified": true})
 	want(t, i.begin(r, signin.BeginOIDC{}).finish(r, ""), 403, "FORBIDDEN")
 	i.as("ada-2", map[string]any{"email": "ada@example.com", "email_verified": true})
@@ -186,7 +186,7 @@ func TestSignInByIdentityProvider(t *testing.T) {
 	s = decode[signin.Session](t, i.begin(r, signin.BeginOIDC{Link: tokenOf(t, kofi)}).finish(r, ""))
 	p = decode[signin.Profile](t, r.signin(signin.OpProfile, signin.OnSession{Browser: signin.Browser{Session: s.Secret}}))
 	if p.Member.Email != "" || p.Member.Name != "Kofi" {
-		t.Errorf("got profile %+v, want Kofi without an address", p.Member)
+		t.Errorf("got profile %+v, want Kofi with no address", p.Member)
 	}
 
 	// A signed-in person connects an identity. It must not belong to another person, and the

@@ -257,7 +257,7 @@ func TestOneTimeLinksWorkOnce(t *testing.T) {
 			t.Errorf("got link %+v, want an invitation as member of Test", l)
 		}
 	}
-	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: token}), 400, "VALIDATION_ERROR") // the name is missing
+	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: token}), 400, "VALIDATION_ERROR") // without the name
 	var sessions [4]answer
 	var wg sync.WaitGroup
 	for i := range sessions {
@@ -680,7 +680,8 @@ func TestAnAccountMakesTwentySignInLinksADay(t *testing.T) {
 	want(t, r.join(elsewhere, "Sam", "owner").api("POST", "/api/v1/members/"+r.join(elsewhere, "Kim", "viewer").id+"/sign-in-links", ""), 201, "")
 }
 
-// Each invented session causes a database read, so a network may only try a limited number.
+// Each made-up session costs a database read, so each network only gets a limited number of
+// attempts.
 func TestMadeUpSessionsHaveABudget(t *testing.T) {
 	t.Parallel()
 	r := start(t, newWorld(t).config())
@@ -699,7 +700,7 @@ func TestMadeUpSessionsHaveABudget(t *testing.T) {
 		asked := 0
 		for ask(ops[asked%len(ops)], from, madeUp()).status != 429 {
 			if asked++; asked > 2000 {
-				t.Fatalf("2,000 invented sessions from %q were all looked up, want a limit", from)
+				t.Fatalf("2,000 made-up sessions from %q were all looked up, want a limit", from)
 			}
 		}
 	}

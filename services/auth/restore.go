@@ -22,8 +22,8 @@ import (
 )
 
 // Transient returns the collections of records that grant temporary access: sessions, one-time
-// links and devices waiting for approval. A restore omits them, because a backup does not show
-// which of them have ended since.
+// links and devices waiting for approval. A restore omits them because a backup does not show which
+// of them have ended since.
 func Transient() []string { return store.Transient() }
 
 // Recovery holds the parameters for [Recover].
@@ -42,8 +42,8 @@ type Recovery struct {
 var ErrEmpty = errors.New("the database has no accounts: is it the restored database?")
 
 // Recover revokes everything in a restored database that must not come back: sessions, one-time
-// links, device codes, and the rights that ended according to the trail. No service may use the
-// database yet. Recover can be repeated, even after an error. If it cannot read the trail, it
+// links, device codes, and the rights that ended according to the trail. The services must not use
+// the database yet. Recover can be repeated, even after an error. If it cannot read the trail, it
 // changes nothing.
 func Recover(ctx context.Context, r Recovery) error {
 	found := &trail.Found{}
@@ -54,7 +54,7 @@ func Recover(ctx context.Context, r Recovery) error {
 		}
 	}
 	kept := open(r.DB)
-	// Read only an id, because an unreadable account must not stop the restore.
+	// Read only an id: an unreadable account must not stop the restore.
 	some, err := r.DB.IDs(ctx, "look up accounts", r.DB.Collection("accounts").Limit(1))
 	if err != nil {
 		return err
@@ -85,8 +85,8 @@ func Recover(ctx context.Context, r Recovery) error {
 	return nil
 }
 
-// NotKnown returns a message for the operator about the later changes that are lost after n notes
-// from a trail were applied. where is the trail's location, or "" if none was given.
+// NotKnown returns the operator's message about the later changes that are still lost after n notes
+// from a trail have been applied. where is the trail's location, or "" if none was given.
 func NotKnown(n int, where string) string {
 	if n > 0 {
 		return "Later changes to passwords, passkeys, access rules and webhook secrets are lost."
@@ -130,7 +130,7 @@ func ApplyTrail(ctx context.Context, db *firestoredb.DB, found *trail.Found, tel
 // contains it in the noted state. A note that can never be applied is reported, and the others
 // are still applied. The last sentence gives the number of such notes. If the database does not
 // respond for longer than [patience], or if ctx is done, EndAgain fails without applying the
-// remaining notes. The caller may repeat the call.
+// remaining notes. The caller can repeat the call.
 func EndAgain(ctx context.Context, db *firestoredb.DB, notes []trail.Note, tell func(string)) error {
 	return endAgain(ctx, db, notes, tell, patience)
 }
@@ -173,7 +173,7 @@ const patience = time.Minute
 const firstPause, lastPause = 200 * time.Millisecond, 2 * time.Second
 
 // passing reports whether err is temporary, in which case the same call may succeed later. Such an
-// error is not caused by the note.
+// error is not the note's fault.
 func passing(err error) bool { return outage.Down(err) || apierr.CodeOf(err) == apierr.RateLimited }
 
 // ending applies notes to restored records before any service uses them.

@@ -86,8 +86,8 @@ func TestChangesThatEndNothingNeedNoTrail(t *testing.T) {
 	want(t, r.admin("PATCH", "/admin/v1/accounts/"+id, `{"suspended":true}`), 503, "UNAVAILABLE")
 }
 
-// This test applies notes that this installation cannot have written, and notes that would
-// grant rights.
+// This test applies notes that this installation could not have written, and notes that would grant
+// rights.
 func TestNotesFromElsewhereGiveNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -269,9 +269,8 @@ func TestAnUnreadableAccountStopsNoRestore(t *testing.T) {
 	}
 }
 
-// Adding a member needs no note. Raising a role needs one, because an earlier note may contain
-// a lower role. If the note cannot be written, the change is still made, but the response is
-// 503.
+// Adding a member does not require a note. Raising a role does: an earlier note may contain a lower
+// role. If the note cannot be written, the change is still made, but the response is 503.
 func TestARightIsGivenWhileTheTrailIsAway(t *testing.T) {
 	t.Parallel()
 	cfg := newWorld(t).config()
@@ -391,7 +390,7 @@ func TestARestoreWaitsForTheDatabase(t *testing.T) {
 	}
 }
 
-// One note concerns a takedown in the backup. The other was written by a database whose clock is
+// One note is for a takedown in the backup. The other was written by a database whose clock is
 // ahead.
 func TestARestoredTakedownKeepsItsReason(t *testing.T) {
 	t.Parallel()
@@ -434,7 +433,7 @@ func TestNotesHaveTheTimesOfTheDatabase(t *testing.T) {
 	m := a.join(id, "M", "viewer")
 	path := "/api/v1/members/" + m.id
 	want(t, b.api("PATCH", path, owner.session, `{"role":"admin"}`), 200, "")
-	want(t, b.api("PATCH", path, owner.session, `{"role":"admin"}`), 200, "") // changes nothing but writes another note
+	want(t, b.api("PATCH", path, owner.session, `{"role":"admin"}`), 200, "") // does not change anything, but writes another note
 	want(t, a.api("PATCH", path, owner.session, `{"role":"member"}`), 200, "")
 	if notes, _ := a.notes(cfg); len(notes) != 1 || notes[0].To != "member" {
 		t.Errorf("the trail has the notes %v, want one with the member role", notes)

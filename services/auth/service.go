@@ -45,8 +45,8 @@ type Config struct {
 	// OperatorAddr is the address to listen on for the operator's routes. Do not expose it
 	// through an ingress.
 	OperatorAddr string `env:"LINKREEL_OPERATOR_ADDR" envDefault:":8082"`
-	// AdminToken is the operator's bearer token. If it is empty, the operator's routes reject
-	// every call.
+	// AdminToken is the operator's bearer token. If it is empty, the operator's routes reject every
+	// call.
 	AdminToken string `env:"LINKREEL_ADMIN_TOKEN"`
 	// LinksURL, VideosURL and EventsURL are the internal addresses of the services that hold
 	// accounts' records. auth sends its decisions about accounts to them. An empty address means
@@ -55,7 +55,7 @@ type Config struct {
 	VideosURL string `env:"LINKREEL_VIDEOS_URL"`
 	EventsURL string `env:"LINKREEL_EVENTS_URL"`
 	// InternalToken is auth's own secret. It seals unfinished sign-ins. It is also the token of
-	// every service for which no token is set below.
+	// every service whose token is not set below.
 	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
 	// LinksToken and the others are the secrets that auth shares with each service, written as
 	// "NEW,OLD" during a rotation. libs/peer documents what each service may access.
@@ -68,7 +68,7 @@ type Config struct {
 	// plans' defaults are 60, 600, 1,200 and 3,000.
 	RateLimits map[string]int `env:"LINKREEL_RATE_LIMITS"`
 	// QuotaLinks, QuotaVideos and QuotaDomains are the numbers of records that an account on each
-	// plan may have, in the same format. A plan that is not listed has no limit.
+	// plan may have, in the same format. A plan that is not listed is unlimited.
 	QuotaLinks   map[string]int `env:"LINKREEL_QUOTA_LINKS"`
 	QuotaVideos  map[string]int `env:"LINKREEL_QUOTA_VIDEOS"`
 	QuotaDomains map[string]int `env:"LINKREEL_QUOTA_DOMAINS"`
@@ -133,7 +133,7 @@ func (a Audit) open(ctx context.Context, folder func(string) (trail.Folder, erro
 // OIDC configures the identity provider that people sign in with. Without an issuer, they sign
 // in with passkeys and one-time links.
 type OIDC struct {
-	// Issuer is the provider's address, exactly as the provider spells it.
+	// Issuer is the provider's issuer URL, spelled exactly as the provider spells it.
 	Issuer       string `env:"ISSUER"`
 	ClientID     string `env:"CLIENT_ID"`
 	ClientSecret string `env:"CLIENT_SECRET"`
@@ -321,7 +321,7 @@ func (c Config) plans() (api.Plans, error) {
 	for _, setting := range []struct {
 		name  string
 		from  map[string]int
-		least int // a quota of 0 means no limit
+		least int // a quota of 0 means unlimited
 		set   func(a *api.Allowance, n int)
 	}{
 		{"LINKREEL_RATE_LIMITS", c.RateLimits, 1, func(a *api.Allowance, n int) { a.PerMinute = n }},

@@ -306,8 +306,7 @@ func TestAccountShowsPlanLimitsAndUsage(t *testing.T) {
 	cfg.RateLimits = map[string]int{"creator": 700}
 	r := start(t, cfg)
 	id, key := r.account("creator")
-	// Write the other services' records directly, because those services are not running
-	// here.
+	// Write the other services' records directly because those services are not running here.
 	for path, record := range map[string]map[string]any{
 		"links/lnk_1": {"accountId": id}, "domains/dom_1": {"accountId": id}, "links/lnk_2": {"accountId": "acc_other"},
 		"videos/vid_1": {"accountId": id, "bytes": int64(4_000_000_000)}, "videos/vid_2": {"accountId": id, "bytes": int64(711)}, "videos/vid_3": {"accountId": "acc_other", "bytes": 5},
@@ -806,7 +805,7 @@ func TestEachServiceHasATokenOfItsOwn(t *testing.T) {
 	}{
 		{"links", verify, 400}, {"old-links", verify, 400}, {"videos", verify, 400}, {"videos", rights, 400}, {"console", signin.OpMethods, 200},
 		{"links", rights, 403}, {"links", signin.OpMethods, 403}, {"videos", signin.OpMethods, 403}, {"console", verify, 403}, {"console", rights, 403},
-		{internalToken, verify, 400}, // events has no token of its own here, so it uses this one
+		{internalToken, verify, 400}, // events does not have its own token here, so it uses this one
 		{internalToken, rights, 403}, {internalToken, signin.OpMethods, 403}, {"links, old-links", verify, 401},
 	} {
 		if a := r.call("internal", "POST", tt.path, tt.token, `{}`); a.status != tt.status {
@@ -826,7 +825,7 @@ func TestTenThousandMalformedKeysCostNoCall(t *testing.T) {
 		}
 	}
 	calls := c.Firestore.Stats().Calls
-	delete(calls, "RunQuery") // only the loops run queries, because a key is read by its document's name
+	delete(calls, "RunQuery") // only the loops run queries; a key is read by its document's name
 	if len(calls) != 0 {
 		t.Errorf("got the Firestore calls %v, want none", calls)
 	}
@@ -853,7 +852,7 @@ func TestFirestoreDownIsACleanRefusal(t *testing.T) {
 }
 
 // This test checks revocation, downgrade and suspension with real servers: two replicas, one
-// Redis, one Firestore, and an internal client like the other services'.
+// Redis, one Firestore, and an internal client like the ones in the other services.
 func TestAuthorityThatWasTakenIsGoneEverywhere(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)

@@ -27,7 +27,7 @@ type holder struct {
 	down      bool
 	erased    bool
 	takedowns map[string]tenant.Takedown
-	stay      chan struct{} // if not nil, exports run until this channel is closed
+	stay      chan struct{} // if not nil, exports keep running until this channel is closed
 }
 
 func (h *holder) SetState(_ context.Context, id string, s tenant.Standing) error {

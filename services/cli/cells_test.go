@@ -17,7 +17,7 @@ var nasty = []string{
 	"'=1", "''=1", "'tis the season", "'", "''", "' =1", "'\t", "1=1", "plain", "", "a,b\"c\nd", "=1\n=2",
 }
 
-// Users open exports in spreadsheets, and strangers may have written the titles.
+// Users open exports in spreadsheets, and the titles may come from strangers.
 func TestExportedTablesRunNoFormulas(t *testing.T) {
 	t.Parallel()
 	for _, title := range nasty {

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// scripted is a service that returns the answers set for each method and path, and records the
+// scripted is a service that returns the response set for each method and path, and records the
 // requests.
 type scripted struct {
 	mu      sync.Mutex
@@ -48,7 +48,7 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, answer)
 }
 
-// serve starts the service and returns its address.
+// serve starts the service and returns its URL.
 func serve(t *testing.T, s *scripted) string {
 	t.Helper()
 	srv := httptest.NewServer(s)
@@ -138,13 +138,13 @@ func TestLibraryCommandsAskForWhatTheyAreTold(t *testing.T) {
 			s := &scripted{answers: tt.answers}
 			got := s.run(t, "", strings.Fields(tt.args)...)
 			if got.code != tt.code || !slices.Equal(s.asked, tt.asked) {
-				t.Errorf("the exit code is %d, want %d: %s\nrequests %q\nwant     %q", got.code, tt.code, got.err, s.asked, tt.asked)
+				t.Errorf("exit code %d, want %d: %s\nrequests %q\nwant     %q", got.code, tt.code, got.err, s.asked, tt.asked)
 			}
 		})
 	}
 }
 
-// `videos list` follows the Link header, but never sends the key to another host.
+// `videos list` follows the Link header, but never sends the key to a different host.
 func TestVideosAreListedToTheEnd(t *testing.T) {
 	t.Parallel()
 	s := &scripted{
@@ -159,8 +159,8 @@ func TestVideosAreListedToTheEnd(t *testing.T) {
 	}
 }
 
-// Every field of another service's export that a link can keep must be in the request. Messages list
-// the other fields.
+// Every field of another service's export that a link can keep must be in the request. Messages
+// list the remaining fields.
 func TestImportsKeepWhatTheSourceHas(t *testing.T) {
 	t.Parallel()
 	const day = 1767225600000 // 2026-01-01
@@ -344,7 +344,7 @@ func TestTheExampleOfApplyPrintsItsSample(t *testing.T) {
 	}
 }
 
-// `links create` prints an address, so the other commands accept an address.
+// `links create` prints a short URL, so the other commands accept one.
 func TestCommandsNameALinkByItsAddressOrSlug(t *testing.T) {
 	t.Parallel()
 	const (
@@ -383,7 +383,7 @@ func TestCommandsNameALinkByItsAddressOrSlug(t *testing.T) {
 	}
 }
 
-// An API error ends with the address of the page that explains it, except with --json and --quiet.
+// An API error ends with the URL of the page that explains it, except with --json and --quiet.
 func TestErrorsNameTheirPage(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -398,7 +398,7 @@ func TestErrorsNameTheirPage(t *testing.T) {
 			return map[string]string{"LINKREEL_BASE_URL": srv.URL + "/", "LINKREEL_API_KEY": "good"}[name]
 		}})
 		if want := "linkreel: no (LINK_NOT_FOUND)\n" + page; code != ExitNotFound || errs.String() != want {
-			t.Errorf("with %s, the exit code is %d with %q, want %q", flags, code, errs.String(), want)
+			t.Errorf("with %s, exit code %d with %q, want %q", flags, code, errs.String(), want)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func TestAssistantThatMayOnlyReadHasNoOtherTools(t *testing.T) {
 	}, all); diff != "" {
 		t.Errorf("tools (-want +got):\n%s", diff)
 	}
-	// If the user has not chosen a folder, no tool may read local files.
+	// If the user has not chosen a folder, none of the tools may read local files.
 	if without := toolNames(t, inMemory(t, base, nil)); slices.Contains(without, "upload_video") || len(without) != len(all)-1 {
 		t.Errorf("without --files, the tools are %v, want all except upload_video", without)
 	}
@@ -86,7 +86,7 @@ func TestAssistantThatMayOnlyReadHasNoOtherTools(t *testing.T) {
 	}
 }
 
-// An assistant may disclose everything that it reads, so no tool may return an upload address,
+// An assistant may disclose everything that it reads, so tools must never return an upload URL,
 // whatever scopes the key has.
 func TestNoToolShowsAnAddressThatWrites(t *testing.T) {
 	t.Parallel()
@@ -98,7 +98,7 @@ func TestNoToolShowsAnAddressThatWrites(t *testing.T) {
 	}
 	k.Call("find_videos", nil)
 	if said := k.Answers(); strings.Contains(said, "/session") || strings.Contains(said, "ploadUrl") {
-		t.Errorf("the messages contain an upload address, want none:\n%s", said)
+		t.Errorf("the messages contain an upload URL, want none:\n%s", said)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestAssistantSpeaksTheOlderProtocolOnStandardOutputAlone(t *testing.T) {
 	}
 	_ = typed.Close()
 	if code := <-ended; code != ExitOK {
-		t.Errorf("after the client disconnected, the exit code is %d, want 0", code)
+		t.Errorf("after the client disconnected, got exit code %d, want 0", code)
 	}
 	for lines.Scan() {
 		t.Errorf("after the session ended, the output contains %q, want nothing more", lines.Text())
@@ -176,7 +176,7 @@ func TestAssistantSearchIsOneRequest(t *testing.T) {
 	}
 }
 
-// People refer to a link by its address.
+// People refer to links by their short URLs.
 func TestAssistantNamesALinkByItsAddressOrSlug(t *testing.T) {
 	t.Parallel()
 	s := &scripted{answers: map[string]string{
@@ -198,7 +198,7 @@ func TestAssistantNamesALinkByItsAddressOrSlug(t *testing.T) {
 
 func TestAChangeThatIsMadeIsNotToldAsFailed(t *testing.T) {
 	t.Parallel()
-	s := &scripted{answers: map[string]string{ // every GET fails
+	s := &scripted{answers: map[string]string{ // all GETs fail
 		"POST /api/v1/links":                 `{"id":"lnk_1","link":{"id":"lnk_1","slug":"made","ogTitle":"Seen"}}`,
 		"PATCH /api/v1/links/lnk_1":          `{"success":true,"link":{"id":"lnk_1","slug":"made","title":"New"}}`,
 		"PATCH /api/v1/videos/vid_1":         `{"success":true,"video":{"id":"vid_1","title":"New"}}`,
@@ -214,13 +214,13 @@ func TestAChangeThatIsMadeIsNotToldAsFailed(t *testing.T) {
 		t.Errorf("create_link returned %+v, want the created link", got)
 	}
 	if got := clitest.Good[linkOut](k, "update_link", clitest.Args{"id": "lnk_1", "title": "New"}); got.Title != "New" {
-		t.Errorf("update_link returned %+v, want the title New", got)
+		t.Errorf("update_link returned %+v, want title New", got)
 	}
 	if got := clitest.Good[videoOut](k, "update_video", clitest.Args{"id": "vid_1", "title": "New"}); got.Title != "New" {
-		t.Errorf("update_video returned %+v, want the title New", got)
+		t.Errorf("update_video returned %+v, want title New", got)
 	}
 	if got := clitest.Good[videoOut](k, "set_thumbnail", clitest.Args{"id": "vid_1", "second": 1}); got.Title != "New" {
-		t.Errorf("set_thumbnail returned %+v, want the title New", got)
+		t.Errorf("set_thumbnail returned %+v, want title New", got)
 	}
 	got := clitest.Good[videoOut](k, "set_video_access", clitest.Args{"id": "vid_1", "privacy": "unlisted", "allowDownload": false})
 	if got.ID != "vid_1" || got.Privacy != "unlisted" || got.Download == nil || *got.Download {
@@ -339,7 +339,7 @@ func TestAccessIsReplacedOnlyIfItIsAsRead(t *testing.T) {
 		return map[string]string{"LINKREEL_BASE_URL": srv.URL, "LINKREEL_API_KEY": "good"}[name]
 	}}
 	if code := Run(t.Context(), []string{"videos", "access", "vid_1", "--privacy", "unlisted"}, env); code != 0 {
-		t.Errorf("the exit code is %d, want 0", code)
+		t.Errorf("exit code %d, want 0", code)
 	}
 	if !slices.Equal(sent, []string{`"7"`, `"7"`}) {
 		t.Errorf("the If-Match headers of the changes are %q, want \"7\" twice", sent)
@@ -409,8 +409,8 @@ func TestAssistantIsToldTheCodeOfAWrongArgument(t *testing.T) {
 	}
 }
 
-// Text from a stranger may tell an assistant to send a certain file. A file that is not a video must
-// not leave the machine: the tool creates no record and sends nothing.
+// Text from a stranger may tell an assistant to send a particular file. A file that is not a video
+// must not leave the machine: the tool does not create a record or send anything.
 func TestAssistantSendsNothingThatDoesNotBeginLikeAVideo(t *testing.T) {
 	t.Parallel()
 	packets := strings.Repeat("G"+strings.Repeat("x", 187), 4)

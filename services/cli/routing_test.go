@@ -69,8 +69,8 @@ func TestExplainAndAvailable(t *testing.T) {
 	}
 }
 
-// Importing an export in either format must restore the same links. A list omits the rules, so only a
-// link with rules needs an extra request.
+// Importing an export in either format must restore the same links. A list omits the rules, so only
+// links with rules require an extra request.
 func TestAnExportIsImportedWithWhatLinksDecide(t *testing.T) {
 	t.Parallel()
 	const common = `"slug":"abc","destinationUrl":"https://e.example/","shortUrl":"http://old.example/abc","createdAt":1767225600000,"status":"active","tags":[],"archived":false,`
@@ -237,7 +237,7 @@ func TestADomainsPages(t *testing.T) {
 	s := &scripted{answers: map[string]string{"PATCH /api/v1/domains/dom_1": `{"id":"dom_1","hostname":"go.example","status":"verified","certificate":{"status":"none"},"homeUrl":"https://e.example/home"}`}}
 	got := s.run(t, "", "domains", "update", "dom_1", "--home", "https://e.example/home", "--expired=")
 	if got.code != 0 || !strings.Contains(got.out, "https://e.example/home") || strings.Contains(got.out, "not found") {
-		t.Errorf("domains update returned %+v, want the new home address", got)
+		t.Errorf("domains update returned %+v, want the new home URL", got)
 	}
 	if want := `PATCH /api/v1/domains/dom_1 {"homeUrl":"https://e.example/home","expiredUrl":null}`; len(s.asked) != 1 || s.asked[0] != want {
 		t.Errorf("the requests are %q, want %q", s.asked, want)

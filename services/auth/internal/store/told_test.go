@@ -78,8 +78,8 @@ func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 			t.Errorf("notifications about the %s (-want +got):\n%s", what, diff)
 		}
 	}
-	// A repeated call changes nothing but still notifies the replicas, because the first
-	// attempt may have crashed before notifying them.
+	// A repeated call does not change anything but still notifies the replicas: the first attempt
+	// may have crashed before notifying them.
 	again := func(what string, err error) {
 		t.Helper()
 		if got := n.take(); err != nil || len(got) != 1 {

@@ -132,7 +132,7 @@ func placeTaken(err error) bool {
 	return errors.As(err, &refused) && refused == errPlaceTaken
 }
 
-// busyHolder is a service with few slots for exports. Nobody reads these exports.
+// busyHolder is a service with only a few slots for exports. Nobody reads its exports.
 type busyHolder struct {
 	tenant.Holder
 	slots *turns.Slots

@@ -192,7 +192,7 @@ func (d *desk) page(path string) string {
 
 var tokenOf = regexp.MustCompile(`name="csrf" value="([^"]+)"`)
 
-// post sends a form on a page.
+// post submits a form on a page.
 func (d *desk) post(from, path string, form url.Values) (*http.Response, string) {
 	d.t.Helper()
 	form.Set("csrf", d.token(from))
@@ -245,7 +245,7 @@ func checkPage(t *testing.T, path string, resp *http.Response, page string) {
 	for _, m := range refOf.FindAllStringSubmatch(page, -1) {
 		for id := range strings.FieldsSeq(m[1]) {
 			if !ids[id] {
-				t.Errorf("page %s refers to the id %q, which no element has", path, id)
+				t.Errorf("page %s refers to the id %q, but there is no such element", path, id)
 			}
 			labelled[id] = true
 		}
@@ -821,7 +821,7 @@ func TestFailedRowsAreCorrectedAndSentAlone(t *testing.T) {
 	}
 	file := savedRows(t, page)
 	if !strings.HasPrefix(file, "url,slug,") || strings.Contains(file, "a.example") || !strings.Contains(file, "' =1,") {
-		t.Errorf("the file has other rows or unescaped formulas, want only the failed rows and escaped formulas:\n%s", file)
+		t.Errorf("the file has additional rows or unescaped formulas, want only the failed rows and escaped formulas:\n%s", file)
 	}
 
 	// Without corrections, the form and the file send the failed rows unchanged, without the
@@ -867,8 +867,8 @@ func TestFailedRowsAreCorrectedAndSentAlone(t *testing.T) {
 const nastyCell = `</textarea><script>alert(1)</script>`
 
 // A request without a response may have created its links. Its rows are sent again as the
-// same request, so the API creates no link twice. The same applies if a browser sends a form
-// again.
+// same request, so the API does not create any links twice. The same applies if a browser submits a
+// form again.
 func TestAnImportIsRepeatedUnderItsKeys(t *testing.T) {
 	t.Parallel()
 	d := fullDesk(t)
@@ -902,7 +902,7 @@ func TestAnImportIsRepeatedUnderItsKeys(t *testing.T) {
 	d.next = []answer{{207, "", results(made, 100)}, {503, "", `{"error":{"code":"UNAVAILABLE","message":"Away."}}`}}
 	d.post("/app/links/import", "/app/links/import", form)
 	if again := d.all("POST /api/v1/links/bulk")[2:]; len(again) != 2 || again[0] != sent[0] || again[1] != sent[1] {
-		t.Errorf("sending the form again sent %v, want the same requests with the same keys: %v", again, sent)
+		t.Errorf("submitting the form again sent %v, want the same requests with the same keys: %v", again, sent)
 	}
 	// Only the lost request is repeated.
 	d.post("/app/links/import", "/app/links/import", mending)
@@ -928,7 +928,7 @@ func TestImportCreatesNothingIfTheDomainsCannotBeRead(t *testing.T) {
 	} {
 		d.answers["GET /api/v1/domains"] = refused
 		resp, page := d.post("/app/links/import", "/app/links/import", table)
-		// This must be the last request to the API, because no links should be sent after it.
+		// This must be the last request to the API: links must not be sent after it.
 		if got := d.said("").call; resp.StatusCode != refused.status || got != "GET /api/v1/domains?limit=100" {
 			t.Errorf("got %d and the last request %q, want the error from the domains request and no later request:\n%s", resp.StatusCode, got, page)
 		}

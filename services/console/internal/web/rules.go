@@ -17,8 +17,8 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// Fields in the forms with rules. A rule's fields have the same names as in the API's
-// errors, such as rules.0.when.country.
+// Fields in forms that contain rules. A rule's fields have the same names as in the API's errors,
+// such as rules.0.when.country.
 const (
 	ruleCount  = "ruleCount"  // the number of rules in the form
 	ruleButton = "ruleButton" // the button that adds, removes or moves a rule, such as "up.2"
