@@ -97,7 +97,7 @@ func TestOperatorPostsTakeAnIdempotencyKey(t *testing.T) {
 	path := "/admin/v1/accounts/" + first.field(t, "id") + "/keys"
 	key, twin := post(path, `{"name":"first"}`), post(path, `{"name":"first"}`)
 	if key.status != 201 || key.field(t, "key") != twin.field(t, "key") {
-		t.Errorf("the repeated requests returned the keys %s and %s, want the same key", key.body, twin.body)
+		t.Errorf("the repeated requests returned keys %s and %s, want the same key", key.body, twin.body)
 	}
 }
 

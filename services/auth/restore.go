@@ -44,7 +44,7 @@ var ErrEmpty = errors.New("the database has no accounts: is it the restored data
 // Recover revokes everything in a restored database that must not come back: sessions, one-time
 // links, device codes, and the rights that ended according to the trail. The services must not use
 // the database yet. Recover can be repeated, even after an error. If it cannot read the trail, it
-// changes nothing.
+// does not change anything.
 func Recover(ctx context.Context, r Recovery) error {
 	found := &trail.Found{}
 	if r.Trail != nil {
@@ -122,15 +122,14 @@ func ApplyTrail(ctx context.Context, db *firestoredb.DB, found *trail.Found, tel
 	return len(notes), EndAgain(ctx, db, notes, tell)
 }
 
-// EndAgain applies a trail to restored records before any service serves them: it again ends
-// the rights that ended after the backup. It uses the service's own operations, and leaves
-// erasures and takedowns, which take longer, to the running services' loops. EndAgain
-// calls tell with a sentence about each note that changed something or that requires the
-// operator to act. A note has no effect if the backup does not contain its record, or already
-// contains it in the noted state. A note that can never be applied is reported, and the others
-// are still applied. The last sentence gives the number of such notes. If the database does not
-// respond for longer than [patience], or if ctx is done, EndAgain fails without applying the
-// remaining notes. The caller can repeat the call.
+// EndAgain applies a trail to restored records before any service serves them. Rights that ended
+// after the backup are ended again. It uses the service's own operations, and leaves erasures and
+// takedowns, which take longer, to the running services' loops. EndAgain calls tell with a sentence
+// about each note that changed something or that requires the operator to act. A note has no effect
+// if the backup does not contain its record, or already has it in that state. A note that can never
+// be applied is reported, and the others are still applied. The last sentence says how many such
+// notes there were. If the database does not respond for longer than [patience], or if ctx is done,
+// EndAgain fails without applying the remaining notes. The caller can repeat the call.
 func EndAgain(ctx context.Context, db *firestoredb.DB, notes []trail.Note, tell func(string)) error {
 	return endAgain(ctx, db, notes, tell, patience)
 }
@@ -247,7 +246,7 @@ func (e *ending) key(ctx context.Context, n trail.Note) error {
 		case err != nil:
 			e.sayf("The key %s in the account %s was due to expire at %s. Revoke it at that time.", n.ID, n.Account, n.To)
 			return nil
-		// The note is accurate only to the second.
+		// Notes are only accurate to the second.
 		case !k.ExpiresAt.IsZero() && !at.Before(k.ExpiresAt.Truncate(time.Second)):
 			return nil // as in the backup
 		case e.now().Before(at):

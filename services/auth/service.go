@@ -64,15 +64,15 @@ type Config struct {
 	EventsToken  string `env:"LINKREEL_EVENTS_TOKEN"`
 	ConsoleToken string `env:"LINKREEL_CONSOLE_TOKEN"`
 	Audit
-	// RateLimits are the requests per minute for each plan, such as "free:60,creator:600". The four
-	// plans' defaults are 60, 600, 1,200 and 3,000.
+	// RateLimits limits the requests per minute on each plan, such as "free:60,creator:600". The
+	// four plans' defaults are 60, 600, 1,200 and 3,000.
 	RateLimits map[string]int `env:"LINKREEL_RATE_LIMITS"`
-	// QuotaLinks, QuotaVideos and QuotaDomains are the numbers of records that an account on each
-	// plan may have, in the same format. A plan that is not listed is unlimited.
+	// QuotaLinks, QuotaVideos and QuotaDomains limit how many records an account may have on each
+	// plan, in the same format. A plan that is not listed is unlimited.
 	QuotaLinks   map[string]int `env:"LINKREEL_QUOTA_LINKS"`
 	QuotaVideos  map[string]int `env:"LINKREEL_QUOTA_VIDEOS"`
 	QuotaDomains map[string]int `env:"LINKREEL_QUOTA_DOMAINS"`
-	// QuotaStoredBytes is how many bytes an account's videos may occupy, for each plan.
+	// QuotaStoredBytes is how many bytes an account's videos may occupy on each plan.
 	QuotaStoredBytes map[string]int `env:"LINKREEL_QUOTA_STORED_BYTES"`
 
 	// One-time links start with BaseURL, and passkeys and the identity provider's responses are
@@ -148,7 +148,7 @@ type OIDC struct {
 	GroupsClaim string            `env:"GROUPS_CLAIM" envDefault:"groups"`
 	// MaxAge is how long a group-based membership lasts after the provider has confirmed it at
 	// sign-in. After that, the member's sessions and passkeys are rejected, and the membership ends
-	// together with the keys that the member created. The minimum is one minute.
+	// along with the keys that the member created. The minimum is one minute.
 	MaxAge time.Duration `env:"MAX_AGE" envDefault:"24h"`
 }
 

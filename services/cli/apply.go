@@ -289,8 +289,8 @@ func (p *applier) applyLink(ctx context.Context, want desiredLink) error {
 	return err
 }
 
-// find looks up a link by its slug. The service filters the links. find checks the results again
-// because deployments that do not support the filter return all links.
+// find looks up a link by its slug. The service does the filtering, but find also checks the
+// results because deployments that do not support the filter return all links.
 func (p *applier) find(ctx context.Context, slug, domain string) (*client.Link, error) {
 	if domain == "new" {
 		return nil, nil // in a dry run, the domain does not exist yet

@@ -59,7 +59,7 @@ func TestExportedTablesAreImportedAsTheyWere(t *testing.T) {
 	}
 	for i, title := range nasty {
 		if got := sent.URLs[i]; got.Title != title || got.ExternalID != fmt.Sprintf("=%d", i) {
-			t.Errorf("the title %q is imported as %q with the external ID %q, want both unchanged", title, got.Title, got.ExternalID)
+			t.Errorf("title %q is imported as %q with external ID %q, want both unchanged", title, got.Title, got.ExternalID)
 		}
 	}
 }

@@ -21,7 +21,7 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// oneEvent serves a feed that has one event. It then holds every request until the caller
+// oneEvent serves a feed that has one event. After that, it holds every request until the caller
 // disconnects.
 func oneEvent(t *testing.T) *httptest.Server {
 	t.Helper()
@@ -70,7 +70,7 @@ func longFeed(t *testing.T) *httptest.Server {
 		q := r.URL.Query()
 		limit, err := strconv.Atoi(q.Get("limit"))
 		if err != nil || limit < 1 || limit > 100 {
-			t.Errorf("the request has the query %s, want a limit from 1 to 100", r.URL.RawQuery)
+			t.Errorf("the request has query %s, want a limit from 1 to 100", r.URL.RawQuery)
 		}
 		first, step, left := 250, -1, 250
 		switch after := q.Get("after"); {
@@ -290,10 +290,10 @@ func TestWebhooksListen(t *testing.T) {
 		if asked == 1 {
 			page["data"] = []any{map[string]any{"id": "evt_1", "type": "video.ready", "object": "vid_1", "createdAt": 1790000000000, "actor": map[string]string{"type": "system", "id": "system", "name": "Linkreel"}, "data": map[string]string{"id": "vid_1"}}}
 			if r.URL.Query().Get("wait") == "" || r.URL.Query().Get("type") != "video.ready" || r.URL.Query().Has("after") {
-				t.Errorf("the request has the query %s, want wait and type=video.ready, but not after", r.URL.RawQuery)
+				t.Errorf("the request has query %s, want wait and type=video.ready, but not after", r.URL.RawQuery)
 			}
 		} else if got := r.URL.Query().Get("after"); got != "place" {
-			t.Errorf("the next request has the cursor after=%q, want place", got)
+			t.Errorf("the next request has cursor after=%q, want place", got)
 		}
 		_ = json.NewEncoder(w).Encode(page)
 	}))
@@ -317,7 +317,7 @@ func TestWebhooksListen(t *testing.T) {
 	m := <-got
 	stop()
 	if code := <-ended; code != ExitInterrupted {
-		t.Errorf("the exit code is %d, want 130", code)
+		t.Errorf("exit code %d, want 130", code)
 	}
 	_, rest, _ := strings.Cut(errs.String(), "whsec_")
 	secret, _, _ := strings.Cut(rest, "\n")
@@ -325,7 +325,7 @@ func TestWebhooksListen(t *testing.T) {
 		t.Errorf("the signature is invalid: %v: %s", err, m.body)
 	}
 	if m.header.Get("webhook-id") != "evt_1" || string(m.body) != `{"type":"video.ready","timestamp":"2026-09-21T14:13:20.000Z","data":{"id":"vid_1"}}` {
-		t.Errorf("the message is %s with the body %s, want evt_1 and its data", m.header.Get("webhook-id"), m.body)
+		t.Errorf("the message is %s with body %s, want evt_1 and its data", m.header.Get("webhook-id"), m.body)
 	}
 }
 

@@ -50,8 +50,8 @@ type begun struct {
 }
 
 // seal lets a later run detect a different password or expiry. Otherwise a resumed video could keep
-// the protection that was set in the stopped run. Its HMAC key is the API key, which is as secret as
-// the file.
+// the protection that the stopped run set. Its HMAC key is the API key, which is as secret as the
+// file.
 func (u *uploader) seal(key string) string {
 	h := hmac.New(sha256.New, []byte(key))
 	fmt.Fprintf(h, "%q %q", u.in.Password, u.expires)

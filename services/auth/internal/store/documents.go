@@ -23,7 +23,7 @@ type kind[T any] struct {
 	order      func(a, b T) int // sorts lists; may be nil
 }
 
-// used is the collection in which [transaction.UseOnce] stores the names that were used.
+// used is the collection where [transaction.UseOnce] stores used names.
 const used = "usedOnce"
 
 var (

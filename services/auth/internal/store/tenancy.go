@@ -285,8 +285,7 @@ func (s *Store) UnsettledTakedowns(ctx context.Context, after string, limit int)
 }
 
 // TakedownsOf lists an account's takedowns by id, starting after the id after. next is "" at the
-// end. For a takedown that cannot be read, it returns as much as it can of what lifting it
-// requires.
+// end. If a takedown cannot be read, it returns as much as it can of the data needed to lift it.
 func (s *Store) TakedownsOf(ctx context.Context, accountID, after string, limit int) (page []tenancy.Takedown, next string, err error) {
 	page, next, broken, err := sifted(s.look(ctx), takedowns, s.where(takedowns.collection, "accountId", accountID), after, limit)
 	for _, b := range broken {
@@ -338,7 +337,7 @@ func (s *Store) OrderTakedown(ctx context.Context, t tenancy.Takedown) (stored t
 	return stored, err
 }
 
-// LiftTakedown sets the phase of a takedown to Lifting and writes that to the trail. It changes the
+// LiftTakedown sets a takedown's phase to Lifting and writes that to the trail. It changes the
 // stored takedown because a holder may confirm it at the same time. If it does not exist, the error
 // is ErrNoTakedown.
 func (s *Store) LiftTakedown(ctx context.Context, id string) (t tenancy.Takedown, err error) {

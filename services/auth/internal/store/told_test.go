@@ -83,7 +83,7 @@ func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 	again := func(what string, err error) {
 		t.Helper()
 		if got := n.take(); err != nil || len(got) != 1 {
-			t.Errorf("the repeated %s sent the notifications %v (error %v), want exactly one", what, got, err)
+			t.Errorf("the repeated %s sent notifications %v (error %v), want exactly one", what, got, err)
 		}
 	}
 
@@ -152,6 +152,6 @@ func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 		t.Error(err)
 	}
 	if got := n.take(); len(got) != 1 {
-		t.Errorf("finishing the erasure sent the notifications %v, want exactly one", got)
+		t.Errorf("finishing the erasure sent notifications %v, want exactly one", got)
 	}
 }

@@ -51,17 +51,17 @@ type Store interface {
 	// pages and reports errors like Pending.
 	UnsettledTakedowns(ctx context.Context, after string, limit int) (page []Takedown, next string, err error)
 	// TakedownsOf lists an account's takedowns by id, starting after the id after. next is "" at
-	// the end. For a takedown that cannot be read, it returns as much as it can of what lifting it
-	// requires.
+	// the end. If a takedown cannot be read, it returns as much as it can of the data needed to
+	// lift it.
 	TakedownsOf(ctx context.Context, accountID, after string, limit int) (page []Takedown, next string, err error)
 	PutTakedown(ctx context.Context, t Takedown) error
 	// OrderTakedown stores a takedown unless one with its id exists, and returns the stored one.
 	OrderTakedown(ctx context.Context, t Takedown) (Takedown, error)
-	// LiftTakedown sets the phase of a takedown to Lifting, also in the trail, and returns the
-	// takedown. If it does not exist, it returns ErrNoTakedown.
+	// LiftTakedown sets a takedown's phase to Lifting, both in the store and in the trail, and
+	// returns the takedown. If it does not exist, it returns ErrNoTakedown.
 	LiftTakedown(ctx context.Context, id string) (Takedown, error)
-	// ConfirmTakedown writes a takedown in the phase InForce, as PutTakedown does. If the
-	// stored takedown is being lifted or no longer exists, it returns ErrNoTakedown instead.
+	// ConfirmTakedown writes a takedown in phase InForce, as PutTakedown does. If the stored
+	// takedown is being lifted or no longer exists, it returns ErrNoTakedown instead.
 	ConfirmTakedown(ctx context.Context, t Takedown) error
 	// NoteTakedown writes a takedown's state to the trail, as PutTakedown does, without
 	// changing the takedown. It returns the takedown.
@@ -83,7 +83,7 @@ const (
 type Takedown struct {
 	tenant.Takedown
 	Target tenant.Target
-	Kind   string // the record's kind if the target is an id; "" if it is an address
+	Kind   string // the record's kind if the target is an id; "" if it is a URL
 	Phase  Phase
 }
 
@@ -251,8 +251,8 @@ func (s *Service) enforce(ctx context.Context, t Takedown) (Takedown, error) {
 // call to the holder, confirm also lifts it there and returns ErrNoTakedown.
 func (s *Service) confirm(ctx context.Context, t Takedown, made tenant.Takedown) (Takedown, error) {
 	t.Takedown, t.Phase = made, InForce
-	// Write the audit line before the commit: if the commit's response is lost, no later call
-	// writes it.
+	// Write the audit line before the commit: if the commit's response is lost, later calls do not
+	// write it.
 	s.audit(ctx, "takedown.create", t)
 	err := s.store.ConfirmTakedown(ctx, t)
 	if !errors.Is(err, ErrNoTakedown) {
@@ -494,7 +494,8 @@ func (s *Service) settleTakedown(ctx context.Context, id string) error {
 	return err
 }
 
-// settle finishes a decision. It completes an erasure once no holder has any records left.
+// settle finishes a decision. It completes an erasure once none of the holders have any records
+// left.
 func (s *Service) settle(ctx context.Context, a account.Account) error {
 	if err := s.Settle(ctx, a); err != nil || !a.Deleting {
 		return err

@@ -130,7 +130,7 @@ func TestARepeatedOrderFinishesTheEarlierOne(t *testing.T) {
 	}
 }
 
-// onLink returns a takedown of the link that the fake holder has.
+// onLink returns a takedown of the fake holder's link.
 func onLink(id string, phase Phase) Takedown {
 	return Takedown{Takedown: tenant.Takedown{ID: id}, Target: tenant.Target{ID: "lnk_1"}, Kind: tenant.KindLink, Phase: phase}
 }

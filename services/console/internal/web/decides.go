@@ -15,7 +15,7 @@ const temporary = "302"
 
 var redirectTypes = []string{temporary, "301", "308"}
 
-// decisionsForm returns the values of the form's fields for the settings that decide the result of
+// decisionsForm returns the values of the form's fields for the settings that decide the outcome of
 // a visit. The rules are combined into one string, which the page shows if somebody else has
 // changed them. Each rule's fields are in [ruleForm].
 func decisionsForm(l *client.Link) map[string]string {

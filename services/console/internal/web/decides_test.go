@@ -13,7 +13,7 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// decidingLink is a link with every setting that decides the result of a visit.
+// decidingLink is a link with every setting that decides the outcome of a visit.
 var decidingLink = strings.Replace(oneLink, `"archived":false`, `"archived":false,"redirectType":302,"forwardQuery":true,"forwardPath":false,
 	"startsAt":1800000012345,"expiredUrl":"https://over.example/","hasPassword":true,"maxClicks":1000,"rules":[
 	{"name":"iPhones","when":{"device":["phone"],"system":["ios"],"country":["DE","AT"],"from":1800000098765,"percent":50},"url":"https://apple.example/"},
@@ -155,9 +155,9 @@ func TestAPasswordIsRemovedWhenAsked(t *testing.T) {
 	}
 	sent := d.sent("PATCH ")
 	if password, there := sent["password"]; !there || password != nil {
-		t.Errorf("the request has the password %v (present: %v), want null", password, there)
+		t.Errorf("the request has password %v (present: %v), want null", password, there)
 	}
-	// Showing conditions on parameters and sending them back must not change them.
+	// Conditions on parameters must survive a round trip through the form.
 	same(t, "the second rule", sent["rules"].([]any)[1], `{"name":`+quoted(nasty)+`,"url":"https://de.example/","when":{"language":["fr"],"query":{"a b":"1+1=2%","c":"*"}}}`)
 }
 
@@ -183,7 +183,7 @@ func TestANewLinkWithRules(t *testing.T) {
 		`"rules":[{"name":"A","url":"https://a.example/","when":{"system":["linux"]}}],"url":"https://go.dev/"}`)
 }
 
-// The page shows each API error at the field that it concerns.
+// The page shows each API error next to the field that it is about.
 func TestReasonsAreShownAtTheirFields(t *testing.T) {
 	t.Parallel()
 	d := decidingDesk(t)
@@ -250,7 +250,7 @@ func TestAVisitIsTried(t *testing.T) {
 	}
 	d.answers["GET /api/v1/links/lnk_1/explain"] = answer{400, "", `{"error":{"code":"VALIDATION_ERROR","message":"x","details":[{"field":"country","code":"invalid_value","message":"use two letters"}]}}`}
 	if page := d.page(linkAt + "?try=1&try-country=ZZZ"); !strings.Contains(page, `id="try-country-error">Use two letters`) {
-		t.Error("the error is not shown at the country field")
+		t.Error("the error is not shown next to the country field")
 	}
 	d.answers["GET /api/v1/links/lnk_1/explain"] = answer{503, "", ""}
 	if page := d.page(linkAt + "?try=1"); !strings.Contains(page, text.Get("try.away")) {

@@ -37,7 +37,7 @@ func TestEachPathGoesToTheServiceThatAnswersIt(t *testing.T) {
 	}
 	for _, bad := range []map[string]string{nil, {"/api": "http://a"}, {"/": "nothing"}, {"api": "http://a", "/": "http://a"}} {
 		if _, err := NewAPI(bad); err == nil {
-			t.Errorf("NewAPI accepted the routes %v, want an error", bad)
+			t.Errorf("NewAPI accepted routes %v, want an error", bad)
 		}
 	}
 }

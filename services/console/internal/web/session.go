@@ -32,7 +32,7 @@ const (
 const csrfField = "csrf"
 
 // cookieName adds a prefix that makes browsers reject the cookie if another host on the same site
-// sets it. Browsers accept the prefix only on https.
+// sets it. Browsers only accept the prefix on https.
 func (p *Pages) cookieName(name string) string {
 	if p.cfg.Base.Scheme == "https" {
 		return "__Host-" + name

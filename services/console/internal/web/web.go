@@ -1,9 +1,9 @@
 // Package web contains the console's pages. It renders each page from the API's responses for the
 // person's session. The only state is in the browser's cookies.
 //
-// Forms work without JavaScript. A rejected form is shown again with the typed values and the
-// error at its field. A successful form gets a 303 to a page that shows the result, so a
-// reload does not repeat the action.
+// Forms work without JavaScript. A rejected form is shown again with the typed values and each
+// error next to its field. A successful form redirects to a page that shows the result, so a reload
+// does not repeat the action.
 package web
 
 import (
@@ -37,7 +37,7 @@ type Auth interface {
 	Call(ctx context.Context, op string, in, out any) error
 }
 
-// Config contains what the pages depend on.
+// Config contains the pages' dependencies.
 type Config struct {
 	Base *url.URL       // without /app
 	API  *client.Client // each call has the person's session as its key
