@@ -152,7 +152,7 @@ func TestSignInByIdentityProvider(t *testing.T) {
 	i := newIssuer(t)
 	c := newWorld(t)
 	r := start(t, i.config(c))
-	other := start(t, i.config(c)) // any replica can handle the second step, because the browser stores the flow
+	other := start(t, i.config(c)) // any replica can handle the second step because the browser stores the flow
 	id, _ := r.account("business")
 	owner := r.join(id, "Olu", "owner")
 
@@ -166,15 +166,15 @@ func TestSignInByIdentityProvider(t *testing.T) {
 	s := decode[signin.Session](t, i.begin(r, signin.BeginOIDC{Link: tokenOf(t, invitation)}).finish(other, ""))
 	p := decode[signin.Profile](t, r.signin(signin.OpProfile, signin.OnSession{Browser: signin.Browser{Session: s.Secret}}))
 	if p.Member.Name != "Ada Obi" || p.Member.Email != "ada@example.com" || p.Member.Role != "admin" || len(p.Identities) != 1 {
-		t.Errorf("got profile %+v, want the admin Ada Obi with her address and one identity", p)
+		t.Errorf("got profile %+v, want admin Ada Obi with her address and one identity", p)
 	}
 	again := decode[signin.Session](t, i.begin(r, signin.BeginOIDC{Next: "/app/links"}).finish(other, ""))
 	if again.MemberID != s.MemberID || again.Next != "/app/links" {
-		t.Errorf("the second sign-in returned %+v, want member %s and the page /app/links", again, s.MemberID)
+		t.Errorf("the second sign-in returned %+v, want member %s and page /app/links", again, s.MemberID)
 	}
 
-	// Another account with the same address at the provider is a different person. Ada also
-	// becomes a different person if the provider assigns her a new subject.
+	// Another account with the same address at the provider is a different person. Ada also becomes
+	// a different person if the provider gives her a new subject.
 	i.as("mallory", map[string]any{"email": "ada@example.com", "email_verified": true})
 	want(t, i.begin(r, signin.BeginOIDC{}).finish(r, ""), 403, "FORBIDDEN")
 	i.as("ada-2", map[string]any{"email": "ada@example.com", "email_verified": true})
@@ -186,11 +186,11 @@ func TestSignInByIdentityProvider(t *testing.T) {
 	s = decode[signin.Session](t, i.begin(r, signin.BeginOIDC{Link: tokenOf(t, kofi)}).finish(r, ""))
 	p = decode[signin.Profile](t, r.signin(signin.OpProfile, signin.OnSession{Browser: signin.Browser{Session: s.Secret}}))
 	if p.Member.Email != "" || p.Member.Name != "Kofi" {
-		t.Errorf("got profile %+v, want Kofi without an address", p.Member)
+		t.Errorf("got profile %+v, want Kofi with no address", p.Member)
 	}
 
-	// A signed-in person connects an identity. It must not belong to another person, and the
-	// browser must be the one that began the sign-in.
+	// A signed-in person connects an identity. It must not belong to anyone else, and the browser
+	// must be the one that began the sign-in.
 	i.as("olu", nil)
 	connect := signin.BeginOIDC{Browser: signin.Browser{Session: owner.session}, Connect: true}
 	want(t, i.begin(r, connect).finish(r, ""), 403, "FORBIDDEN")
@@ -282,7 +282,7 @@ func TestGroupsGiveRoles(t *testing.T) {
 	} {
 		i.as("ada", map[string]any{"groups": step.groups, "name": "Ada"})
 		if got := role(); got != step.want {
-			t.Errorf("with the groups %v, the role is %s, want %s", step.groups, got, step.want)
+			t.Errorf("with groups %v, the role is %s, want %s", step.groups, got, step.want)
 		}
 	}
 }

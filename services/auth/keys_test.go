@@ -97,7 +97,7 @@ func TestOperatorPostsTakeAnIdempotencyKey(t *testing.T) {
 	path := "/admin/v1/accounts/" + first.field(t, "id") + "/keys"
 	key, twin := post(path, `{"name":"first"}`), post(path, `{"name":"first"}`)
 	if key.status != 201 || key.field(t, "key") != twin.field(t, "key") {
-		t.Errorf("the repeated requests returned the keys %s and %s, want the same key", key.body, twin.body)
+		t.Errorf("the repeated requests returned keys %s and %s, want the same key", key.body, twin.body)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestANetworkThatTriesKeysIsSlowedDownAndKnownKeysAreNot(t *testing.T) {
 		}
 	}
 	if statuses[401] < 300 || statuses[429] == 0 || limited.code() != "RATE_LIMITED" || limited.header.Get("Retry-After") == "" {
-		t.Errorf("330 guesses returned the statuses %v and the last limited response %s, want at least 300 401s, then 429 with Retry-After", statuses, limited.body)
+		t.Errorf("330 guesses returned statuses %v, and the last limited response was %s; want at least 300 401s, then 429 with Retry-After", statuses, limited.body)
 	}
 	if got := r.api("GET", "/api/v1/account", key, ""); got.status != 200 {
 		t.Errorf("a request with a known key from the same network returned %d %s, want 200", got.status, got.body)

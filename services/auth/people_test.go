@@ -257,7 +257,7 @@ func TestOneTimeLinksWorkOnce(t *testing.T) {
 			t.Errorf("got link %+v, want an invitation as member of Test", l)
 		}
 	}
-	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: token}), 400, "VALIDATION_ERROR") // the name is missing
+	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: token}), 400, "VALIDATION_ERROR") // without the name
 	var sessions [4]answer
 	var wg sync.WaitGroup
 	for i := range sessions {
@@ -328,7 +328,7 @@ func TestARepeatedInvitationIsTheSame(t *testing.T) {
 		urls = append(urls, made.field(t, "url"))
 	}
 	if urls[0] != urls[1] {
-		t.Errorf("the repeated requests returned the URLs %v, want identical URLs", urls)
+		t.Errorf("the repeated requests returned URLs %v, want identical URLs", urls)
 	}
 	if list := owner.api("GET", "/api/v1/invitations", ""); strings.Count(string(list.body), `"id":"inv_`) != 1 {
 		t.Errorf("list is %s, want one invitation", list.body)
@@ -465,7 +465,7 @@ func TestDevicesGetAKeyThroughAPerson(t *testing.T) {
 	want(t, collect(device), 409, "AUTHORIZATION_PENDING")
 	shown := decode[signin.Device](t, r.signin(signin.OpDevice, signin.DeviceRequest{Browser: signin.Browser{Session: admin.session}, UserCode: strings.ToUpper(user)}))
 	if shown.Name != "laptop" || len(shown.Scopes) != 8 {
-		t.Errorf("the page shows %+v, want the program laptop and eight scopes", shown)
+		t.Errorf("the page shows %+v, want program laptop and eight scopes", shown)
 	}
 	want(t, decide(admin, user, true), 200, "")
 	want(t, decide(admin, user, true), 404, "NOT_FOUND")
@@ -607,7 +607,7 @@ func TestASignInLinkLetsAMemberBackIn(t *testing.T) {
 	}
 	back := r.use(tokenOf(t, made), "", "")
 	if p := profile(back.Secret); p.Member.ID != cleo.id || !p.Bound || len(p.SignIn) != 0 || p.LinkUsed != nil {
-		t.Errorf("the link's session has the profile %+v, want Cleo in a bound session without ways to sign in", p)
+		t.Errorf("the link's session has profile %+v, want Cleo in a bound session without ways to sign in", p)
 	}
 	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: tokenOf(t, made)}), 404, "NOT_FOUND")
 	// Cleo gets the notice only once, at the next sign-in.
@@ -615,7 +615,7 @@ func TestASignInLinkLetsAMemberBackIn(t *testing.T) {
 		next := r.admin("POST", "/admin/v1/accounts/"+id+"/sign-in-links", `{"memberId":"`+cleo.id+`"}`)
 		cleo.session = r.use(tokenOf(t, next), "", "").Secret
 		if p := profile(cleo.session); p.Bound || (p.LinkUsed != nil) != told || told && p.LinkUsed.By != "Ada" {
-			t.Errorf("the next sign-in has the profile %+v with the link use %+v, want the notice only at the first", p, p.LinkUsed)
+			t.Errorf("the next sign-in has profile %+v with link use %+v, want the notice only at the first", p, p.LinkUsed)
 		}
 	}
 	key := admin.key(`{"name":"k","scopes":["members:write","members:read"]}`)
@@ -680,7 +680,8 @@ func TestAnAccountMakesTwentySignInLinksADay(t *testing.T) {
 	want(t, r.join(elsewhere, "Sam", "owner").api("POST", "/api/v1/members/"+r.join(elsewhere, "Kim", "viewer").id+"/sign-in-links", ""), 201, "")
 }
 
-// Each invented session causes a database read, so a network may only try a limited number.
+// Each made-up session costs a database read, so each network only gets a limited number of
+// attempts.
 func TestMadeUpSessionsHaveABudget(t *testing.T) {
 	t.Parallel()
 	r := start(t, newWorld(t).config())
@@ -699,7 +700,7 @@ func TestMadeUpSessionsHaveABudget(t *testing.T) {
 		asked := 0
 		for ask(ops[asked%len(ops)], from, madeUp()).status != 429 {
 			if asked++; asked > 2000 {
-				t.Fatalf("2,000 invented sessions from %q were all looked up, want a limit", from)
+				t.Fatalf("2,000 made-up sessions from %q were all looked up, want a limit", from)
 			}
 		}
 	}

@@ -22,8 +22,8 @@ import (
 )
 
 // Transient returns the collections of records that grant temporary access: sessions, one-time
-// links and devices waiting for approval. A restore omits them, because a backup does not show
-// which of them have ended since.
+// links and devices waiting for approval. A restore omits them because a backup does not show which
+// of them have ended since.
 func Transient() []string { return store.Transient() }
 
 // Recovery holds the parameters for [Recover].
@@ -42,9 +42,9 @@ type Recovery struct {
 var ErrEmpty = errors.New("the database has no accounts: is it the restored database?")
 
 // Recover revokes everything in a restored database that must not come back: sessions, one-time
-// links, device codes, and the rights that ended according to the trail. No service may use the
-// database yet. Recover can be repeated, even after an error. If it cannot read the trail, it
-// changes nothing.
+// links, device codes, and the rights that ended according to the trail. The services must not use
+// the database yet. Recover can be repeated, even after an error. If it cannot read the trail, it
+// does not change anything.
 func Recover(ctx context.Context, r Recovery) error {
 	found := &trail.Found{}
 	if r.Trail != nil {
@@ -54,7 +54,7 @@ func Recover(ctx context.Context, r Recovery) error {
 		}
 	}
 	kept := open(r.DB)
-	// Read only an id, because an unreadable account must not stop the restore.
+	// Read only an id: an unreadable account must not stop the restore.
 	some, err := r.DB.IDs(ctx, "look up accounts", r.DB.Collection("accounts").Limit(1))
 	if err != nil {
 		return err
@@ -85,8 +85,8 @@ func Recover(ctx context.Context, r Recovery) error {
 	return nil
 }
 
-// NotKnown returns a message for the operator about the later changes that are lost after n notes
-// from a trail were applied. where is the trail's location, or "" if none was given.
+// NotKnown returns the operator's message about the later changes that are still lost after n notes
+// from a trail have been applied. where is the trail's location, or "" if none was given.
 func NotKnown(n int, where string) string {
 	if n > 0 {
 		return "Later changes to passwords, passkeys, access rules and webhook secrets are lost."
@@ -122,15 +122,14 @@ func ApplyTrail(ctx context.Context, db *firestoredb.DB, found *trail.Found, tel
 	return len(notes), EndAgain(ctx, db, notes, tell)
 }
 
-// EndAgain applies a trail to restored records before any service serves them: it again ends
-// the rights that ended after the backup. It uses the service's own operations, and leaves
-// erasures and takedowns, which take longer, to the running services' loops. EndAgain
-// calls tell with a sentence about each note that changed something or that requires the
-// operator to act. A note has no effect if the backup does not contain its record, or already
-// contains it in the noted state. A note that can never be applied is reported, and the others
-// are still applied. The last sentence gives the number of such notes. If the database does not
-// respond for longer than [patience], or if ctx is done, EndAgain fails without applying the
-// remaining notes. The caller may repeat the call.
+// EndAgain applies a trail to restored records before any service serves them. Rights that ended
+// after the backup are ended again. It uses the service's own operations, and leaves erasures and
+// takedowns, which take longer, to the running services' loops. EndAgain calls tell with a sentence
+// about each note that changed something or that requires the operator to act. A note has no effect
+// if the backup does not contain its record, or already has it in that state. A note that can never
+// be applied is reported, and the others are still applied. The last sentence says how many such
+// notes there were. If the database does not respond for longer than [patience], or if ctx is done,
+// EndAgain fails without applying the remaining notes. The caller can repeat the call.
 func EndAgain(ctx context.Context, db *firestoredb.DB, notes []trail.Note, tell func(string)) error {
 	return endAgain(ctx, db, notes, tell, patience)
 }
@@ -173,7 +172,7 @@ const patience = time.Minute
 const firstPause, lastPause = 200 * time.Millisecond, 2 * time.Second
 
 // passing reports whether err is temporary, in which case the same call may succeed later. Such an
-// error is not caused by the note.
+// error is not the note's fault.
 func passing(err error) bool { return outage.Down(err) || apierr.CodeOf(err) == apierr.RateLimited }
 
 // ending applies notes to restored records before any service uses them.
@@ -247,7 +246,7 @@ func (e *ending) key(ctx context.Context, n trail.Note) error {
 		case err != nil:
 			e.sayf("The key %s in the account %s was due to expire at %s. Revoke it at that time.", n.ID, n.Account, n.To)
 			return nil
-		// The note is accurate only to the second.
+		// Notes are only accurate to the second.
 		case !k.ExpiresAt.IsZero() && !at.Before(k.ExpiresAt.Truncate(time.Second)):
 			return nil // as in the backup
 		case e.now().Before(at):

@@ -64,7 +64,7 @@ func TestAnAnswerWaitsForTheTrail(t *testing.T) {
 	want(t, r.api("DELETE", path, key, ""), 204, "")
 	notes, problems := r.notes(cfg)
 	if len(problems) > 0 || len(notes) != 1 || notes[0].Kind != trail.KeyRevoked || notes[0].ID != victim.field(t, "id") {
-		t.Errorf("the trail has the notes %v and the problems %v, want one revocation note for the key %s and no problems", notes, problems, victim.field(t, "id"))
+		t.Errorf("the trail contains notes %v and problems %v, want one revocation note for key %s and no problems", notes, problems, victim.field(t, "id"))
 	}
 }
 
@@ -86,8 +86,8 @@ func TestChangesThatEndNothingNeedNoTrail(t *testing.T) {
 	want(t, r.admin("PATCH", "/admin/v1/accounts/"+id, `{"suspended":true}`), 503, "UNAVAILABLE")
 }
 
-// This test applies notes that this installation cannot have written, and notes that would
-// grant rights.
+// This test applies notes that this installation could not have written, and notes that would grant
+// rights.
 func TestNotesFromElsewhereGiveNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -112,8 +112,7 @@ func TestNotesFromElsewhereGiveNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	// EndAgain must report the unknown role, the account that was resumed, the unknown kind,
-	// the only owner, and five damaged notes. Its last sentence gives the number of damaged
-	// notes.
+	// the only owner, and five damaged notes. Its last sentence says how many notes were damaged.
 	if len(said) != 10 || !strings.HasPrefix(said[9], "5 of 15 notes were not applied.") {
 		t.Errorf("EndAgain reported %d sentences, want 10 with the number of damaged notes: %q", len(said), said)
 	}
@@ -212,7 +211,7 @@ func TestARestoredDatabaseIsRecovered(t *testing.T) {
 		}
 	}
 	if got := again.admin("GET", "/admin/v1/accounts/"+suspended, "").field(t, "suspended"); got != "true" {
-		t.Errorf("the account's field suspended is %s, want true", got)
+		t.Errorf("the account's suspended field is %s, want true", got)
 	}
 	if err := auth.Recover(t.Context(), auth.Recovery{DB: firestoredb.Use(newWorld(t).Client(t), 10*time.Second), Tell: func(string) {}}); !errors.Is(err, auth.ErrEmpty) {
 		t.Errorf("Recover returned %v for an empty database, want ErrEmpty", err)
@@ -234,14 +233,14 @@ func TestARolledKeyExpiresAfterARestore(t *testing.T) {
 	for _, c := range []struct {
 		note  trail.Note
 		lines int
-	}{{ends(soon), 1}, {ends(soon), 0}, {ends(soon.Add(time.Hour)), 0}} { // a note never extends the life of a key
+	}{{ends(soon), 1}, {ends(soon), 0}, {ends(soon.Add(time.Hour)), 0}} { // a note never extends a key's lifetime
 		var said []string
 		err := auth.EndAgain(t.Context(), firestoredb.Use(w.Client(t), 10*time.Second), []trail.Note{c.note}, func(line string) { said = append(said, line) })
 		if err != nil || len(said) != c.lines {
 			t.Errorf("EndAgain with %v returned %v and reported %q, want %d sentences", c.note, err, said, c.lines)
 		}
 		if got, want := r.api("GET", "/api/v1/keys/"+rolled, key, "").field(t, "expiresAt"), fmt.Sprint(float64(soon.Unix()*1000)); got != want {
-			t.Errorf("after the note %v, the key expires at %s, want %s", c.note, got, want)
+			t.Errorf("after note %v, the key expires at %s, want %s", c.note, got, want)
 		}
 	}
 }
@@ -269,9 +268,8 @@ func TestAnUnreadableAccountStopsNoRestore(t *testing.T) {
 	}
 }
 
-// Adding a member needs no note. Raising a role needs one, because an earlier note may contain
-// a lower role. If the note cannot be written, the change is still made, but the response is
-// 503.
+// Adding a member does not require a note. Raising a role does: an earlier note may contain a lower
+// role. If the note cannot be written, the change is still made, but the response is 503.
 func TestARightIsGivenWhileTheTrailIsAway(t *testing.T) {
 	t.Parallel()
 	cfg := newWorld(t).config()
@@ -292,7 +290,7 @@ func TestARightIsGivenWhileTheTrailIsAway(t *testing.T) {
 	}
 	want(t, r.api("PATCH", path, owner.session, `{"role":"admin"}`), 200, "")
 	if notes, _ := r.notes(cfg); len(notes) != 1 || notes[0].To != "admin" {
-		t.Errorf("the trail has the notes %v, want one with the admin role", notes)
+		t.Errorf("the trail contains notes %v, want one with the admin role", notes)
 	}
 }
 
@@ -324,7 +322,7 @@ func TestARepeatedTakedownWaitsForTheTrail(t *testing.T) {
 	made := r.admin("POST", "/admin/v1/takedowns", order)
 	want(t, made, 201, "")
 	if notes, _ := r.notes(cfg); len(notes) != 1 || notes[0].Kind != trail.TakenDown || notes[0].ID != made.field(t, "id") || notes[0].Record != "lnk_1" {
-		t.Errorf("the trail has the notes %v, want the takedown %s", notes, made.body)
+		t.Errorf("the trail contains notes %v, want takedown %s", notes, made.body)
 	}
 }
 
@@ -391,7 +389,7 @@ func TestARestoreWaitsForTheDatabase(t *testing.T) {
 	}
 }
 
-// One note concerns a takedown in the backup. The other was written by a database whose clock is
+// One note is for a takedown in the backup. The other was written by a database whose clock is
 // ahead.
 func TestARestoredTakedownKeepsItsReason(t *testing.T) {
 	t.Parallel()
@@ -415,7 +413,7 @@ func TestARestoredTakedownKeepsItsReason(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := snap.Data(); d["reason"] != reason || d["phase"] != "asked" || d["pending"] != true || d["at"].(time.Time).After(time.Now()) {
-			t.Errorf("takedown %s is %v, want the reason %q, the phase asked and a time in the past", id, d, reason)
+			t.Errorf("takedown %s is %v, want reason %q, phase asked and a time in the past", id, d, reason)
 		}
 	}
 }
@@ -434,10 +432,10 @@ func TestNotesHaveTheTimesOfTheDatabase(t *testing.T) {
 	m := a.join(id, "M", "viewer")
 	path := "/api/v1/members/" + m.id
 	want(t, b.api("PATCH", path, owner.session, `{"role":"admin"}`), 200, "")
-	want(t, b.api("PATCH", path, owner.session, `{"role":"admin"}`), 200, "") // changes nothing but writes another note
+	want(t, b.api("PATCH", path, owner.session, `{"role":"admin"}`), 200, "") // does not change anything, but writes another note
 	want(t, a.api("PATCH", path, owner.session, `{"role":"member"}`), 200, "")
 	if notes, _ := a.notes(cfg); len(notes) != 1 || notes[0].To != "member" {
-		t.Errorf("the trail has the notes %v, want one with the member role", notes)
+		t.Errorf("the trail contains notes %v, want one with the member role", notes)
 	}
 }
 

@@ -45,8 +45,8 @@ type Config struct {
 	// OperatorAddr is the address to listen on for the operator's routes. Do not expose it
 	// through an ingress.
 	OperatorAddr string `env:"LINKREEL_OPERATOR_ADDR" envDefault:":8082"`
-	// AdminToken is the operator's bearer token. If it is empty, the operator's routes reject
-	// every call.
+	// AdminToken is the operator's bearer token. If it is empty, the operator's routes reject every
+	// call.
 	AdminToken string `env:"LINKREEL_ADMIN_TOKEN"`
 	// LinksURL, VideosURL and EventsURL are the internal addresses of the services that hold
 	// accounts' records. auth sends its decisions about accounts to them. An empty address means
@@ -55,7 +55,7 @@ type Config struct {
 	VideosURL string `env:"LINKREEL_VIDEOS_URL"`
 	EventsURL string `env:"LINKREEL_EVENTS_URL"`
 	// InternalToken is auth's own secret. It seals unfinished sign-ins. It is also the token of
-	// every service for which no token is set below.
+	// every service whose token is not set below.
 	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
 	// LinksToken and the others are the secrets that auth shares with each service, written as
 	// "NEW,OLD" during a rotation. libs/peer documents what each service may access.
@@ -64,15 +64,15 @@ type Config struct {
 	EventsToken  string `env:"LINKREEL_EVENTS_TOKEN"`
 	ConsoleToken string `env:"LINKREEL_CONSOLE_TOKEN"`
 	Audit
-	// RateLimits are the requests per minute for each plan, such as "free:60,creator:600". The four
-	// plans' defaults are 60, 600, 1,200 and 3,000.
+	// RateLimits limits the requests per minute on each plan, such as "free:60,creator:600". The
+	// four plans' defaults are 60, 600, 1,200 and 3,000.
 	RateLimits map[string]int `env:"LINKREEL_RATE_LIMITS"`
-	// QuotaLinks, QuotaVideos and QuotaDomains are the numbers of records that an account on each
-	// plan may have, in the same format. A plan that is not listed has no limit.
+	// QuotaLinks, QuotaVideos and QuotaDomains limit how many records an account may have on each
+	// plan, in the same format. A plan that is not listed is unlimited.
 	QuotaLinks   map[string]int `env:"LINKREEL_QUOTA_LINKS"`
 	QuotaVideos  map[string]int `env:"LINKREEL_QUOTA_VIDEOS"`
 	QuotaDomains map[string]int `env:"LINKREEL_QUOTA_DOMAINS"`
-	// QuotaStoredBytes is how many bytes an account's videos may occupy, for each plan.
+	// QuotaStoredBytes is how many bytes an account's videos may occupy on each plan.
 	QuotaStoredBytes map[string]int `env:"LINKREEL_QUOTA_STORED_BYTES"`
 
 	// One-time links start with BaseURL, and passkeys and the identity provider's responses are
@@ -133,7 +133,7 @@ func (a Audit) open(ctx context.Context, folder func(string) (trail.Folder, erro
 // OIDC configures the identity provider that people sign in with. Without an issuer, they sign
 // in with passkeys and one-time links.
 type OIDC struct {
-	// Issuer is the provider's address, exactly as the provider spells it.
+	// Issuer is the provider's issuer URL, spelled exactly as the provider spells it.
 	Issuer       string `env:"ISSUER"`
 	ClientID     string `env:"CLIENT_ID"`
 	ClientSecret string `env:"CLIENT_SECRET"`
@@ -148,7 +148,7 @@ type OIDC struct {
 	GroupsClaim string            `env:"GROUPS_CLAIM" envDefault:"groups"`
 	// MaxAge is how long a group-based membership lasts after the provider has confirmed it at
 	// sign-in. After that, the member's sessions and passkeys are rejected, and the membership ends
-	// together with the keys that the member created. The minimum is one minute.
+	// along with the keys that the member created. The minimum is one minute.
 	MaxAge time.Duration `env:"MAX_AGE" envDefault:"24h"`
 }
 
@@ -321,7 +321,7 @@ func (c Config) plans() (api.Plans, error) {
 	for _, setting := range []struct {
 		name  string
 		from  map[string]int
-		least int // a quota of 0 means no limit
+		least int // a quota of 0 means unlimited
 		set   func(a *api.Allowance, n int)
 	}{
 		{"LINKREEL_RATE_LIMITS", c.RateLimits, 1, func(a *api.Allowance, n int) { a.PerMinute = n }},

@@ -223,7 +223,7 @@ func TestOperatorAPI(t *testing.T) {
 	want(t, made, 201, "")
 	id := made.field(t, "id")
 	if made.field(t, "plan") != "creator" || made.field(t, "name") != "Acme" || made.field(t, "suspended") != "false" || made.field(t, "createdAt") == "0" {
-		t.Errorf("the created account is %s, want the creator plan, the name Acme and a creation time", made.body)
+		t.Errorf("the created account is %s, want the creator plan, name Acme and a creation time", made.body)
 	}
 	if got := r.admin("GET", "/admin/v1/accounts/"+id, ""); got.status != 200 || !bytes.Equal(got.body, made.body) {
 		t.Errorf("GET returned %d %s, want 200 and %s", got.status, got.body, made.body)
@@ -241,7 +241,7 @@ func TestOperatorAPI(t *testing.T) {
 	key := r.admin("POST", "/admin/v1/accounts/"+id+"/keys", `{"name":"k","scopes":["links:read"],"expiresAt":"2099-01-01T00:00:00Z"}`)
 	want(t, key, 201, "")
 	if key.field(t, "scopes") != "[links:read]" || key.field(t, "expiresAt") != "4.0709088e+12" {
-		t.Errorf("the created key is %s, want the scope links:read and its expiry", key.body)
+		t.Errorf("the created key is %s, want scope links:read and its expiry", key.body)
 	}
 	for range 2 {
 		want(t, r.admin("DELETE", "/admin/v1/keys/"+key.field(t, "id"), ""), 204, "")
@@ -306,8 +306,7 @@ func TestAccountShowsPlanLimitsAndUsage(t *testing.T) {
 	cfg.RateLimits = map[string]int{"creator": 700}
 	r := start(t, cfg)
 	id, key := r.account("creator")
-	// Write the other services' records directly, because those services are not running
-	// here.
+	// Write the other services' records directly because those services are not running here.
 	for path, record := range map[string]map[string]any{
 		"links/lnk_1": {"accountId": id}, "domains/dom_1": {"accountId": id}, "links/lnk_2": {"accountId": "acc_other"},
 		"videos/vid_1": {"accountId": id, "bytes": int64(4_000_000_000)}, "videos/vid_2": {"accountId": id, "bytes": int64(711)}, "videos/vid_3": {"accountId": "acc_other", "bytes": 5},
@@ -351,7 +350,7 @@ func TestKeysAreShownOnceAndListedWithoutTheirSecret(t *testing.T) {
 		t.Errorf("the key %q does not parse: %v", secret, err)
 	}
 	if got := made.header.Get("Location"); got != "/api/v1/keys/"+id {
-		t.Errorf("Location is %q, want the path of the key %s", got, id)
+		t.Errorf("Location is %q, want the path of key %s", got, id)
 	}
 	list := r.api("GET", "/api/v1/keys", secret, "")
 	want(t, list, 200, "")
@@ -466,7 +465,7 @@ func TestRevokedExpiredAndSuspended(t *testing.T) {
 	want(t, r.api("GET", "/api/v1/account", key, ""), 200, "")
 }
 
-// A key cannot be created with an expiry in the past, or with a time without a zone.
+// A key cannot be created with an expiry in the past, or with a time that has no zone.
 func TestTheEndOfAKeyLiesInTheFuture(t *testing.T) {
 	t.Parallel()
 	r := start(t, newWorld(t).config())
@@ -657,7 +656,7 @@ func TestRateLimit(t *testing.T) {
 	}
 	want(t, refused, 429, "RATE_LIMITED")
 	if refused.header.Get("Retry-After") != "1" || refused.header.Get("X-RateLimit-Remaining") != "0" || !strings.HasPrefix(refused.header.Get("RateLimit"), `"default";r=0;t=`) {
-		t.Errorf("the 429 response has the header %v, want Retry-After and the exhausted limit", refused.header)
+		t.Errorf("the 429 response has header %v, want Retry-After and the exhausted limit", refused.header)
 	}
 }
 
@@ -806,7 +805,7 @@ func TestEachServiceHasATokenOfItsOwn(t *testing.T) {
 	}{
 		{"links", verify, 400}, {"old-links", verify, 400}, {"videos", verify, 400}, {"videos", rights, 400}, {"console", signin.OpMethods, 200},
 		{"links", rights, 403}, {"links", signin.OpMethods, 403}, {"videos", signin.OpMethods, 403}, {"console", verify, 403}, {"console", rights, 403},
-		{internalToken, verify, 400}, // events has no token of its own here, so it uses this one
+		{internalToken, verify, 400}, // events does not have its own token here, so it uses this one
 		{internalToken, rights, 403}, {internalToken, signin.OpMethods, 403}, {"links, old-links", verify, 401},
 	} {
 		if a := r.call("internal", "POST", tt.path, tt.token, `{}`); a.status != tt.status {
@@ -826,9 +825,9 @@ func TestTenThousandMalformedKeysCostNoCall(t *testing.T) {
 		}
 	}
 	calls := c.Firestore.Stats().Calls
-	delete(calls, "RunQuery") // only the loops run queries, because a key is read by its document's name
+	delete(calls, "RunQuery") // only the loops run queries; a key is read by its document's name
 	if len(calls) != 0 {
-		t.Errorf("got the Firestore calls %v, want none", calls)
+		t.Errorf("got Firestore calls %v, want none", calls)
 	}
 }
 
@@ -853,7 +852,7 @@ func TestFirestoreDownIsACleanRefusal(t *testing.T) {
 }
 
 // This test checks revocation, downgrade and suspension with real servers: two replicas, one
-// Redis, one Firestore, and an internal client like the other services'.
+// Redis, one Firestore, and an internal client like the ones in the other services.
 func TestAuthorityThatWasTakenIsGoneEverywhere(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -940,12 +939,12 @@ func TestBootstrapAndDemoKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, err := auth.EnsureDemo(t.Context(), db, identity.Creator, demo); err != nil || again != demo {
-		t.Errorf("EnsureDemo returned a different key or the error %v, want the same key", err)
+		t.Errorf("EnsureDemo returned a different key or error %v, want the same key", err)
 	}
 	account := r.api("GET", "/api/v1/account", demo, "").field(t, "id")
 	want(t, r.admin("PATCH", "/admin/v1/accounts/"+account, `{"plan":"free"}`), 200, "")
 	if again, err := auth.EnsureDemo(t.Context(), db, identity.Creator, demo); err != nil || again == demo {
-		t.Errorf("EnsureDemo returned the same key or the error %v, want a new key after the plan changed", err)
+		t.Errorf("EnsureDemo returned the same key or error %v, want a new key after the plan changed", err)
 	}
 }
 

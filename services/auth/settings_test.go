@@ -32,7 +32,7 @@ func TestOwnersChangeTheAccountsSettings(t *testing.T) {
 	shows := func(what string, got answer, name, domain string) {
 		t.Helper()
 		if got.status != 200 || !strings.Contains(string(got.body), `"name":"`+name+`","plan":"free","defaultDomainId":`+domain) {
-			t.Errorf("%s: got %d %s, want the name %s and the default domain %s", what, got.status, got.body, name, domain)
+			t.Errorf("%s: got %d %s, want name %s and default domain %s", what, got.status, got.body, name, domain)
 		}
 	}
 	shows("before", r.api("GET", "/api/v1/account", plain, ""), "Test", "null")
@@ -90,6 +90,6 @@ func TestSettingsAreChangedOnlyInTheVersionThatWasRead(t *testing.T) {
 		t.Errorf("after the plan changed, the ETag is %s, want %s", got, third)
 	}
 	if got := r.api("GET", "/api/v1/account", plain, ""); !strings.Contains(string(got.body), `"name":"One"`) {
-		t.Errorf("the account is %s, want the name One", got.body)
+		t.Errorf("the account is %s, want name One", got.body)
 	}
 }

@@ -27,7 +27,7 @@ type holder struct {
 	down      bool
 	erased    bool
 	takedowns map[string]tenant.Takedown
-	stay      chan struct{} // if not nil, exports run until this channel is closed
+	stay      chan struct{} // if not nil, exports keep running until this channel is closed
 }
 
 func (h *holder) SetState(_ context.Context, id string, s tenant.Standing) error {
@@ -164,7 +164,7 @@ func TestSuspensionIsToldBeforeItIsAnsweredAndHealsWhenAHolderWasAway(t *testing
 		t.Errorf("with the holder unreachable, the change returned %d %s, want 503", got.status, got.body)
 	}
 	if got := r.admin("GET", "/admin/v1/accounts/"+id, ""); got.field(t, "state") != "active" {
-		t.Errorf("the account is %s, want the active state", got.body)
+		t.Errorf("the account is %s, want it active", got.body)
 	}
 	h.set(func() { h.down = false })
 	eventually(t, "holder notified", func() bool { return h.told() == "suspended active" })
@@ -315,7 +315,7 @@ func TestTheOperatorSeesWebhooksThatFail(t *testing.T) {
 	first := r.admin("GET", "/admin/v1/webhooks?failing=true&limit=2", "")
 	const one = `{"id":"whk_1","accountId":"acc_x","host":"hooks.example","failingSince":1000,"reason":"dns","waiting":7}`
 	if first.status != 200 || !strings.Contains(string(first.body), one) || first.field(t, "nextCursor") != "whk_2" {
-		t.Errorf("the first page returned %d %s, want 200 with two webhooks and the cursor whk_2", first.status, first.body)
+		t.Errorf("the first page returned %d %s, want 200 with two webhooks and cursor whk_2", first.status, first.body)
 	}
 	last := r.admin("GET", "/admin/v1/webhooks?failing=true&cursor=whk_2", "")
 	if last.status != 200 || strings.Count(string(last.body), `"id"`) != 1 || !strings.Contains(string(last.body), `"hasMore":false,"nextCursor":null`) {
@@ -364,12 +364,12 @@ func TestExportHasEveryLineAndNeedsEveryReadScope(t *testing.T) {
 			Data map[string]any
 		}
 		if err := json.Unmarshal([]byte(line), &l); err != nil || l.Data["id"] == nil {
-			t.Fatalf("the export has the line %q (error %v), want a record with an id", line, err)
+			t.Fatalf("the export has line %q (error %v), want a record with an id", line, err)
 		}
 		types[l.Type]++
 	}
 	if got.status != 200 || types["account"] != 1 || types["key"] != 2 || types["link"] != 1 {
-		t.Errorf("the export returned %d with the types %v, want 200 with one account, two keys and one link", got.status, types)
+		t.Errorf("the export returned %d with types %v, want 200 with one account, two keys and one link", got.status, types)
 	}
 	if strings.Contains(string(got.body), reader) || strings.Contains(string(got.body), key) {
 		t.Error("the export contains a key's secret, want none")

@@ -271,7 +271,7 @@ func (a *app) loginFile() (string, error) {
 func (a *app) login() (credentials, error) {
 	var c credentials
 	if a.env.ConfigDir == "" {
-		return c, nil // flags and environment variables may be enough
+		return c, nil // the flags and environment variables may be enough
 	}
 	path, err := a.loginFile()
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// The operator's commands use a separate address and token.
+// The operator's commands use a separate URL and token.
 func adminCommands() []command {
 	return []command{
 		{"admin accounts list", "", "list accounts (operators only)", adminAccounts},

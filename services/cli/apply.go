@@ -28,7 +28,7 @@ type desired struct {
 	Links   []desiredLink   `yaml:"links"`
 }
 
-// desiredDomain is a domain with its pages' addresses. An empty address removes the page.
+// desiredDomain is a domain with the URLs of its pages. An empty URL removes the page.
 type desiredDomain struct {
 	Hostname    string  `yaml:"hostname"`
 	HomeURL     *string `yaml:"homeUrl"`
@@ -57,7 +57,7 @@ type desiredLink struct {
 	StartsAt     *string       `yaml:"startsAt"` // a date, or never
 	ExpiredURL   *string       `yaml:"expiredUrl"`
 	Password     *string       `yaml:"password"`
-	MaxClicks    *int64        `yaml:"maxClicks"` // 0 means no limit
+	MaxClicks    *int64        `yaml:"maxClicks"` // 0 means unlimited
 	Rules        *desiredRules `yaml:"rules"`
 }
 
@@ -193,7 +193,7 @@ func (p *applier) readDomains(ctx context.Context, want *desired) (map[string]*c
 	if err != nil && !client.HasCode(err, "PLAN_REQUIRED", "INSUFFICIENT_SCOPE") {
 		return nil, err
 	}
-	if err != nil && len(want.Domains) > 0 { // if the file has no domains, the plan need not include them
+	if err != nil && len(want.Domains) > 0 { // the plan need not include domains if the file has none
 		return nil, err
 	}
 	have := map[string]*client.Domain{}
@@ -289,8 +289,8 @@ func (p *applier) applyLink(ctx context.Context, want desiredLink) error {
 	return err
 }
 
-// find looks up a link by its slug. The service filters the links. find checks the results again,
-// because a deployment that does not support the filter returns all links.
+// find looks up a link by its slug. The service does the filtering, but find also checks the
+// results because deployments that do not support the filter return all links.
 func (p *applier) find(ctx context.Context, slug, domain string) (*client.Link, error) {
 	if domain == "new" {
 		return nil, nil // in a dry run, the domain does not exist yet

@@ -64,8 +64,8 @@ func (l desiredLink) addRouting(in *client.LinkCreate) {
 	}
 }
 
-// routingChanges compares the routing fields in the file with the link's. A link's password
-// cannot be read, so a password in the file is set only if the link has none.
+// routingChanges compares the routing fields in the file with the link's. A link's password cannot
+// be read, so a password in the file is set only if the link does not have one.
 func (l desiredLink) routingChanges(have *client.Link, change *client.LinkUpdate, differ func(field, was, is string)) {
 	if l.RedirectType != nil && *l.RedirectType != int64(have.RedirectType) {
 		change.RedirectType = client.Set(*l.RedirectType)
@@ -112,7 +112,8 @@ func (l desiredLink) routingChanges(have *client.Link, change *client.LinkUpdate
 	}
 }
 
-// changeMoment compares a time in the file with the link's time. nil means no time.
+// changeMoment compares a time in the file with the link's time. nil means that the time is not
+// set.
 func changeMoment(
 	field string, want *string, have *client.Time, to *client.Field[client.Time], differ func(field, was, is string),
 ) {

@@ -58,7 +58,7 @@ func linksBulk(a *app, fs *flag.FlagSet) action {
 // importer sends a file in chunks of 100 rows, or fewer if the rows are large. The chunks depend only
 // on the rows. The outcomes of each chunk are written to a journal before the next chunk is sent. If
 // a run is killed in between, the next run sends the unfinished chunk again with the same
-// Idempotency-Key. The service then replays its results and creates nothing twice.
+// Idempotency-Key. The service replays its results instead of creating the links twice.
 type importer struct {
 	*app
 	format, journal string
@@ -69,7 +69,7 @@ type importer struct {
 	single bool // the plan does not include bulk requests, so rows are sent one by one
 
 	domains map[string]string // the IDs of the account's verified domains, by host name
-	lost    map[string]int    // number of affected links, by description of what they lost
+	lost    map[string]int    // number of affected links, keyed by what they lost
 }
 
 func (o *importer) run(ctx context.Context, file string) error {
@@ -116,7 +116,7 @@ func (o *importer) run(ctx context.Context, file string) error {
 			}
 			return err
 		}
-		if old && chunk == 0 { // the file is now known to be unchanged
+		if old && chunk == 0 { // the checks above show that the file has not changed
 			bar.clear()
 			o.note("Resuming after %d finished rows (%s). "+again, o.log.rows(), o.log.f.Name())
 		}
@@ -194,14 +194,14 @@ func count(n int, noun string) string {
 	return fmt.Sprint(n, " ", noun, "s")
 }
 
-// knowDomains reads the account's host names, so that links keep their hosts. If the key may not list
-// domains, all links are created on the default host, and the import reports that.
+// knowDomains reads the account's host names so that links keep their hosts. If the key is not
+// allowed to list domains, all links are created on the default host, and the import reports that.
 func (o *importer) knowDomains(ctx context.Context) error {
 	o.domains = map[string]string{}
 	list, err := client.All(o.client.Domains(ctx))
 	var refused *client.APIError
 	// With an invalid key (401), rate limiting (429) or an outage (5xx), every row would fail too, so
-	// these errors end the import. Any other error concerns only domains: the plan or the key's
+	// these errors end the import. Any other error is only about domains: the plan or the key's
 	// scopes do not include them.
 	if errors.As(err, &refused) && refused.Status < 500 && refused.Status != 401 && refused.Status != 429 {
 		return nil
@@ -247,7 +247,7 @@ func (o *importer) open(file string) (io.ReadCloser, int64, error) {
 // errChanged means that finished rows in the file have changed.
 var errChanged = errors.New("the file has changed since an earlier run: import new and corrected rows from a separate file. " + again)
 
-// again says what --restart does, in every message about an earlier run.
+// again explains --restart in every message about an earlier run.
 const again = "--restart imports every row again, and creates links without a slug twice"
 
 // chunk returns the outcomes of rows, from the journal or from the service.
@@ -263,7 +263,7 @@ func (o *importer) chunk(ctx context.Context, n int, rows []linktable.Row, seen 
 	}
 	out := make([]outcome, len(rows))
 	var items []client.LinkCreate
-	var at []int // the index in rows of each item, because invalid rows are not sent
+	var at []int // each item's index in rows; invalid rows are not sent
 	for i, r := range rows {
 		out[i] = outcome{Line: r.Line, URL: r.Item.URL, Slug: r.Item.Slug, Host: r.Host}
 		r.Item.DomainID = o.domains[r.Host]
@@ -286,7 +286,8 @@ func (o *importer) chunk(ctx context.Context, n int, rows []linktable.Row, seen 
 		return out, nil
 	}
 	if len(items) > 0 {
-		// After a kill, the next run uses the same key, so the service replays its first response.
+		// If this run is killed, the next one uses the same key, so the service replays its first
+		// response.
 		results, err := o.send(ctx, o.log.ID+"-"+sum[:32]+fmt.Sprint("-", n), items)
 		if err != nil {
 			return nil, err
@@ -341,8 +342,8 @@ func (o *importer) send(ctx context.Context, key string, items []client.LinkCrea
 				Status: 201, Data: &client.BulkLink{ID: l.ID, ShortURL: l.ShortURL, Slug: l.Slug, DestinationURL: l.DestinationURL},
 				IgnoredFields: l.IgnoredFields,
 			}
-		// The service rejected only this row. Any other error would be the same for each row, so it
-		// ends the run.
+		// The service rejected only this row. Any other error would be the same for every row, so
+		// it ends the run.
 		case errors.As(err, &refused) && (refused.Status == 400 || refused.Status == 409):
 			out[i] = client.BulkResult{
 				Status: refused.Status,
@@ -465,7 +466,7 @@ func (j *journal) rows() (n int) {
 	return n
 }
 
-// address returns the deployment's address for the journal's header.
+// address returns the deployment's URL for the journal's header.
 func (a *app) address() string {
 	saved, _ := a.login() // connect has already reported an error
 	return strings.TrimRight(cmp.Or(a.baseURL, a.env.Getenv("LINKREEL_BASE_URL"), saved.BaseURL), "/")

@@ -17,7 +17,7 @@ var nasty = []string{
 	"'=1", "''=1", "'tis the season", "'", "''", "' =1", "'\t", "1=1", "plain", "", "a,b\"c\nd", "=1\n=2",
 }
 
-// Users open exports in spreadsheets, and strangers may have written the titles.
+// Users open exports in spreadsheets, and the titles may come from strangers.
 func TestExportedTablesRunNoFormulas(t *testing.T) {
 	t.Parallel()
 	for _, title := range nasty {
@@ -59,7 +59,7 @@ func TestExportedTablesAreImportedAsTheyWere(t *testing.T) {
 	}
 	for i, title := range nasty {
 		if got := sent.URLs[i]; got.Title != title || got.ExternalID != fmt.Sprintf("=%d", i) {
-			t.Errorf("the title %q is imported as %q with the external ID %q, want both unchanged", title, got.Title, got.ExternalID)
+			t.Errorf("title %q is imported as %q with external ID %q, want both unchanged", title, got.Title, got.ExternalID)
 		}
 	}
 }

@@ -2,8 +2,8 @@
 // Standard output contains only results, so commands work in pipes. Messages for people are printed
 // to standard error. With --json, each result is one JSON object per line.
 //
-// A long command can be stopped at any time, even by SIGKILL. The same command then resumes and
-// creates nothing twice.
+// A long command can be stopped at any time, even by SIGKILL. Running the same command again
+// resumes, without creating anything twice.
 package cli
 
 import (
@@ -48,7 +48,7 @@ type Env struct {
 	ConfigDir, StateDir string
 	Now                 func() time.Time
 	Sleep               func(ctx context.Context, d time.Duration) error // if nil, pause uses the real clock
-	// Open opens an address in the user's browser. It is nil if there is no browser.
+	// Open opens a URL in the user's browser. It is nil if there is no browser.
 	Open func(ctx context.Context, address string) error
 }
 
@@ -83,7 +83,7 @@ func (e *usageError) Error() string { return e.text }
 
 func usagef(format string, a ...any) error { return &usageError{fmt.Sprintf(format, a...)} }
 
-// errStopped ends a command that runs until it receives a signal. No message is printed, because the
+// errStopped ends a command that runs until it receives a signal. It does not print a message: the
 // exit code is enough.
 var errStopped = errors.New("stopped")
 
@@ -182,7 +182,7 @@ func (p program) run(ctx context.Context, args []string, env Env) error {
 	}
 	err = do(ctx, words)
 	var refused *client.APIError
-	if errors.As(err, &refused) && !a.quiet && !a.json && !strings.HasPrefix(c.name, "admin ") { // an operator's address does not serve the docs
+	if errors.As(err, &refused) && !a.quiet && !a.json && !strings.HasPrefix(c.name, "admin ") { // the operator's URL does not serve the docs
 		if page := refused.DocURL; strings.HasPrefix(page, "/") {
 			return &documentedError{err, a.address() + page}
 		}
@@ -190,7 +190,7 @@ func (p program) run(ctx context.Context, args []string, env Env) error {
 	return err
 }
 
-// documentedError is an API error with the address of the page that explains it.
+// documentedError is an API error with the URL of the page that explains it.
 type documentedError struct {
 	error
 	page string
@@ -198,8 +198,8 @@ type documentedError struct {
 
 func (e *documentedError) Unwrap() error { return e.error }
 
-// documented returns an error that the service would report in the same way. It names the page
-// about the code, as the service's own errors do.
+// documented returns an error that the service would report in the same way. Like the service's own
+// errors, it links to the page about the code.
 func documented(status int, code, message string) *client.APIError {
 	return &client.APIError{Status: status, Code: code, Message: message, DocURL: "/docs/guides/errors#" + strings.ToLower(code)}
 }
@@ -335,7 +335,7 @@ func exitCode(ctx context.Context, err error) int {
 		video *client.VideoError
 	)
 	switch {
-	case ctx.Err() != nil && !errors.As(err, &usage): // check this first, because a stopped call can fail in many ways
+	case ctx.Err() != nil && !errors.As(err, &usage): // check this first: a stopped call can fail in many ways
 		return ExitInterrupted
 	case errors.Is(err, flag.ErrHelp):
 		return ExitOK
@@ -363,8 +363,8 @@ func exitCode(ctx context.Context, err error) int {
 	}
 }
 
-// unreachable reports whether err means that there was no response: an unknown host, an unused
-// port, a closed connection, or a call that took too long.
+// unreachable reports whether err means that the service did not respond: an unknown host, an
+// unused port, a closed connection, or a call that took too long.
 func unreachable(err error) bool {
 	var dial *net.OpError // from an upload, which does not use the client
 	return client.IsConnection(err) || errors.As(err, &dial) || errors.Is(err, context.DeadlineExceeded)

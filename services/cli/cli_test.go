@@ -228,7 +228,7 @@ type result struct {
 	out, err string
 }
 
-// fakeService returns a fake API and its address.
+// fakeService returns a fake API and its base URL.
 func fakeService(t *testing.T) (*fake, string) {
 	t.Helper()
 	f := &fake{slugs: map[string]bool{}, replies: map[string][]byte{}, plan: "business"}
@@ -326,7 +326,7 @@ func TestExitCodesSayWhatKindOfFailureItWas(t *testing.T) {
 	}
 	for _, tt := range tests {
 		if got := run(tt.ctx, "", strings.Fields(tt.args)...); got.code != tt.want {
-			t.Errorf("%s: the exit code is %d, want %d: %s", tt.name, got.code, tt.want, got.err)
+			t.Errorf("%s: exit code %d, want %d: %s", tt.name, got.code, tt.want, got.err)
 		}
 	}
 	run(t.Context(), "", "links", "create", "https://example.com", "--slug", "a")
@@ -408,7 +408,7 @@ func TestDomainsVerifyWaitsAndFailsUnlessVerified(t *testing.T) {
 				},
 			})
 			if code != tt.code || f.checks != tt.checks || !strings.Contains(out.String(), tt.status) || !strings.Contains(errs.String(), tt.notice) {
-				t.Errorf("the exit code is %d after %d checks, with %q and %q; want %+v", code, f.checks, &out, &errs, tt)
+				t.Errorf("exit code %d after %d checks, with %q and %q; want %+v", code, f.checks, &out, &errs, tt)
 			}
 		})
 	}
@@ -582,7 +582,7 @@ func TestBulkReadsHostileFiles(t *testing.T) {
 			f, run := world(t)
 			got := run(t.Context(), "", "links", "import", file(t, name, tt.content))
 			if got.code != tt.code || len(f.links) != tt.links || !strings.Contains(got.err, tt.want) || strings.ContainsRune(got.err, 0x1b) || len(got.err) > 8<<10 {
-				t.Errorf("the import made %d links with the exit code %d and printed %.3000s", len(f.links), got.code, got.err)
+				t.Errorf("the import made %d links with exit code %d and printed %.3000s", len(f.links), got.code, got.err)
 			}
 		})
 	}
@@ -666,7 +666,7 @@ func TestLoginStoresAKeyThatWorksForItsOwnerAlone(t *testing.T) {
 	if got := run("", "account"); got.code != 0 || !strings.Contains(got.out, "business") {
 		t.Errorf("after the login, the command returned %+v, want the account", got)
 	}
-	// The CLI sends the stored key only to the stored address.
+	// The CLI only sends the stored key to the stored address.
 	if got := run("", "account", "--base-url", "http://127.0.0.1:1"); got.code != ExitAuth {
 		t.Errorf("with a different address, the command returned %+v, want exit code 3", got)
 	}
@@ -763,7 +763,7 @@ func TestLoginFindsTheStackWhoseDataDirectoryIsNamed(t *testing.T) {
 		return map[string]string{"LINKREEL_DATA_DIR": data}[name]
 	}})
 	if code != 0 || errs.String() != "logged in to "+base+" as Test\n" {
-		t.Errorf("login returned the exit code %d and %q, want the stack's account", code, errs.String())
+		t.Errorf("login returned exit code %d and %q, want the stack's account", code, errs.String())
 	}
 }
 
@@ -788,7 +788,7 @@ func TestLoginElsewhereSaysWhereToRun(t *testing.T) {
 	var errs bytes.Buffer
 	code := Run(t.Context(), []string{"login", "--local"}, Env{Out: io.Discard, Err: &errs, ConfigDir: t.TempDir(), Now: time.Now, Getenv: func(string) string { return "" }})
 	if code != ExitFailed || !strings.Contains(errs.String(), "run this in the folder in which `make run` runs, or with the LINKREEL_DATA_DIR") {
-		t.Errorf("login returned the exit code %d and %q, want advice on where to run it", code, errs.String())
+		t.Errorf("login returned exit code %d and %q, want advice on where to run it", code, errs.String())
 	}
 }
 

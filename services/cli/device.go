@@ -14,7 +14,7 @@ import (
 )
 
 // keyByBrowser lets the user sign in to the console and approve a key for this machine. The user
-// compares the codes on both screens, so that only this request is approved.
+// compares the codes on both screens so that only this request is approved.
 func (a *app) keyByBrowser(ctx context.Context, base string) (string, error) {
 	c, err := client.New(client.Config{BaseURL: base, WithoutKey: true, UserAgent: "linkreel-cli/1", Sleep: a.env.Sleep})
 	if err != nil {
@@ -28,13 +28,13 @@ func (a *app) keyByBrowser(ctx context.Context, base string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The server chooses the address, so pass it to the system only if it is a web address.
+	// The server chooses the URL, so only pass it to the system if it is a web address.
 	if u, err := url.Parse(asked.VerificationURL); err != nil || u.Scheme != "https" && u.Scheme != "http" {
 		return "", fmt.Errorf("%s returned a sign-in address that does not start with http:// or https://", base)
 	}
 	fmt.Fprintf(a.env.Err, "Sign in at %s\nand compare the code: %s\n", clean(asked.VerificationURL), clean(asked.UserCode))
 	if a.env.Open != nil {
-		_ = a.env.Open(ctx, asked.VerificationURL) // on failure, the user can still open the printed address
+		_ = a.env.Open(ctx, asked.VerificationURL) // if this fails, the user can still open the printed URL
 	}
 	pause := time.Duration(max(1, min(asked.Interval, 30))) * time.Second
 	for a.env.Now().Before(asked.ExpiresAt.Time()) {
@@ -53,7 +53,7 @@ func (a *app) keyByBrowser(ctx context.Context, base string) (string, error) {
 	return "", &client.APIError{Status: 403, Code: "FORBIDDEN", Message: "Nobody approved the key in time. Run `linkreel login` again"}
 }
 
-// openBrowser opens an address in the user's browser.
+// openBrowser opens a URL in the user's browser.
 func openBrowser(ctx context.Context, address string) error {
 	var cmd *exec.Cmd
 	switch runtime.GOOS {

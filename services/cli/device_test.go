@@ -54,9 +54,9 @@ func TestLoginByBrowserComesBackWithAKey(t *testing.T) {
 		code         int
 		stored       bool
 	}{
-		"approved after some time": {"https://go.example.com/app/device?code=k7mp-3wxd", []int{409, 409, 201}, 0, true},
-		"denied":                   {"https://go.example.com/app/device?code=k7mp-3wxd", []int{409, 403}, ExitAuth, false},
-		"not a web address":        {"file:///etc/passwd", nil, ExitFailed, false},
+		"approved after a while": {"https://go.example.com/app/device?code=k7mp-3wxd", []int{409, 409, 201}, 0, true},
+		"denied":                 {"https://go.example.com/app/device?code=k7mp-3wxd", []int{409, 403}, ExitAuth, false},
+		"not a web address":      {"file:///etc/passwd", nil, ExitFailed, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -70,7 +70,7 @@ func TestLoginByBrowserComesBackWithAKey(t *testing.T) {
 				Open:  func(_ context.Context, address string) error { opened = append(opened, address); return nil },
 			})
 			if code != c.code {
-				t.Fatalf("the exit code is %d, want %d: %s", code, c.code, errs.String())
+				t.Fatalf("exit code %d, want %d: %s", code, c.code, errs.String())
 			}
 			text, err := os.ReadFile(filepath.Join(dir, "linkreel", "credentials.json"))
 			if (err == nil) != c.stored || c.stored && !strings.Contains(string(text), `"good"`) {
@@ -101,11 +101,11 @@ func TestAdminMakesTheFirstOwnersLink(t *testing.T) {
 		return out.String(), code
 	}
 	if out, code := run("admin", "accounts", "create", "Ada & Co", "--plan", "business"); code != 0 || out != "acc_9\n" {
-		t.Errorf("create returned the exit code %d and %q, want 0 and acc_9", code, out)
+		t.Errorf("create returned exit code %d and %q, want 0 and acc_9", code, out)
 	}
 	for _, args := range [][]string{{"admin", "sign-in-link", "acc_9"}, {"admin", "sign-in-link", "acc_9", "--member", "mem_1"}} {
 		if out, code := run(args...); code != 0 || out != "https://go.example.com/app/sign-in?link=x\n" {
-			t.Errorf("%v returned the exit code %d and %q, want 0 and the link", args, code, out)
+			t.Errorf("%v returned exit code %d and %q, want 0 and the link", args, code, out)
 		}
 	}
 	want := "POST /admin/v1/accounts Ada & Co business|POST /admin/v1/accounts/acc_9/sign-in-links Owner owner|POST /admin/v1/accounts/acc_9/sign-in-links  mem_1"

@@ -67,7 +67,7 @@ func eventsShow(a *app, fs *flag.FlagSet) action {
 // eventPage is the maximum number of events in one response.
 const eventPage = 100
 
-// pastEvents prints existing events. most limits how many, and 0 means all.
+// pastEvents prints existing events. most is the limit; 0 means all of them.
 func (a *app) pastEvents(ctx context.Context, c *client.Client, q client.ListEventsQuery, most int) error {
 	for shown := 0; ; {
 		q.Limit = eventPage
@@ -94,8 +94,7 @@ func (a *app) pastEvents(ctx context.Context, c *client.Client, q client.ListEve
 	}
 }
 
-// followEvents prints new events until it receives a signal. most limits how many, and 0 means no
-// limit.
+// followEvents prints new events until it receives a signal. most is the limit; 0 means unlimited.
 func (a *app) followEvents(ctx context.Context, c *client.Client, q client.ListEventsQuery, most int) error {
 	q.Limit = eventPage
 	shown, enough := 0, errors.New("enough")
@@ -283,7 +282,7 @@ func webhooksReplay(a *app, fs *flag.FlagSet) action {
 }
 
 // webhooksVerify checks a message as a receiver does, with the clients' own function. The secret is
-// never an argument, because other users of the machine can read the arguments of a process.
+// never an argument: other users of the machine can read a process's arguments.
 func webhooksVerify(a *app, fs *flag.FlagSet) action {
 	id := fs.String("id", "", "`value` of the webhook-id header")
 	stamp := fs.String("timestamp", "", "`value` of the webhook-timestamp header")
@@ -334,8 +333,8 @@ func webhooksVerify(a *app, fs *flag.FlagSet) action {
 	}
 }
 
-// headersFrom reads the headers of a request from a file. A first line with the method and the path
-// is ignored, and so is everything after an empty line. Without a file there are no headers.
+// headersFrom reads a request's headers from a file. A first line with the method and the path is
+// ignored, as is everything after an empty line. If there is no file, it returns no headers.
 func headersFrom(file string) (http.Header, error) {
 	header := http.Header{}
 	if file == "" {
@@ -366,7 +365,7 @@ func (a *app) read(file string) ([]byte, error) {
 
 // webhooksListen sends webhooks to a receiver on this machine, as the deployment would. It follows
 // the feed with long polling and forwards each event as a signed message, so a developer can test a
-// receiver without a public address.
+// receiver that does not have a public address.
 func webhooksListen(a *app, fs *flag.FlagSet) action {
 	forward := fs.String("forward", "", "`address` of your receiver, such as http://localhost:3000/hooks")
 	types := fs.String("events", "", "comma-separated `list` of types; default is all")
@@ -424,8 +423,8 @@ func signingKey(secret string) ([]byte, error) {
 	return key, nil
 }
 
-// forward sends one event and returns the receiver's response for display. It does not retry, because
-// a developer who tests a receiver wants to see each failure.
+// forward sends one event and returns the receiver's response for display. It does not retry: a
+// developer testing a receiver wants to see every failure.
 func (a *app) forward(ctx context.Context, address *url.URL, key []byte, e client.Event) string {
 	body, err := json.Marshal(struct {
 		Type      string          `json:"type"`
@@ -458,7 +457,7 @@ func (a *app) forward(ctx context.Context, address *url.URL, key []byte, e clien
 	return res.Status
 }
 
-// unanswered explains in plain words why a receiver did not respond.
+// unanswered explains in plain English why a receiver did not respond.
 func unanswered(address *url.URL, err error) string {
 	var (
 		dial *net.OpError
@@ -473,7 +472,7 @@ func unanswered(address *url.URL, err error) string {
 	case errors.As(err, &dial) && dial.Op == "dial":
 		return "nothing is listening on " + address.Host
 	case errors.As(err, &call):
-		return call.Err.Error() // omit the method and the address, which the user already knows
+		return call.Err.Error() // omit the method and the URL, which the user already knows
 	}
 	return err.Error()
 }

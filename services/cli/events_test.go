@@ -21,7 +21,7 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// oneEvent serves a feed that has one event. It then holds every request until the caller
+// oneEvent serves a feed that has one event. After that, it holds every request until the caller
 // disconnects.
 func oneEvent(t *testing.T) *httptest.Server {
 	t.Helper()
@@ -57,7 +57,7 @@ func TestCtrlCEndsWhatFollowsWithoutWords(t *testing.T) {
 			env := Env{Out: &out, Err: &errs, Getenv: func(string) string { return "" }, Now: time.Now}
 			code := Run(ctx, append(args, "--base-url", oneEvent(t).URL, "--key", "k"), env)
 			if code != ExitInterrupted || errs.Len() > 0 || strings.Count(out.String(), "\n") != 1 {
-				t.Errorf("the exit code is %d with the output %q and the errors %q, want 130 with one line and no errors", code, out.String(), errs.String())
+				t.Errorf("exit code %d with output %q and errors %q, want 130 with one line and no errors", code, out.String(), errs.String())
 			}
 		})
 	}
@@ -70,7 +70,7 @@ func longFeed(t *testing.T) *httptest.Server {
 		q := r.URL.Query()
 		limit, err := strconv.Atoi(q.Get("limit"))
 		if err != nil || limit < 1 || limit > 100 {
-			t.Errorf("the request has the query %s, want a limit from 1 to 100", r.URL.RawQuery)
+			t.Errorf("the request has query %s, want a limit from 1 to 100", r.URL.RawQuery)
 		}
 		first, step, left := 250, -1, 250
 		switch after := q.Get("after"); {
@@ -128,7 +128,7 @@ func TestEventsEndAtTheirLimitAndFollowOnlyWithTheFlag(t *testing.T) {
 				ids = append(ids, e.ID)
 			}
 			if code != ExitOK || errs.Len() > 0 || len(ids) != want.events {
-				t.Fatalf("the exit code is %d with the %d events %v and the errors %q, want 0, the expected number of events and no errors", code, len(ids), ids, errs.String())
+				t.Fatalf("exit code %d with %d events %v and errors %q, want 0, the expected number of events and no errors", code, len(ids), ids, errs.String())
 			}
 			if want.events > 0 && (ids[0] != want.first || ids[want.events-1] != want.last) {
 				t.Errorf("the events are %s to %s, want %s to %s", ids[0], ids[want.events-1], want.first, want.last)
@@ -142,7 +142,7 @@ func TestCtrlCWhileAMessageIsForwardedPrintsNothing(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // the server detects a disconnect only after it has read the body
+		_, _ = io.Copy(io.Discard, r.Body) // the server does not detect a disconnect until it has read the body
 		stop()
 		<-r.Context().Done()
 	}))
@@ -151,7 +151,7 @@ func TestCtrlCWhileAMessageIsForwardedPrintsNothing(t *testing.T) {
 	env := Env{Out: &out, Err: &errs, Getenv: func(string) string { return "" }, Now: time.Now}
 	code := Run(ctx, []string{"webhooks", "listen", "--quiet", "--forward", receiver.URL, "--base-url", oneEvent(t).URL, "--key", "k"}, env)
 	if code != ExitInterrupted || out.Len()+errs.Len() > 0 {
-		t.Errorf("the exit code is %d with the output %q and the errors %q, want 130 with no output", code, out.String(), errs.String())
+		t.Errorf("exit code %d with output %q and errors %q, want 130 with no output", code, out.String(), errs.String())
 	}
 }
 
@@ -209,7 +209,7 @@ func TestWebhooksListenKeepsTheSecretThatItIsGiven(t *testing.T) {
 	}
 	for _, wrong := range []string{"secret", "whsec_", "whsec_?", "MDEyMw=="} {
 		if code := Run(t.Context(), append(listen, wrong), env); code != ExitUsage {
-			t.Errorf("--secret %q returned the exit code %d, want 2", wrong, code)
+			t.Errorf("--secret %q returned exit code %d, want 2", wrong, code)
 		}
 	}
 }
@@ -236,22 +236,22 @@ func TestWebhooksVerify(t *testing.T) {
 		code       int
 		want       string // the output, or a part of the error
 	}{
-		"a body in a file":            {secret, "", append([]string{saved}, flags...), ExitOK, "verified evt_1\n"},
-		"a body on standard input":    {secret, body, append([]string{"-"}, flags...), ExitOK, "verified evt_1\n"},
-		"headers in a file":           {secret, "", []string{saved, "--headers", headers}, ExitOK, "verified evt_1\n"},
-		"a flag before the file":      {secret, "", []string{saved, "--headers", incomplete, "--signature", signature}, ExitOK, "verified evt_1\n"},
-		"json":                        {secret, "", append([]string{saved, "--json"}, flags...), ExitOK, `{"id":"evt_1","verified":true}` + "\n"},
-		"an older secret in a file":   {"", "", append([]string{saved, "--secret-file", file(t, "secrets", other+"\n"+secret+"\n")}, flags...), ExitOK, "verified evt_1\n"},
-		"a secret file that prevails": {secret, "", append([]string{saved, "--secret-file", file(t, "other", other)}, flags...), ExitRefused, "(reason: signature)"},
-		"a changed body":              {secret, body + "\n", append([]string{"-"}, flags...), ExitRefused, "(reason: signature)"},
-		"a different secret":          {other, body, append([]string{"-"}, flags...), ExitRefused, "(reason: signature)"},
-		"an old message":              {secret, "", []string{saved, "--id", "evt_1", "--timestamp", old, "--signature", oldSignature}, ExitRefused, "(reason: timestamp)"},
-		"a missing header":            {secret, "", []string{saved, "--headers", incomplete}, ExitRefused, "webhook-signature is missing (reason: header)"},
-		"a secret that is not valid":  {"whsec_?", "", append([]string{saved}, flags...), ExitRefused, "(reason: secret)"},
-		"no secret":                   {"", "", append([]string{saved}, flags...), ExitUsage, "LINKREEL_WEBHOOK_SECRET"},
-		"no headers":                  {secret, "", []string{saved, "--id", "evt_1"}, ExitUsage, "needs --headers"},
-		"no body":                     {secret, "", flags, ExitUsage, "give the FILE"},
-		"a file that does not exist":  {secret, "", append([]string{saved + "x"}, flags...), ExitFailed, "no such file"},
+		"a body in a file":                    {secret, "", append([]string{saved}, flags...), ExitOK, "verified evt_1\n"},
+		"a body on standard input":            {secret, body, append([]string{"-"}, flags...), ExitOK, "verified evt_1\n"},
+		"headers in a file":                   {secret, "", []string{saved, "--headers", headers}, ExitOK, "verified evt_1\n"},
+		"a flag before the file":              {secret, "", []string{saved, "--headers", incomplete, "--signature", signature}, ExitOK, "verified evt_1\n"},
+		"json":                                {secret, "", append([]string{saved, "--json"}, flags...), ExitOK, `{"id":"evt_1","verified":true}` + "\n"},
+		"an older secret in a file":           {"", "", append([]string{saved, "--secret-file", file(t, "secrets", other+"\n"+secret+"\n")}, flags...), ExitOK, "verified evt_1\n"},
+		"a secret file that takes precedence": {secret, "", append([]string{saved, "--secret-file", file(t, "other", other)}, flags...), ExitRefused, "(reason: signature)"},
+		"a changed body":                      {secret, body + "\n", append([]string{"-"}, flags...), ExitRefused, "(reason: signature)"},
+		"a different secret":                  {other, body, append([]string{"-"}, flags...), ExitRefused, "(reason: signature)"},
+		"an old message":                      {secret, "", []string{saved, "--id", "evt_1", "--timestamp", old, "--signature", oldSignature}, ExitRefused, "(reason: timestamp)"},
+		"a missing header":                    {secret, "", []string{saved, "--headers", incomplete}, ExitRefused, "webhook-signature is missing (reason: header)"},
+		"a secret that is not valid":          {"whsec_?", "", append([]string{saved}, flags...), ExitRefused, "(reason: secret)"},
+		"no secret":                           {"", "", append([]string{saved}, flags...), ExitUsage, "LINKREEL_WEBHOOK_SECRET"},
+		"no headers":                          {secret, "", []string{saved, "--id", "evt_1"}, ExitUsage, "needs --headers"},
+		"no body":                             {secret, "", flags, ExitUsage, "give the FILE"},
+		"a file that does not exist":          {secret, "", append([]string{saved + "x"}, flags...), ExitFailed, "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -262,11 +262,11 @@ func TestWebhooksVerify(t *testing.T) {
 			code := Run(t.Context(), append([]string{"webhooks", "verify"}, tt.args...), env)
 			switch {
 			case code != tt.code:
-				t.Errorf("the exit code is %d, want %d: %s%s", code, tt.code, out.String(), errs.String())
+				t.Errorf("exit code %d, want %d: %s%s", code, tt.code, out.String(), errs.String())
 			case code == ExitOK && (out.String() != tt.want || errs.Len() > 0):
-				t.Errorf("the output is %q with the errors %q, want %q and no errors", out.String(), errs.String(), tt.want)
+				t.Errorf("output %q with errors %q, want %q and no errors", out.String(), errs.String(), tt.want)
 			case code != ExitOK && (!strings.Contains(errs.String(), tt.want) || out.Len() > 0):
-				t.Errorf("the error is %q with the output %q, want %q and no output", errs.String(), out.String(), tt.want)
+				t.Errorf("error %q with output %q, want %q and no output", errs.String(), out.String(), tt.want)
 			}
 			if strings.Contains(out.String()+errs.String(), "whsec_MD") {
 				t.Errorf("the command printed the secret: %s%s", out.String(), errs.String())
@@ -290,10 +290,10 @@ func TestWebhooksListen(t *testing.T) {
 		if asked == 1 {
 			page["data"] = []any{map[string]any{"id": "evt_1", "type": "video.ready", "object": "vid_1", "createdAt": 1790000000000, "actor": map[string]string{"type": "system", "id": "system", "name": "Linkreel"}, "data": map[string]string{"id": "vid_1"}}}
 			if r.URL.Query().Get("wait") == "" || r.URL.Query().Get("type") != "video.ready" || r.URL.Query().Has("after") {
-				t.Errorf("the request has the query %s, want wait and type=video.ready, but not after", r.URL.RawQuery)
+				t.Errorf("the request has query %s, want wait and type=video.ready, but not after", r.URL.RawQuery)
 			}
 		} else if got := r.URL.Query().Get("after"); got != "place" {
-			t.Errorf("the next request has the cursor after=%q, want place", got)
+			t.Errorf("the next request has cursor after=%q, want place", got)
 		}
 		_ = json.NewEncoder(w).Encode(page)
 	}))
@@ -317,7 +317,7 @@ func TestWebhooksListen(t *testing.T) {
 	m := <-got
 	stop()
 	if code := <-ended; code != ExitInterrupted {
-		t.Errorf("the exit code is %d, want 130", code)
+		t.Errorf("exit code %d, want 130", code)
 	}
 	_, rest, _ := strings.Cut(errs.String(), "whsec_")
 	secret, _, _ := strings.Cut(rest, "\n")
@@ -325,7 +325,7 @@ func TestWebhooksListen(t *testing.T) {
 		t.Errorf("the signature is invalid: %v: %s", err, m.body)
 	}
 	if m.header.Get("webhook-id") != "evt_1" || string(m.body) != `{"type":"video.ready","timestamp":"2026-09-21T14:13:20.000Z","data":{"id":"vid_1"}}` {
-		t.Errorf("the message is %s with the body %s, want evt_1 and its data", m.header.Get("webhook-id"), m.body)
+		t.Errorf("the message is %s with body %s, want evt_1 and its data", m.header.Get("webhook-id"), m.body)
 	}
 }
 

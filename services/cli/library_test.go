@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// scripted is a service that returns the answers set for each method and path, and records the
+// scripted is a service that returns the response set for each method and path, and records the
 // requests.
 type scripted struct {
 	mu      sync.Mutex
@@ -48,7 +48,7 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, answer)
 }
 
-// serve starts the service and returns its address.
+// serve starts the service and returns its URL.
 func serve(t *testing.T, s *scripted) string {
 	t.Helper()
 	srv := httptest.NewServer(s)
@@ -138,13 +138,13 @@ func TestLibraryCommandsAskForWhatTheyAreTold(t *testing.T) {
 			s := &scripted{answers: tt.answers}
 			got := s.run(t, "", strings.Fields(tt.args)...)
 			if got.code != tt.code || !slices.Equal(s.asked, tt.asked) {
-				t.Errorf("the exit code is %d, want %d: %s\nrequests %q\nwant     %q", got.code, tt.code, got.err, s.asked, tt.asked)
+				t.Errorf("exit code %d, want %d: %s\nrequests %q\nwant     %q", got.code, tt.code, got.err, s.asked, tt.asked)
 			}
 		})
 	}
 }
 
-// `videos list` follows the Link header, but never sends the key to another host.
+// `videos list` follows the Link header, but never sends the key to a different host.
 func TestVideosAreListedToTheEnd(t *testing.T) {
 	t.Parallel()
 	s := &scripted{
@@ -159,8 +159,8 @@ func TestVideosAreListedToTheEnd(t *testing.T) {
 	}
 }
 
-// Every field of another service's export that a link can keep must be in the request. Messages list
-// the other fields.
+// Every field of another service's export that a link can keep must be in the request. Messages
+// list the remaining fields.
 func TestImportsKeepWhatTheSourceHas(t *testing.T) {
 	t.Parallel()
 	const day = 1767225600000 // 2026-01-01
@@ -248,14 +248,14 @@ func TestApplyMakesTheDifferenceAndNothingElse(t *testing.T) {
 		`POST /api/v1/links {"url":"https://e.example/fresh","slug":"fresh","title":"Fresh","domainId":"default"}`,
 	}
 	if got.code != 0 || !slices.Equal(s.writes(), want) || !strings.Contains(got.err, "2 created, 1 changed, 2 unchanged, 0 failed") {
-		t.Errorf("apply returned %+v\nwith the writes %q\nwant            %q", got, s.writes(), want)
+		t.Errorf("apply returned %+v\nwith writes %q\nwant            %q", got, s.writes(), want)
 	}
 	if !strings.Contains(got.out, "~ go.example.com/moved\n    url: \"https://e.example/old\" → \"https://e.example/new\"\n") {
 		t.Errorf("the output lacks the changed url:\n%s", got.out)
 	}
 	dry := deployed()
 	if got := dry.run(t, wantedLinks, "apply", "-f", "-", "--dry-run"); got.code != 0 || len(dry.writes()) != 0 || !strings.Contains(got.err, "2 created, 1 changed, 2 unchanged") {
-		t.Errorf("the dry run returned %+v with the writes %q, want none", got, dry.writes())
+		t.Errorf("the dry run returned %+v with writes %q, want none", got, dry.writes())
 	}
 }
 
@@ -272,12 +272,12 @@ func TestApplyRefusesAFileItCannotTrust(t *testing.T) {
 	} {
 		s := deployed()
 		if got := s.run(t, text, "apply", "-f", "-"); got.code != ExitUsage || len(s.asked) != 0 {
-			t.Errorf("%s: apply returned %+v with the requests %q, want exit code 2 and none", name, got, s.asked)
+			t.Errorf("%s: apply returned %+v with requests %q, want exit code 2 and none", name, got, s.asked)
 		}
 	}
 	s := deployed() // a link that cannot be created does not prevent the others from being applied
 	if got := s.run(t, "links: [{slug: a, domain: none.example, url: 'https://e.example'}, {slug: fresh, url: 'https://e.example/fresh'}]", "apply", "-f", "-"); got.code != ExitPartly || len(s.writes()) != 1 {
-		t.Errorf("apply returned %+v with the writes %q, want exit code 6 and one write", got, s.writes())
+		t.Errorf("apply returned %+v with writes %q, want exit code 6 and one write", got, s.writes())
 	}
 }
 
@@ -306,20 +306,21 @@ func TestApplySetsThePagesOfDomains(t *testing.T) {
 		`PATCH /api/v1/domains/dom_2 {"notFoundUrl":"https://e.example/lost"}`,
 	}
 	if got.code != 0 || !slices.Equal(s.writes(), want) || got.out != diff || !strings.Contains(got.err, "1 created, 1 changed, 0 unchanged, 0 failed") {
-		t.Errorf("apply returned %+v\nwith the writes %q\nwant            %q", got, s.writes(), want)
+		t.Errorf("apply returned %+v\nwith writes %q\nwant            %q", got, s.writes(), want)
 	}
 	s = have()
 	if got := s.run(t, wantedPages, "apply", "-f", "-", "--dry-run"); got.code != 0 || len(s.writes()) > 0 || got.out != diff || !strings.Contains(got.err, "1 created, 1 changed") {
-		t.Errorf("the dry run returned %+v with the writes %q, want none", got, s.writes())
+		t.Errorf("the dry run returned %+v with writes %q, want none", got, s.writes())
 	}
 	s = have() // a rejected page does not prevent the others from being applied
 	delete(s.answers, "PATCH /api/v1/domains/dom_1")
 	if got := s.run(t, wantedPages, "apply", "-f", "-"); got.code != ExitPartly || len(s.writes()) != 3 || !strings.Contains(got.err, "1 created, 0 changed, 0 unchanged, 1 failed") {
-		t.Errorf("with a rejected page, apply returned %+v with the writes %q, want exit code 6 and 3 writes", got, s.writes())
+		t.Errorf("with a rejected page, apply returned %+v with writes %q, want exit code 6 and 3 writes", got, s.writes())
 	}
 }
 
-// The file in docs/cli.md prints the sample below it for the account that the sample assumes.
+// Applying the file in docs/cli.md to the account that the docs assume prints the sample output
+// below it.
 func TestTheExampleOfApplyPrintsItsSample(t *testing.T) {
 	t.Parallel()
 	guide, err := os.ReadFile("../../docs/cli.md")
@@ -344,7 +345,7 @@ func TestTheExampleOfApplyPrintsItsSample(t *testing.T) {
 	}
 }
 
-// `links create` prints an address, so the other commands accept an address.
+// `links create` prints a short URL, so the other commands accept one.
 func TestCommandsNameALinkByItsAddressOrSlug(t *testing.T) {
 	t.Parallel()
 	const (
@@ -378,12 +379,12 @@ func TestCommandsNameALinkByItsAddressOrSlug(t *testing.T) {
 		s := &scripted{answers: tt.answers}
 		got := s.run(t, "", strings.Fields(tt.args)...)
 		if got.code != tt.code || !slices.Equal(s.asked, tt.asked) || !strings.Contains(got.err, tt.err) {
-			t.Errorf("%s made the requests %q and returned %+v", tt.args, s.asked, got)
+			t.Errorf("%s made requests %q and returned %+v", tt.args, s.asked, got)
 		}
 	}
 }
 
-// An API error ends with the address of the page that explains it, except with --json and --quiet.
+// An API error ends with the URL of the page that explains it, except with --json and --quiet.
 func TestErrorsNameTheirPage(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -398,7 +399,7 @@ func TestErrorsNameTheirPage(t *testing.T) {
 			return map[string]string{"LINKREEL_BASE_URL": srv.URL + "/", "LINKREEL_API_KEY": "good"}[name]
 		}})
 		if want := "linkreel: no (LINK_NOT_FOUND)\n" + page; code != ExitNotFound || errs.String() != want {
-			t.Errorf("with %s, the exit code is %d with %q, want %q", flags, code, errs.String(), want)
+			t.Errorf("with %s, exit code %d with %q, want %q", flags, code, errs.String(), want)
 		}
 	}
 }

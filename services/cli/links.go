@@ -64,7 +64,7 @@ func linksCreate(a *app, fs *flag.FlagSet) action {
 		}
 		return a.answer(l, err, func(w io.Writer) {
 			fmt.Fprintln(w, clean(l.ShortURL))
-			a.note("id %s", clean(l.ID)) // on standard error, because scripts take the address from standard output
+			a.note("id %s", clean(l.ID)) // on standard error because scripts read the short URL from standard output
 		})
 	})
 }
@@ -73,7 +73,7 @@ func linksCreate(a *app, fs *flag.FlagSet) action {
 // 10 is a date in the past.
 func (a *app) noteEnd(ctx context.Context, c *client.Client, id string) {
 	l, err := c.GetLink(ctx, id)
-	if err == nil && l.Status == "expired" { // without a response, there is no warning
+	if err == nil && l.Status == "expired" { // if the call failed, do not warn
 		a.note("This link has already ended, on %s. To set a time from now, use a unit, such as 10d.", when(l.ExpiresAt))
 	}
 }
@@ -134,7 +134,7 @@ func linksUpdate(a *app, fs *flag.FlagSet) action {
 	}, complete)
 }
 
-// linksDelete sends one bulk request per hundred links. For a single link, it sends a plain DELETE.
+// linksDelete sends one bulk request per hundred links. For just one link, it sends a plain DELETE.
 // On plans without bulk requests, it deletes the links one by one.
 func linksDelete(a *app, _ *flag.FlagSet) action {
 	single := a.each("deleted", func(ctx context.Context, c *client.Client, id string) error { return c.DeleteLink(ctx, id) })
@@ -183,8 +183,8 @@ func linksChange(a *app, fs *flag.FlagSet) action {
 	}
 }
 
-// asksLink is like asks, for a command that takes a link by its ID, short address or slug. do
-// receives the ID.
+// asksLink is like asks, for a command that takes a link's ID, short address or slug. do receives
+// the ID.
 func (a *app) asksLink(do func(ctx context.Context, c *client.Client, id string) error, must ...func() error) action {
 	return a.asks("ID", func(ctx context.Context, c *client.Client, name string) error {
 		id, err := linkID(ctx, c, name, searchLinks)
@@ -197,8 +197,8 @@ func (a *app) asksLink(do func(ctx context.Context, c *client.Client, id string)
 
 const searchLinks = "`linkreel links list --search` finds links."
 
-// linkIDs finds the IDs of links that are given by ID, short address or slug, and returns each ID
-// once. If a link does not exist, linkIDs fails before anything is changed.
+// linkIDs finds the IDs of links specified by ID, short address or slug, and returns each ID once.
+// If a link does not exist, linkIDs fails before anything is changed.
 func (a *app) linkIDs(ctx context.Context, names []string) ([]string, error) {
 	if len(names) == 0 {
 		return nil, nil
@@ -286,7 +286,7 @@ func texts(fs *flag.FlagSet, name, usage string, to *[]string) {
 	fs.Func(name, usage, func(s string) error { *to = append(*to, s); return nil })
 }
 
-// tagsField adds a flag that replaces all tags. A single empty value removes all tags.
+// tagsField adds a flag that replaces all tags. One empty value removes all tags.
 func tagsField(fs *flag.FlagSet, to *client.Field[[]string]) {
 	tags := []string{}
 	fs.Func("tag", "new `tag`, instead of all current ones; may be repeated; an empty value removes all", func(s string) error {

@@ -67,7 +67,7 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// onlyJSON passes on lines that are JSON and responds to other lines with -32700, as JSON-RPC
+// onlyJSON passes JSON lines through and responds to all other lines with -32700, as JSON-RPC
 // requires. Without it, the library's reader would end the session.
 func onlyJSON(in io.Reader, out io.Writer) io.Reader {
 	r, w := io.Pipe()
@@ -117,13 +117,13 @@ func codedErrors(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// tools contains the operations that an assistant can perform on a key's account. The results
-// contain only data that may be shown to anybody: no keys, no passwords, and no signed URLs, which
-// are also credentials.
+// tools contains the operations that an assistant can perform on a key's account. The results only
+// contain data that anybody may see. They never contain keys, passwords or signed URLs, which are
+// also credentials.
 type tools struct {
 	*app
 	client   *client.Client
-	folder   string // the folder for uploads; if empty, no tool reads local files
+	folder   string // the folder for uploads; if empty, none of the tools read local files
 	readOnly bool
 }
 

@@ -46,7 +46,7 @@ func toolNames(t *testing.T, k *clitest.Talk) (names []string) {
 			t.Fatal(err)
 		}
 		if tool.Description == "" || tool.InputSchema == nil || tool.OutputSchema == nil || tool.Annotations == nil {
-			t.Errorf("the tool %s lacks a description, a schema or annotations", tool.Name)
+			t.Errorf("tool %s lacks a description, a schema or annotations", tool.Name)
 		}
 		names = append(names, tool.Name)
 	}
@@ -65,7 +65,7 @@ func TestAssistantThatMayOnlyReadHasNoOtherTools(t *testing.T) {
 	}, all); diff != "" {
 		t.Errorf("tools (-want +got):\n%s", diff)
 	}
-	// If the user has not chosen a folder, no tool may read local files.
+	// If the user has not chosen a folder, none of the tools may read local files.
 	if without := toolNames(t, inMemory(t, base, nil)); slices.Contains(without, "upload_video") || len(without) != len(all)-1 {
 		t.Errorf("without --files, the tools are %v, want all except upload_video", without)
 	}
@@ -86,7 +86,7 @@ func TestAssistantThatMayOnlyReadHasNoOtherTools(t *testing.T) {
 	}
 }
 
-// An assistant may disclose everything that it reads, so no tool may return an upload address,
+// An assistant may disclose everything that it reads, so tools must never return an upload URL,
 // whatever scopes the key has.
 func TestNoToolShowsAnAddressThatWrites(t *testing.T) {
 	t.Parallel()
@@ -98,7 +98,7 @@ func TestNoToolShowsAnAddressThatWrites(t *testing.T) {
 	}
 	k.Call("find_videos", nil)
 	if said := k.Answers(); strings.Contains(said, "/session") || strings.Contains(said, "ploadUrl") {
-		t.Errorf("the messages contain an upload address, want none:\n%s", said)
+		t.Errorf("the messages contain an upload URL, want none:\n%s", said)
 	}
 }
 
@@ -138,16 +138,16 @@ func TestAssistantSpeaksTheOlderProtocolOnStandardOutputAlone(t *testing.T) {
 	}
 	hello := ask(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"old","version":"1"}}}`)
 	if hello.Result["protocolVersion"] != "2025-06-18" || hello.Result["instructions"] == "" {
-		t.Errorf("initialize returned %+v, want the protocol version 2025-06-18 and instructions", hello)
+		t.Errorf("initialize returned %+v, want protocol version 2025-06-18 and instructions", hello)
 	}
 	ask(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	made := ask(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"create_link","arguments":{"url":"https://example.com","slug":"old"}}}`)
 	if link, _ := made.Result["structuredContent"].(map[string]any); link["slug"] != "old" {
-		t.Errorf("create_link returned %+v, want the slug old", made)
+		t.Errorf("create_link returned %+v, want slug old", made)
 	}
 	_ = typed.Close()
 	if code := <-ended; code != ExitOK {
-		t.Errorf("after the client disconnected, the exit code is %d, want 0", code)
+		t.Errorf("after the client disconnected, got exit code %d, want 0", code)
 	}
 	for lines.Scan() {
 		t.Errorf("after the session ended, the output contains %q, want nothing more", lines.Text())
@@ -165,7 +165,7 @@ func TestAssistantSearchIsOneRequest(t *testing.T) {
 	k := inMemory(t, serve(t, s), nil)
 	found := clitest.Good[findLinksOut](k, "find_links", clitest.Args{"text": "spring sale", "tags": []string{"x", "y"}, "archived": "false", "limit": 7, "cursor": "88"})
 	if len(found.Links) != 1 || found.Links[0].ShortURL != "https://go.example.com/a" || found.Links[0].Tags[0] != "x" || found.NextCursor != "77" {
-		t.Errorf("find_links returned %+v, want the link and the next cursor 77", found)
+		t.Errorf("find_links returned %+v, want the link and next cursor 77", found)
 	}
 	if want := []string{"GET /api/v1/links?archived=false&cursor=88&limit=7&q=spring+sale&tag=x&tag=y"}; !slices.Equal(s.asked, want) {
 		t.Errorf("the requests are %q, want %q", s.asked, want)
@@ -176,7 +176,7 @@ func TestAssistantSearchIsOneRequest(t *testing.T) {
 	}
 }
 
-// People refer to a link by its address.
+// People refer to links by their short URLs.
 func TestAssistantNamesALinkByItsAddressOrSlug(t *testing.T) {
 	t.Parallel()
 	s := &scripted{answers: map[string]string{
@@ -198,7 +198,7 @@ func TestAssistantNamesALinkByItsAddressOrSlug(t *testing.T) {
 
 func TestAChangeThatIsMadeIsNotToldAsFailed(t *testing.T) {
 	t.Parallel()
-	s := &scripted{answers: map[string]string{ // every GET fails
+	s := &scripted{answers: map[string]string{ // all GETs fail
 		"POST /api/v1/links":                 `{"id":"lnk_1","link":{"id":"lnk_1","slug":"made","ogTitle":"Seen"}}`,
 		"PATCH /api/v1/links/lnk_1":          `{"success":true,"link":{"id":"lnk_1","slug":"made","title":"New"}}`,
 		"PATCH /api/v1/videos/vid_1":         `{"success":true,"video":{"id":"vid_1","title":"New"}}`,
@@ -214,13 +214,13 @@ func TestAChangeThatIsMadeIsNotToldAsFailed(t *testing.T) {
 		t.Errorf("create_link returned %+v, want the created link", got)
 	}
 	if got := clitest.Good[linkOut](k, "update_link", clitest.Args{"id": "lnk_1", "title": "New"}); got.Title != "New" {
-		t.Errorf("update_link returned %+v, want the title New", got)
+		t.Errorf("update_link returned %+v, want title New", got)
 	}
 	if got := clitest.Good[videoOut](k, "update_video", clitest.Args{"id": "vid_1", "title": "New"}); got.Title != "New" {
-		t.Errorf("update_video returned %+v, want the title New", got)
+		t.Errorf("update_video returned %+v, want title New", got)
 	}
 	if got := clitest.Good[videoOut](k, "set_thumbnail", clitest.Args{"id": "vid_1", "second": 1}); got.Title != "New" {
-		t.Errorf("set_thumbnail returned %+v, want the title New", got)
+		t.Errorf("set_thumbnail returned %+v, want title New", got)
 	}
 	got := clitest.Good[videoOut](k, "set_video_access", clitest.Args{"id": "vid_1", "privacy": "unlisted", "allowDownload": false})
 	if got.ID != "vid_1" || got.Privacy != "unlisted" || got.Download == nil || *got.Download {
@@ -260,7 +260,7 @@ func TestAnUploadWhoseVideoCannotBeReadIsNotToldAsFailed(t *testing.T) {
 		k := inMemory(t, srv.URL, func(tl *tools) { tl.folder = folder })
 		got := clitest.Good[videoOut](k, "upload_video", clitest.Args{"path": "clip.mp4", "waitSeconds": seconds})
 		if !sent || got.ShareURL != "https://h.example/v/abc" || !strings.Contains(got.Next, "INSUFFICIENT_SCOPE") {
-			t.Errorf("with waitSeconds %d, the file was sent: %v, and the result is %+v; want true, the share address and a note about INSUFFICIENT_SCOPE", seconds, sent, got)
+			t.Errorf("with waitSeconds %d, the file was sent: %v, and the result is %+v; want true, the share URL and a note about INSUFFICIENT_SCOPE", seconds, sent, got)
 		}
 	}
 }
@@ -281,7 +281,7 @@ func TestAChangeOfManyLinksSaysWhichFailed(t *testing.T) {
 		failed = append(failed, f.ID+" "+f.Code)
 	}
 	if want := []string{"no LINK_NOT_FOUND", "x INVALID_ARGUMENT", "lnk_2 LINK_NOT_FOUND"}; got.Changed != 1 || !slices.Equal(got.Done, []string{"a"}) || !slices.Equal(failed, want) {
-		t.Errorf("update_links returned %+v, want one changed link and the failures %q", got, want)
+		t.Errorf("update_links returned %+v, want one changed link and failures %q", got, want)
 	}
 	if last := s.asked[len(s.asked)-1]; last != `PATCH /api/v1/links/bulk {"ids":["lnk_1","lnk_2"],"set":{"archived":true}}` {
 		t.Errorf("the last request is %s, want a change to lnk_1 and lnk_2", last)
@@ -339,7 +339,7 @@ func TestAccessIsReplacedOnlyIfItIsAsRead(t *testing.T) {
 		return map[string]string{"LINKREEL_BASE_URL": srv.URL, "LINKREEL_API_KEY": "good"}[name]
 	}}
 	if code := Run(t.Context(), []string{"videos", "access", "vid_1", "--privacy", "unlisted"}, env); code != 0 {
-		t.Errorf("the exit code is %d, want 0", code)
+		t.Errorf("exit code %d, want 0", code)
 	}
 	if !slices.Equal(sent, []string{`"7"`, `"7"`}) {
 		t.Errorf("the If-Match headers of the changes are %q, want \"7\" twice", sent)
@@ -354,13 +354,13 @@ func TestAssistantNamesAVideoByItsAddress(t *testing.T) {
 	k := inMemory(t, serve(t, s), nil)
 	for _, end := range []string{"", "/", "?t=30", "#t=30"} {
 		if got := clitest.Good[deletedOut](k, "delete_video", clitest.Args{"id": "https://h.example/v/abc" + end}); got.ID != "vid_1" {
-			t.Errorf("deleting the address that ends with %q deleted %s, want vid_1", end, got.ID)
+			t.Errorf("deleting the URL that ends in %q deleted %s, want vid_1", end, got.ID)
 		}
 	}
 	asked := len(s.asked)
 	k.Bad("delete_video", clitest.Args{"id": "https://h.example/v/?t=30"}, "INVALID_ARGUMENT: ")
 	if len(s.asked) != asked {
-		t.Errorf("an invalid address caused the requests %v, want none", s.asked[asked:])
+		t.Errorf("an invalid URL caused requests %v, want none", s.asked[asked:])
 	}
 }
 
@@ -394,7 +394,7 @@ func TestAssistantChangesTagsWithoutLosingTheOthers(t *testing.T) {
 	}
 }
 
-// If a tool's schema rejects an argument, the error has a code, like every other error.
+// If a tool's schema rejects an argument, the error has a code, like all other errors.
 func TestAssistantIsToldTheCodeOfAWrongArgument(t *testing.T) {
 	t.Parallel()
 	_, base := fakeService(t)
@@ -409,8 +409,8 @@ func TestAssistantIsToldTheCodeOfAWrongArgument(t *testing.T) {
 	}
 }
 
-// Text from a stranger may tell an assistant to send a certain file. A file that is not a video must
-// not leave the machine: the tool creates no record and sends nothing.
+// Text from a stranger may tell an assistant to send a particular file. A file that is not a video
+// must not leave the machine: the tool does not create a record or send anything.
 func TestAssistantSendsNothingThatDoesNotBeginLikeAVideo(t *testing.T) {
 	t.Parallel()
 	packets := strings.Repeat("G"+strings.Repeat("x", 187), 4)
@@ -437,7 +437,7 @@ func TestAssistantSendsNothingThatDoesNotBeginLikeAVideo(t *testing.T) {
 		}
 	}
 	if len(s.asked) > 0 {
-		t.Errorf("the service got the requests %v, want none", s.asked)
+		t.Errorf("the service received requests %v, want none", s.asked)
 	}
 }
 
@@ -469,7 +469,7 @@ this is not JSON {
 			Error *struct{ Code int }
 		}
 		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
-			t.Fatalf("cannot parse the response %q: %v", lines.Text(), err)
+			t.Fatalf("cannot parse response %q: %v", lines.Text(), err)
 		}
 		refused = refused || m.ID == nil && m.Error != nil && m.Error.Code == -32700
 		answered = answered || m.ID != nil && *m.ID == 2 && m.Error == nil
@@ -479,6 +479,6 @@ this is not JSON {
 		continue
 	}
 	if code := <-ended; !refused || !answered || code != ExitOK {
-		t.Errorf("got an error for the invalid line: %v, a response to the ping: %v, and the exit code %d; want true, true and 0", refused, answered, code)
+		t.Errorf("got an error for the invalid line: %v, a response to the ping: %v, and exit code %d; want true, true and 0", refused, answered, code)
 	}
 }

@@ -24,8 +24,8 @@ func (t *tools) writeDomains(s *mcp.Server) {
 		"addresses and to links that have ended.", t.updateDomain, among("clear", "homeUrl", "notFoundUrl", "expiredUrl"))
 }
 
-// domainID finds the ID of a domain that is given by its ID or host name. It returns "default" and
-// "" unchanged.
+// domainID finds the ID of a domain specified by its ID or host name. It returns "default" and ""
+// unchanged.
 func (t *tools) domainID(ctx context.Context, name string) (string, error) {
 	if name == "" || name == "default" || strings.HasPrefix(name, "dom_") {
 		return name, nil

@@ -41,8 +41,8 @@ func (t *tools) linkID(ctx context.Context, name string) (string, error) {
 	return linkID(ctx, t.client, name, "find_links searches.")
 }
 
-// linkID finds the ID of a link that is given by its ID, its short address, or its slug. hint is
-// the part of the error for a missing link that says how to search.
+// linkID finds the ID of a link specified by its ID, short address or slug. hint is the part of the
+// error for a missing link that says how to search.
 func linkID(ctx context.Context, c *client.Client, name, hint string) (string, error) {
 	if strings.HasPrefix(name, "lnk_") {
 		return name, nil
@@ -173,7 +173,8 @@ type tagsIn struct {
 	RemoveTags []string `json:"removeTags,omitempty" jsonschema:"tags to remove"`
 }
 
-// edits reports whether the change depends on the record's current tags, which must then be read.
+// edits reports whether the change depends on the record's current tags. If it does, they must be
+// read first.
 func (in tagsIn) edits() bool { return len(in.AddTags)+len(in.RemoveTags) > 0 }
 
 // update sets a change's tags. have contains the record's tags.

@@ -90,7 +90,7 @@ func (in *routingIn) create(link *client.LinkCreate, now time.Time) {
 	}
 }
 
-// update sets a change's fields that are neither strings nor times.
+// update sets those fields of a change that are neither strings nor times.
 func (in *routingIn) update(change *client.LinkUpdate, clear []string, now time.Time) error {
 	if in.RedirectType != 0 {
 		change.RedirectType = client.Set(int64(in.RedirectType))

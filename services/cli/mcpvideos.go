@@ -38,7 +38,7 @@ func (t *tools) writeVideos(s *mcp.Server) {
 
 var privacies = []any{"public", "unlisted", "password", "expiring"}
 
-// videoID finds the ID of a video that is given by its ID or its share address.
+// videoID finds the ID of a video specified by its ID or share URL.
 func (t *tools) videoID(ctx context.Context, name string) (string, error) {
 	_, slug, found := strings.Cut(name, "/v/")
 	if !found {
@@ -129,9 +129,9 @@ func (out *videoOut) allow(a *client.VideoAccess) {
 	out.Privacy, out.ExpiresAt, out.Download, out.Embed = a.Privacy, iso(a.ExpiresAt), &a.AllowDownload, a.EmbedOrigins
 }
 
-// changed reads a video after a change whose response did not contain the whole video. The change has
-// already been made, so a failed read is not a tool error. In that case, changed returns
-// known, the fields that the tool knows without reading the video, and adds a note.
+// changed reads a video after a change if the response did not contain the whole video. The change
+// has already been made, so a failed read is not a tool error. In that case, changed returns known,
+// the fields that the tool knows without reading the video, and adds a note.
 func (t *tools) changed(ctx context.Context, known videoOut) videoOut {
 	v, err := t.client.GetVideo(ctx, known.ID)
 	if err != nil {
@@ -426,7 +426,7 @@ func (t *tools) allowed(path string) (string, error) {
 }
 
 // teller is a watcher that sends progress notifications if the caller requested them. The upload
-// counts from 0 to 100, and the preparation from 100 to 200.
+// goes from 0 to 100, and the preparation from 100 to 200.
 type teller struct {
 	t    *tools
 	tell func(progress float64, message string)
@@ -435,7 +435,7 @@ type teller struct {
 }
 
 func (t *tools) teller(ctx context.Context, req *mcp.CallToolRequest) *teller {
-	// at starts below 0, because step reports only an increased value, and the first value is 0.
+	// at starts below 0 because step only reports increases, and the first value is 0.
 	w := &teller{t: t, at: -1, tell: func(float64, string) {}}
 	if token := req.Params.GetProgressToken(); token != nil {
 		w.tell = func(n float64, message string) {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// nearest returns the word in known that the user probably meant by word, or "" if none is close. A
-// close word differs in at most two letters, or in fewer if it is short.
+// nearest returns the word in known that the user probably meant by word, or "" if none of them is
+// close. A close word differs by at most two letters, or by fewer if it is short.
 func nearest(word string, known []string) string {
 	if len(word) > 64 { // too long for a mistyped command
 		return ""

@@ -31,8 +31,8 @@ func (b *bar) on() bool { return b.a.env.Terminal && !b.a.quiet && b.total > 0 }
 // set draws the bar, at most ten times per second.
 func (b *bar) set(n int64) {
 	now := b.a.env.Now()
-	// The speed is measured over half a second and smoothed, because the speed of individual
-	// writes varies too much for an estimate of the remaining time.
+	// The speed is measured over half a second and smoothed. Individual writes vary too much to
+	// estimate the remaining time from.
 	if d := now.Sub(b.last).Seconds(); d >= 0.5 {
 		speed := max(0, float64(n-b.lastN)/d)
 		if b.speed == 0 {
@@ -48,7 +48,7 @@ func (b *bar) set(n int64) {
 	}
 }
 
-// start sets the number of bytes that an earlier run has already transferred.
+// start sets the number of bytes that an earlier run transferred.
 func (b *bar) start(n int64) { b.lastN, b.now = n, n }
 
 func (b *bar) paint() {
@@ -73,7 +73,7 @@ func (b *bar) paint() {
 	b.shown = true
 }
 
-// clear erases the bar, so that another line can be printed.
+// clear erases the bar so that another line can be printed.
 func (b *bar) clear() {
 	if b.shown {
 		fmt.Fprint(b.a.env.Err, "\r\x1b[2K")

@@ -38,12 +38,12 @@ func TestCommandsSendWhatALinkDecides(t *testing.T) {
 		got := s.run(t, tt.in, append([]string{"links", tt.args[0], what}, tt.args[1:]...)...)
 		if tt.want == "" {
 			if got.code != ExitUsage || len(s.asked) > 0 {
-				t.Errorf("%q returned %+v with the requests %q, want exit code 2 and none", tt.args, got, s.asked)
+				t.Errorf("%q returned %+v with requests %q, want exit code 2 and none", tt.args, got, s.asked)
 			}
 			continue
 		}
 		if got.code != 0 || len(s.asked) != 1 || s.asked[0] != tt.want {
-			t.Errorf("%q returned %+v\nwith the requests %q\nwant              %q", tt.args, got, s.asked, tt.want)
+			t.Errorf("%q returned %+v\nwith requests %q\nwant              %q", tt.args, got, s.asked, tt.want)
 		}
 	}
 }
@@ -69,8 +69,8 @@ func TestExplainAndAvailable(t *testing.T) {
 	}
 }
 
-// Importing an export in either format must restore the same links. A list omits the rules, so only a
-// link with rules needs an extra request.
+// Importing an export in either format must restore the same links. A list omits the rules, so only
+// links with rules require an extra request.
 func TestAnExportIsImportedWithWhatLinksDecide(t *testing.T) {
 	t.Parallel()
 	const common = `"slug":"abc","destinationUrl":"https://e.example/","shortUrl":"http://old.example/abc","createdAt":1767225600000,"status":"active","tags":[],"archived":false,`
@@ -87,7 +87,7 @@ func TestAnExportIsImportedWithWhatLinksDecide(t *testing.T) {
 		s.asked = nil
 		table := s.run(t, "", "links", "export", "--format", format)
 		if table.code != 0 || slices.Contains(s.asked, "GET /api/v1/links/lnk_2") {
-			t.Fatalf("the export as %s returned %+v with the requests %q, want exit code 0 and no request for lnk_2", format, table, s.asked)
+			t.Fatalf("the export as %s returned %+v with requests %q, want exit code 0 and no request for lnk_2", format, table, s.asked)
 		}
 		s.asked = nil
 		got := s.run(t, "", "links", "import", file(t, "links."+format, table.out))
@@ -121,7 +121,7 @@ https://e.example/3,,,"[{""name"":""a"",""when"":{""browser"":[""x""]},""url"":"
 https://e.example/4,1.5,,
 `))
 	if got.code != ExitPartly || len(s.writes()) > 0 {
-		t.Errorf("the import returned %+v with the writes %q, want exit code 6 and none", got, s.writes())
+		t.Errorf("the import returned %+v with writes %q, want exit code 6 and none", got, s.writes())
 	}
 	for _, why := range []string{"line 2: INVALID_ROW: maxClicks must be a whole number", "line 3: INVALID_ROW: forwardQuery must be true or false", "line 4: INVALID_ROW: rules must be", "line 5:"} {
 		if !strings.Contains(got.err, why) {
@@ -159,28 +159,28 @@ func TestApplyKnowsWhatALinkDecides(t *testing.T) {
 	shown := `"redirectType":302,"forwardQuery":true,"forwardPath":false,"startsAt":1800000000000,"expiredUrl":"https://e.example/over","hasPassword":true,"maxClicks":7,"rules":` +
 		strings.ReplaceAll(rule, "%", "AT")
 	if got, wrote := run(shown, decidingFile); got.code != 0 || len(wrote) > 0 {
-		t.Errorf("applying the file again returned %+v with the writes %q, want none", got, wrote)
+		t.Errorf("applying the file again returned %+v with writes %q, want none", got, wrote)
 	}
 	sent := strings.NewReplacer("%", "at", "phone", "mobile", "de-AT", "de-at").Replace(rule)
 	if got, wrote := run(`"redirectType":301,"rules":[]`, decidingFile); got.code != 0 || len(wrote) != 1 || wrote[0] != `PATCH /api/v1/links/lnk_1 {`+
 		`"redirectType":302,"forwardQuery":true,"startsAt":1800000000000,"expiredUrl":"https://e.example/over","password":"secret","maxClicks":7,"rules":`+sent+`}` {
-		t.Errorf("applying new values returned %+v with the writes %q, want one PATCH with every new value", got, wrote)
+		t.Errorf("applying new values returned %+v with writes %q, want one PATCH with every new value", got, wrote)
 	} else if strings.Contains(got.out, "secret") {
 		t.Errorf("the output contains the password: %s", got.out)
 	}
 	const none = "links: [{slug: same, url: 'https://e.example/same', startsAt: never, expiredUrl: '', password: '', maxClicks: 0, rules: []}]"
 	if got, wrote := run(shown, none); got.code != 0 || len(wrote) != 1 || wrote[0] != `PATCH /api/v1/links/lnk_1 {"startsAt":null,"expiredUrl":null,"password":null,"maxClicks":null,"rules":[]}` {
-		t.Errorf("removing all values returned %+v with the writes %q, want one PATCH that clears every value", got, wrote)
+		t.Errorf("removing all values returned %+v with writes %q, want one PATCH that clears every value", got, wrote)
 	}
 	for name, rules := range map[string]string{"an unknown condition": "{browser: [x]}", "a relative time": "{from: 7d}"} {
 		if got, wrote := run(shown, "links: [{slug: same, url: 'https://e.example/same', rules: [{name: a, when: "+rules+", url: 'https://e.example/'}]}]"); got.code != ExitUsage || len(wrote) > 0 {
-			t.Errorf("%s returned %+v with the writes %q, want exit code 2 and no writes", name, got, wrote)
+			t.Errorf("%s returned %+v with writes %q, want exit code 2 and no writes", name, got, wrote)
 		}
 	}
 	fresh, wrote := run(shown, strings.ReplaceAll(strings.ReplaceAll(decidingFile, "slug: same", "slug: fresh"), "redirectType: 302\n    ", ""))
 	if fresh.code != 0 || len(wrote) != 1 || wrote[0] != `POST /api/v1/links {"url":"https://e.example/same","slug":"fresh","domainId":"default","forwardQuery":true,"startsAt":1800000000000,`+
 		`"expiredUrl":"https://e.example/over","password":"secret","maxClicks":7,"rules":`+sent+`}` {
-		t.Errorf("applying a new link returned %+v with the writes %q, want one POST with every value", fresh, wrote)
+		t.Errorf("applying a new link returned %+v with writes %q, want one POST with every value", fresh, wrote)
 	}
 }
 
@@ -237,12 +237,12 @@ func TestADomainsPages(t *testing.T) {
 	s := &scripted{answers: map[string]string{"PATCH /api/v1/domains/dom_1": `{"id":"dom_1","hostname":"go.example","status":"verified","certificate":{"status":"none"},"homeUrl":"https://e.example/home"}`}}
 	got := s.run(t, "", "domains", "update", "dom_1", "--home", "https://e.example/home", "--expired=")
 	if got.code != 0 || !strings.Contains(got.out, "https://e.example/home") || strings.Contains(got.out, "not found") {
-		t.Errorf("domains update returned %+v, want the new home address", got)
+		t.Errorf("domains update returned %+v, want the new home URL", got)
 	}
 	if want := `PATCH /api/v1/domains/dom_1 {"homeUrl":"https://e.example/home","expiredUrl":null}`; len(s.asked) != 1 || s.asked[0] != want {
 		t.Errorf("the requests are %q, want %q", s.asked, want)
 	}
 	if got := s.run(t, "", "domains", "update", "dom_1"); got.code != ExitUsage || len(s.asked) != 1 {
-		t.Errorf("an update without changes returned %+v with the requests %q, want exit code 2 and no new request", got, s.asked)
+		t.Errorf("an update without changes returned %+v with requests %q, want exit code 2 and no new request", got, s.asked)
 	}
 }

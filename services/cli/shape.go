@@ -15,8 +15,9 @@ import (
 // action runs a command with its arguments.
 type action = func(ctx context.Context, args []string) error
 
-// asks returns the action for a command with one argument, described by what, or with none if what
-// is "". The action runs the checks in must and then calls do with the client that dial returns.
+// asks returns the action for a command with one argument, described by what, or without arguments
+// if what is "". The action runs the checks in must and then calls do with the client that dial
+// returns.
 func asks[C any](dial func() (C, error), what string, do func(context.Context, C, string) error, must []func() error) action {
 	return func(ctx context.Context, args []string) error {
 		word, err := "", none(args)
@@ -107,7 +108,7 @@ func (a *app) did(done, id string) error {
 	return a.print(map[string]any{"id": id, done: true}, func(io.Writer) { a.note("%s %s", done, clean(id)) })
 }
 
-// answer prints the API's result, or returns its error.
+// answer prints the API's response, or returns its error.
 func (a *app) answer(v any, err error, plain func(w io.Writer)) error {
 	if err != nil {
 		return err
@@ -129,7 +130,7 @@ func (a *app) table(head ...string) *table {
 	return t
 }
 
-// show prints records. most limits how many, and 0 means all.
+// show prints records. most is the limit; 0 means all of them.
 func show[T any](t *table, records iter.Seq2[T, error], most int, cells func(T) []string) error {
 	n := 0
 	for record, err := range records {
@@ -152,7 +153,7 @@ func show[T any](t *table, records iter.Seq2[T, error], most int, cells func(T) 
 	return t.w.Flush()
 }
 
-// facts prints names with values. It skips empty values.
+// facts prints names and values. It skips empty values.
 func facts(w io.Writer, pairs ...string) {
 	for len(pairs) > 1 {
 		name, value := pairs[0], pairs[1]

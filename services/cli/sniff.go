@@ -12,7 +12,7 @@ import (
 
 // looksLikeVideo rejects a file unless its first bytes match a container that the service accepts.
 // A stranger's text may have made an assistant choose the file, and a private file must not leave
-// this machine. The service makes all other checks.
+// this machine. The service does all other checks.
 func looksLikeVideo(path string) error {
 	if info, err := os.Stat(path); err != nil {
 		return err

@@ -19,13 +19,13 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
-// uploader uploads files to the service. It stores an upload's state in the state folder under
-// the file's path, size and time. The same command therefore finds the unfinished upload again,
-// whatever stopped the first run.
+// uploader uploads files to the service. It stores an upload's state in the state folder, keyed by
+// the file's path, size and time. Running the same command again finds the unfinished upload, no
+// matter what stopped the first run.
 type uploader struct {
 	env     Env
 	client  *client.Client
-	address string // the deployment's address
+	address string // the deployment's URL
 	in      client.VideoCreate
 	expires string // the expiry as given, such as 7d
 	again   bool   // ignore earlier runs
@@ -33,12 +33,12 @@ type uploader struct {
 
 // watcher is notified of an upload's progress.
 type watcher interface {
-	resumed(id string)        // the upload resumes one that an earlier run started
+	resumed(id string)        // the upload continues one that an earlier run started
 	sent(n, total int64)      // n of total bytes are stored
 	prepared(v *client.Video) // the video's state while the service is preparing it
 }
 
-// forever means waiting for the video without a limit.
+// forever means waiting for the video indefinitely.
 const forever = time.Duration(math.MaxInt64)
 
 // begun is an upload's stored state. It is written before the record is created. If the
@@ -50,8 +50,8 @@ type begun struct {
 }
 
 // seal lets a later run detect a different password or expiry. Otherwise a resumed video could keep
-// the protection that was set in the stopped run. Its HMAC key is the API key, which is as secret as
-// the file.
+// the protection that the stopped run set. Its HMAC key is the API key, which is as secret as the
+// file.
 func (u *uploader) seal(key string) string {
 	h := hmac.New(sha256.New, []byte(key))
 	fmt.Fprintf(h, "%q %q", u.in.Password, u.expires)

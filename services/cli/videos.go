@@ -158,7 +158,7 @@ func videosAccess(a *app, fs *flag.FlagSet) action {
 	})
 }
 
-// amend applies changes to access settings. An empty value changes nothing, and the origin "any"
+// amend applies changes to access settings. An empty value has no effect, and the origin "any"
 // allows every site. amend drops settings that belong to a different privacy level.
 func amend(
 	access *client.VideoAccess, privacy, password, expires, download string, origins []string, now time.Time,

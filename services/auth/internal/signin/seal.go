@@ -1,5 +1,5 @@
 // Package signin authenticates people with an identity provider (OpenID Connect) or a passkey. It
-// does not know about members: package member takes the proof and decides whether the person may
+// does not know about members: package member takes the proof and decides whether the person can
 // sign in.
 //
 // Both methods have two steps. The browser stores the data between the steps (state, nonce,
@@ -19,8 +19,8 @@ import (
 // flowLife is how long a person may take between the two steps.
 const flowLife = 10 * time.Minute
 
-// ErrFlow is returned by the second step if the data from the first step is missing, too old,
-// modified or from another browser.
+// ErrFlow is returned by the second step if the data from the first step is missing, expired,
+// modified or from a different browser.
 var ErrFlow = apierr.New(apierr.Forbidden, "This sign-in has expired or was started elsewhere. Start over.")
 
 // Sealer encrypts the data that a browser stores between the two steps.
@@ -53,8 +53,7 @@ func (s *Sealer) seal(kind string, v any) (string, error) {
 }
 
 func (s *Sealer) open(kind, flow string, v any) error {
-	// Every failure returns the same error, so that somebody who tampers with the text learns
-	// nothing.
+	// Every failure returns the same error, so someone who tampers with the text learns nothing.
 	raw, err := base64.RawURLEncoding.DecodeString(flow)
 	if err != nil {
 		return ErrFlow

@@ -14,13 +14,13 @@ import (
 // owner holds the account and the member of a key or session.
 type owner struct {
 	account string
-	member  string // "" for a key that no member created
+	member  string // "" for a key that wasn't created by a member
 	session bool
 }
 
-// Credential looks up a key or session by hash, with its account and its member. All of them
-// are from the same point in time, because the documents in one batch read form a consistent
-// snapshot. It returns account.ErrNoKey if there is no such key.
+// Credential looks up a key or session by hash, with its account and its member. They are all from
+// the same point in time: the documents in one batch read form a consistent snapshot. It returns
+// account.ErrNoKey if there is no such key.
 func (s *Store) Credential(ctx context.Context, hash string) (c account.Credential, err error) {
 	of, known := s.owners.GetIfPresent(hash)
 	if !known {
@@ -52,7 +52,7 @@ func (s *Store) Credential(ctx context.Context, hash string) (c account.Credenti
 	return credential(found, of)
 }
 
-// ownerOf searches both keys and sessions for the hash in one round trip, because the hash may
+// ownerOf searches both keys and sessions for the hash in one round trip because the hash may
 // belong to either.
 func (s *Store) ownerOf(ctx context.Context, hash string) (owner, error) {
 	key, session := s.db.Ref(keys.collection, hash), s.db.Ref(sessions.collection, hash)
@@ -77,7 +77,7 @@ func credential(found map[string]firestoredb.Snap, of owner) (c account.Credenti
 	if c.Account, err = accounts.read(found[accounts.collection]); err != nil {
 		return c, err
 	}
-	// A removed member's credential keeps the member's id but has no role, so it has no
+	// A removed member's credential keeps the member's id but has no role, so it does not have any
 	// scopes. Without the id, Scopes would fall back to the key's own scopes.
 	c.Member.ID = of.member
 	if snap := found[members.collection]; snap != nil {
@@ -109,7 +109,7 @@ func (s *Store) Touch(ctx context.Context, hash string, session bool, at time.Ti
 	if session {
 		ref, field = s.db.Ref(sessions.collection, hash), "seenAt"
 	}
-	// Update fails if there is no document. Set would restore a key that was just erased.
+	// Update fails if the document does not exist. Set would restore a key that was just erased.
 	err := s.db.Update(ctx, "note use", ref, []firestore.Update{{Path: field, Value: at}})
 	if errors.Is(err, firestoredb.ErrNotFound) {
 		return account.ErrNoKey

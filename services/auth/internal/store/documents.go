@@ -23,7 +23,7 @@ type kind[T any] struct {
 	order      func(a, b T) int // sorts lists; may be nil
 }
 
-// used is the collection in which [transaction.UseOnce] stores the names that were used.
+// used is the collection where [transaction.UseOnce] stores used names.
 const used = "usedOnce"
 
 var (
@@ -92,7 +92,7 @@ type keyDoc struct {
 	MadeBy     string            `firestore:"madeBy,omitempty"` // the member who created the key
 	CreatedAt  time.Time         `firestore:"createdAt"`
 	LastUsedAt time.Time         `firestore:"lastUsedAt,omitzero"`
-	ExpiresAt  int64             `firestore:"expiresAt"` // in milliseconds, because callers may send dates that a timestamp cannot represent
+	ExpiresAt  int64             `firestore:"expiresAt"` // in milliseconds because callers may send dates that a timestamp cannot represent
 	RevokedAt  time.Time         `firestore:"revokedAt,omitzero"`
 	InUse      bool              `firestore:"inUse"` // counts towards the key limit; false once the key is revoked or found to have expired
 }
@@ -266,8 +266,8 @@ func fromSession(x member.Session) sessionDoc {
 
 func toIdentity(_ firestoredb.Snap, d *identityDoc) member.Identity { return member.Identity(*d) }
 
-// identityID returns a hash as an identity's document name, because an issuer is a URL,
-// and a document name must not contain slashes.
+// identityID returns an identity's document name. It is a hash because an issuer is a URL, and
+// document names cannot contain slashes.
 func identityID(issuer, subject string) string { return hashOf(issuer + "\x00" + subject) }
 
 func hashOf(text string) string {

@@ -10,22 +10,22 @@ import (
 )
 
 // quiet lists the functions that write a record without an event, with the reason for each.
-// Every write takes its event as an argument, so only writes with events.Quiet have no event.
+// Every write takes its event as an argument, so only writes with events.Quiet do not have one.
 var quiet = map[string]string{
 	"account.Roll":           "one event describes both keys",
-	"account.EndBy":          "only a restore calls it, and an event would describe the new key of the roll, which is lost",
-	"member.putRole":         "the ways a person signs in are not records of an account",
+	"account.EndBy":          "only a restore calls it, and an event would describe the roll's new key, which is lost",
+	"member.putRole":         "how a person signs in is not part of an account's records",
 	"member.takeBeyond":      "sign-in links are not shown anywhere",
-	"member.UseLink":         "the ways a person signs in are not records of an account",
-	"member.byGroups":        "the ways a person signs in are not records of an account, and the time at which the groups were confirmed is not visible",
-	"member.open":            "the notice that a session shows to the member is not visible to others",
-	"member.Connect":         "the ways a person signs in are not records of an account",
-	"member.AddPasskey":      "the ways a person signs in are not records of an account",
-	"member.RemovePasskey":   "the ways a person signs in are not records of an account",
+	"member.UseLink":         "how a person signs in is not part of an account's records",
+	"member.byGroups":        "how a person signs in is not part of an account's records, and the time at which the groups were confirmed is not visible",
+	"member.open":            "only the member sees the notice in the session",
+	"member.Connect":         "how a person signs in is not part of an account's records",
+	"member.AddPasskey":      "how a person signs in is not part of an account's records",
+	"member.RemovePasskey":   "how a person signs in is not part of an account's records",
 	"member.SignInByPasskey": "the last use of a passkey is not visible",
-	"member.StartDevice":     "a program's request for a key is not a record of an account",
-	"member.DecideDevice":    "a program's request for a key is not a record of an account",
-	"member.CollectDevice":   "a program's request for a key is not a record of an account",
+	"member.StartDevice":     "a program's request for a key is not part of an account's records",
+	"member.DecideDevice":    "a program's request for a key is not part of an account's records",
+	"member.CollectDevice":   "a program's request for a key is not part of an account's records",
 	"tenancy.Settle":         "whether the other services have applied a decision is not visible",
 }
 

@@ -104,7 +104,7 @@ func TestManyErasuresHideNoSuspension(t *testing.T) {
 	}
 }
 
-// TakeDown succeeds only for the link lnk_101.
+// TakeDown succeeds only for link lnk_101.
 func (k *keeper) TakeDown(_ context.Context, o tenant.Order) (tenant.Takedown, error) {
 	if o.Target.ID != "lnk_101" {
 		return tenant.Takedown{}, errors.New("this link cannot be taken down")
@@ -264,21 +264,21 @@ func TestTakedownsKeepTheChangesOfOthers(t *testing.T) {
 		}
 		again := tenancy.Takedown{Takedown: tenant.Takedown{ID: name, Reason: "other", At: start}, Phase: tenancy.Asked}
 		if got, err := w.OrderTakedown(t.Context(), again); err != nil || got != made {
-			t.Errorf("OrderTakedown of %s returned %+v and error %v, want %+v", name, got, err, made)
+			t.Errorf("OrderTakedown for %s returned %+v and error %v, want %+v", name, got, err, made)
 		}
 		if got, err := w.Takedown(t.Context(), name); err != nil || got != made {
 			t.Errorf("after OrderTakedown, %s is %+v (error %v), want %+v", name, got, err, made)
 		}
 		made.Phase = tenancy.Lifting
 		if got, err := w.LiftTakedown(t.Context(), name); err != nil || got != made {
-			t.Errorf("LiftTakedown of %s returned %+v and error %v, want %+v", name, got, err, made)
+			t.Errorf("LiftTakedown for %s returned %+v and error %v, want %+v", name, got, err, made)
 		}
 		if got, err := w.Takedown(t.Context(), name); err != nil || got != made {
 			t.Errorf("after LiftTakedown, %s is %+v (error %v), want %+v", name, got, err, made)
 		}
 	}
 	if _, err := w.LiftTakedown(t.Context(), "tkd_gone"); !errors.Is(err, tenancy.ErrNoTakedown) {
-		t.Errorf("LiftTakedown of a lifted takedown returned %v, want %v", err, tenancy.ErrNoTakedown)
+		t.Errorf("LiftTakedown for a lifted takedown returned %v, want %v", err, tenancy.ErrNoTakedown)
 	}
 	if _, err := w.Takedown(t.Context(), "tkd_gone"); !errors.Is(err, tenancy.ErrNoTakedown) {
 		t.Errorf("after LiftTakedown, a lifted takedown returned %v, want %v", err, tenancy.ErrNoTakedown)
@@ -292,7 +292,7 @@ func TestTakedownsKeepTheChangesOfOthers(t *testing.T) {
 	}
 }
 
-// eraser is a holder without records that notes the takedowns that auth lifts.
+// eraser is a holder that has no records. It notes which takedowns auth lifts.
 type eraser struct {
 	keeper
 	lifted []tenant.Takedown
@@ -304,7 +304,7 @@ func (e *eraser) Lift(_ context.Context, t tenant.Takedown) error {
 }
 
 // An account's takedowns fill more than one page, and one of them cannot be read. The account is
-// erased anyway, and the holder lifts all of them, so that no slug stays reserved.
+// still erased, and the holder lifts all of them so that their slugs do not stay reserved.
 func TestAnUnreadableTakedownKeepsNoErasureOpen(t *testing.T) {
 	t.Parallel()
 	w, links := newWorld(t), &eraser{keeper: keeper{erased: true}}

@@ -72,7 +72,7 @@ func (s *Store) GroupMembers(ctx context.Context) ([]member.Member, error) {
 // inAtOnce is the maximum number of values in a Firestore "in" filter.
 const inAtOnce = 30
 
-// WaysOf lists the identities and passkeys of these people.
+// WaysOf lists these people's identities and passkeys.
 func (s *Store) WaysOf(ctx context.Context, personIDs []string) ([]member.Identity, []member.Passkey, error) {
 	chunks := slices.Collect(slices.Chunk(personIDs, inAtOnce))
 	known, signing := make([][]member.Identity, len(chunks)), make([][]member.Passkey, len(chunks))
@@ -81,7 +81,7 @@ func (s *Store) WaysOf(ctx context.Context, personIDs []string) ([]member.Identi
 	of := func(collection string, people []string) firestore.Query {
 		return s.db.Collection(collection).Where("personId", "in", people)
 	}
-	// Each query sets its own element, so the goroutines need no lock.
+	// Each query sets its own element, so the goroutines do not need a lock.
 	for i, people := range chunks {
 		g.Go(func() (err error) {
 			known[i], err = many(s.look(ctx), identities, of(identities.collection, people))

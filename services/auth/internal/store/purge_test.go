@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
-// This test erases a person's accounts one after the other. Their ways to sign in must be kept
-// as long as another account needs them.
+// This test erases a person's accounts one by one. The person's passkeys and identities must be
+// kept until the last account is gone.
 func TestAPersonIsForgottenWithTheirLastAccount(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -62,7 +62,7 @@ func TestAPersonIsForgottenWithTheirLastAccount(t *testing.T) {
 				t.Fatal(err)
 			}
 			if (len(keys) == 1) != known || (len(ids) == 1) != known || len(keys) > 1 {
-				t.Errorf("%s: person %s has %d passkeys and %d identities, want one of each while the person is known, otherwise none", when, person, len(keys), len(ids))
+				t.Errorf("%s: person %s has %d passkeys and %d identities, want one of each while the person is known and none afterwards", when, person, len(keys), len(ids))
 			}
 			if _, err := b.Look(ctx).Passkey("hash_" + person); known != (err == nil) || !known && !errors.Is(err, member.ErrNoPasskey) {
 				t.Errorf("%s: looking up the passkey of %s returned error %v, want success only while the person is known", when, person, err)
@@ -75,8 +75,8 @@ func TestAPersonIsForgottenWithTheirLastAccount(t *testing.T) {
 	purge(second)
 	knows("after both erasures")
 
-	// If two accounts are being erased at the same time, neither leaves their common member to
-	// the other.
+	// If two accounts are being erased at the same time, neither erasure leaves their shared member
+	// to the other.
 	third, fourth := newAccount(t, b), newAccount(t, b)
 	join("both", third, fourth)
 	for _, a := range []account.Account{third, fourth} {

@@ -23,7 +23,7 @@ type scene struct {
 	patTwo  member.Session // Pat's own session in the second account, after Pat has joined
 	tokens  int
 
-	// The sessions and passkeys that Mallory has obtained.
+	// The sessions and passkeys Mallory has obtained.
 	sessions []member.Session
 	passkeys []string
 }
@@ -143,7 +143,7 @@ func (s *scene) opens() string {
 	s.t.Helper()
 	ctx := s.t.Context()
 	for _, hash := range s.passkeys {
-		_, _ = s.byPasskey(hash) // a failed sign-in opens no session; the sessions are checked below
+		_, _ = s.byPasskey(hash) // a failed sign-in does not open a session; the sessions are checked below
 	}
 	third := s.accept(s.invite(s.one, identity.Viewer), "") // a person that Mallory has made up
 	s.sessions = append(s.sessions, third)
@@ -184,7 +184,7 @@ func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 		has     = apierr.HasSignIn
 		never   = apierr.Forbidden
 		lacks   = apierr.InsufficientScope
-		allowed = apierr.Code("") // the attempt succeeds, but gives no access to another account
+		allowed = apierr.Code("") // the attempt succeeds, but does not give access to any other account
 	)
 	for _, try := range []struct {
 		name string

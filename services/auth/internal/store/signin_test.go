@@ -212,7 +212,7 @@ func TestAMembershipByGroupEndsWithTheGroup(t *testing.T) {
 	if err != nil || !late.ExpiresAt().Equal(end) {
 		t.Fatalf("the session from a passkey sign-in after 23 hours ends at %v, want %v (error %v)", late.ExpiresAt(), end, err)
 	}
-	// After another confirmation by the provider, the passkey works for another day.
+	// Once the provider has confirmed the person again, the passkey works for one more day.
 	if _, err := confirm("staff"); err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func TestAMembershipByGroupEndsWithTheGroup(t *testing.T) {
 	if _, err := passkey(); apierr.CodeOf(err) != apierr.SignInByProvider {
 		t.Errorf("passkey sign-in a day after the last confirmation returned %v, want %s", err, apierr.SignInByProvider)
 	}
-	for range 2 { // the second call has nothing to do
+	for range 2 { // there is nothing left for the second call
 		if err := people.EndLapsed(ctx); err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,6 @@
 // Package store stores accounts, keys and people in Firestore: accounts/{id}, members/{id}
 // and operatorTakedowns/{id}. The documents in keys, sessions, oneTimeLinks, identities,
-// passkeys and deviceRequests are named by a hash and hold no secret.
+// passkeys and deviceRequests are named by a hash and do not contain any secrets.
 //
 // All reads use [reads], inside and outside changes. All changes use [transaction]. A
 // transaction writes the record and its event, and logs the event. If rights change, it also
@@ -111,7 +111,7 @@ func many[T any](r reads, k kind[T], q firestore.Query) (out []T, err error) {
 
 // first reads the only document with this value in the field. The value may be unchecked input.
 func first[T any](r reads, k kind[T], field, value string) (out T, err error) {
-	if len(value) > 64 { // no id or code is this long, and Firestore limits indexed values
+	if len(value) > 64 { // ids and codes are never this long, and Firestore limits indexed values
 		return out, k.none
 	}
 	found, err := many(r, k, r.s.where(k.collection, field, value).Limit(1))
@@ -180,7 +180,7 @@ func (s *Store) Atomically(ctx context.Context, what string, fn func(account.Tx)
 	if err != nil {
 		return err
 	}
-	// Before the response, write to the trail whatever a restore must repeat. Log the change
+	// Before responding, write everything that a restore must repeat to the trail. Log the change
 	// even if this fails.
 	for i := range ended {
 		ended[i].At = change.At()
@@ -203,14 +203,14 @@ func (s *Store) People(ctx context.Context, what string, fn func(member.Tx) erro
 // transaction is one atomic change. Its reads do not see its own writes.
 type transaction struct {
 	reads
-	raised  map[string]bool // accounts that had their version incremented by this change
+	raised  map[string]bool // accounts whose version this change incremented
 	expired []account.Key   // keys to retire with the next new key
 	done    []events.Event  // for the log
 	ended   []trail.Note    // for the trail
 }
 
-// Note writes the end of a key, or an account's or member's new state, to the trail. Other
-// records need no note, because a restore does not bring them back.
+// Note records the end of a key, or the new state of an account or member, in the trail. Other
+// records do not need a note: a restore does not bring them back.
 func (t *transaction) Note(r any) {
 	switch r := r.(type) {
 	case account.Account:
@@ -228,8 +228,8 @@ func (t *transaction) Note(r any) {
 	}
 }
 
-// AddAccount writes a new account. It does not notify replicas, because none can have cached a new
-// id.
+// AddAccount writes a new account. It does not notify the replicas: none of them can have cached a
+// new id.
 func (t *transaction) AddAccount(a account.Account) {
 	t.tx.Create(t.s.db.Ref(accounts.collection, a.ID), fromAccount(a))
 	t.done = append(t.done, events.Event{AccountID: a.ID, Type: "account.created", Object: a.ID})
@@ -239,15 +239,15 @@ func (t *transaction) AddAccount(a account.Account) {
 // notifies every replica.
 func (t *transaction) PutAccount(a *account.Account, what events.Type) {
 	a.Version++
-	// Replace the whole document, because it was read in this change.
+	// Replace the whole document. That is safe because it was read in this change.
 	t.tx.Set(t.s.db.Ref(accounts.collection, a.ID), fromAccount(*a))
 	if !t.raised[a.ID] {
 		t.raised[a.ID] = true
 		t.tx.Authority(a.ID, a.Version)
 	}
 	t.tell(a.ID, what, a.ID, *a)
-	// A state change is pending until every service has confirmed it. Other changes need no
-	// note, and the account's owners may make them frequently.
+	// A state change is pending until every service has confirmed it. Other changes do not need a
+	// note, and an account's owners may make them frequently.
 	if what != events.Quiet && a.Pending {
 		t.Note(*a)
 	}
@@ -327,7 +327,7 @@ func (t *transaction) Add(r any, what events.Type) {
 }
 
 // Put writes a changed record and its event. For a key or a session, it writes only the end time:
-// Touch writes the last use, and nothing else ever changes.
+// Touch writes the last use, and the other fields never change.
 func (t *transaction) Put(r any, what events.Type) {
 	at := t.place(r)
 	switch r := r.(type) {

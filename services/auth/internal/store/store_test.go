@@ -145,7 +145,7 @@ func TestAScopeOfANewerReleaseIsNeitherHandedOnNorAReasonToRevoke(t *testing.T) 
 		t.Fatal(len(found), err)
 	}
 	if got := found[0].Data()["scopes"]; got != int64(identity.LinksRead) {
-		t.Errorf("a key without the newer scope created a key with the scopes %v, want only links:read", got)
+		t.Errorf("a key without the newer scope created a key with scopes %v, want only links:read", got)
 	}
 	name := "Ada L."
 	people := member.NewService(b, member.Provider{}, nil)
@@ -310,7 +310,7 @@ func TestAKnownKeyIsVerifiedInOneRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s := fmt.Sprintf("%+v", b.cloud.Firestore.Stats()); !cmp.Equal(b.cloud.Firestore.Stats().Calls, map[string]int64{"BatchGetDocuments": 1}) {
-		t.Errorf("Credential for a known key made the calls %s, want one batch read", s)
+		t.Errorf("Credential for a known key made calls %s, want one batch read", s)
 	}
 }
 
@@ -335,7 +335,7 @@ func TestEndingAKeyWritesItsEndAndAVersionAlone(t *testing.T) {
 	for _, ref := range []firestoredb.Ref{ofAccount, ofKey} {
 		snap, err := ref.Get(t.Context())
 		if err != nil || snap.Data()["other"] != "kept" {
-			t.Errorf("document %s has the fields %v (error %v), want the field other unchanged", ref.Path, snap.Data(), err)
+			t.Errorf("document %s has fields %v (error %v), want field other unchanged", ref.Path, snap.Data(), err)
 		}
 	}
 	got, err := b.Key(t.Context(), a.ID, k.ID)

@@ -30,7 +30,7 @@ const (
 
 var takedowns = kind[tenancy.Takedown]{"operatorTakedowns", firestoredb.Reader(toTakedown), tenancy.ErrNoTakedown, nil}
 
-// Accounts lists accounts by id. Only operators search, so there is no text index: a search
+// Accounts lists accounts by id. Only operators search, so a text index is not worth it: a search
 // reads the accounts in order and compares each one.
 func (s *Store) Accounts(
 	ctx context.Context,
@@ -50,8 +50,8 @@ func (s *Store) Accounts(
 				}
 				page = append(page, a)
 			}
-			// Advance past every account that was read, even if it does not match, because the
-			// next page starts there.
+			// Advance past every account that was read, even if it does not match. The next page
+			// starts there.
 			after = a.ID
 		}
 		if len(found) < scanPage {
@@ -124,7 +124,7 @@ func (s *Store) Erasing() waiting.Look {
 }
 
 // traces returns the documents that no other service erases. They include the outbox, which all
-// services share. Members are erased after the other documents about people, because people are
+// services share. Members are erased after the other documents about people because people are
 // found through their memberships.
 func traces(db *record.DB) *record.Set {
 	return db.Set(
@@ -173,8 +173,8 @@ func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 // purgeBatch is how many documents one pass deletes. A commit is limited to 500 writes.
 const purgeBatch = 400
 
-// forgetPeople erases the ways that an account's people sign in: its members, and removed members
-// who were signed in recently. It keeps them for people who also belong to another account.
+// forgetPeople erases the passkeys and identities of an account's people: its members, and removed
+// members who were signed in recently. It skips people who also belong to another account.
 func (s *Store) forgetPeople(ctx context.Context, accountID string) error {
 	mine, err := s.look(ctx).Members(accountID)
 	if err != nil {
@@ -285,8 +285,7 @@ func (s *Store) UnsettledTakedowns(ctx context.Context, after string, limit int)
 }
 
 // TakedownsOf lists an account's takedowns by id, starting after the id after. next is "" at the
-// end. For a takedown that cannot be read, it returns as much as it can of what lifting it
-// requires.
+// end. If a takedown cannot be read, it returns as much as it can of the data needed to lift it.
 func (s *Store) TakedownsOf(ctx context.Context, accountID, after string, limit int) (page []tenancy.Takedown, next string, err error) {
 	page, next, broken, err := sifted(s.look(ctx), takedowns, s.where(takedowns.collection, "accountId", accountID), after, limit)
 	for _, b := range broken {
@@ -338,9 +337,9 @@ func (s *Store) OrderTakedown(ctx context.Context, t tenancy.Takedown) (stored t
 	return stored, err
 }
 
-// LiftTakedown sets the phase of a takedown to Lifting and writes that to the trail. It changes the
-// stored takedown, because a holder may confirm it at the same time. If it does not exist, the
-// error is ErrNoTakedown.
+// LiftTakedown sets a takedown's phase to Lifting and writes that to the trail. It changes the
+// stored takedown because a holder may confirm it at the same time. If it does not exist, the error
+// is ErrNoTakedown.
 func (s *Store) LiftTakedown(ctx context.Context, id string) (t tenancy.Takedown, err error) {
 	var change *record.Tx
 	err = s.db.Tx(ctx, "lift takedown", func(tx *record.Tx) (err error) {
@@ -388,11 +387,10 @@ func fromTakedown(t tenancy.Takedown) takedownDoc {
 }
 
 // NoteTakedown writes the start or the end of a takedown to the trail again. A call that finds an
-// existing takedown uses it, because the earlier call may have failed to write the note.
+// existing takedown needs this because the earlier call may have failed to write the note.
 func (s *Store) NoteTakedown(ctx context.Context, id string) (t tenancy.Takedown, err error) {
 	var change *record.Tx
-	// Use a transaction, because its time orders this note relative to those of concurrent
-	// changes.
+	// Use a transaction because its time orders this note relative to those of concurrent changes.
 	err = s.db.Tx(ctx, "note takedown", func(tx *record.Tx) (err error) {
 		change = tx
 		t, err = one(reads{s: s, tx: tx}, takedowns, id)

@@ -78,12 +78,12 @@ func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 			t.Errorf("notifications about the %s (-want +got):\n%s", what, diff)
 		}
 	}
-	// A repeated call changes nothing but still notifies the replicas, because the first
-	// attempt may have crashed before notifying them.
+	// A repeated call does not change anything but still notifies the replicas: the first attempt
+	// may have crashed before notifying them.
 	again := func(what string, err error) {
 		t.Helper()
 		if got := n.take(); err != nil || len(got) != 1 {
-			t.Errorf("the repeated %s sent the notifications %v (error %v), want exactly one", what, got, err)
+			t.Errorf("the repeated %s sent notifications %v (error %v), want exactly one", what, got, err)
 		}
 	}
 
@@ -152,6 +152,6 @@ func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 		t.Error(err)
 	}
 	if got := n.take(); len(got) != 1 {
-		t.Errorf("finishing the erasure sent the notifications %v, want exactly one", got)
+		t.Errorf("finishing the erasure sent notifications %v, want exactly one", got)
 	}
 }

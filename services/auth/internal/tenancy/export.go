@@ -74,9 +74,8 @@ func (x *exports) begin(ctx context.Context, account string) (_ context.Context,
 	}, nil
 }
 
-// makeRoom ends any other account's longest-running export, if it has run longer than
-// undisturbed. It does nothing if account already runs more than own exports, because account
-// already has its share.
+// makeRoom ends any other account's longest-running export, if it has run longer than undisturbed.
+// It does nothing if account, which already has its share, runs more than own exports.
 func (x *exports) makeRoom(account string, own int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Eight accounts occupy all slots with exports that nobody reads. Another account gets a slot
+// Eight accounts take up every slot with exports that nobody reads. Another account gets a slot
 // once the first of these exports has run long enough.
 func TestSlowExportsGiveTheirPlacesToOtherAccounts(t *testing.T) {
 	t.Parallel()
@@ -70,8 +70,8 @@ func TestSlowExportsGiveTheirPlacesToOtherAccounts(t *testing.T) {
 	}
 }
 
-// links has fewer slots than auth. Eight accounts occupy all of links's slots with exports that
-// nobody reads, while auth still has eight free slots.
+// links has fewer slots than auth. Eight accounts take up all of its slots with exports that nobody
+// reads, while auth still has eight free slots.
 func TestAnExportThatLinksRefusesGetsThePlaceOfOneThatRunsForLong(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
@@ -111,7 +111,7 @@ func TestAnExportThatLinksRefusesGetsThePlaceOfOneThatRunsForLong(t *testing.T) 
 		t.Fatal("the longest-running export is still running after 10s, want it ended")
 	}
 	if placeTaken(first) == placeTaken(second) || context.Cause(running[0]) == nil {
-		t.Errorf("the exports ended with %v and %v, and the longest-running one has the cause %v; want exactly one to end with errPlaceTaken", first, second, context.Cause(running[0]))
+		t.Errorf("the exports ended with %v and %v, and the longest-running one has cause %v; want exactly one to end with errPlaceTaken", first, second, context.Cause(running[0]))
 	}
 	for i, ctx := range running[1:] {
 		if ctx.Err() != nil {
@@ -132,7 +132,7 @@ func placeTaken(err error) bool {
 	return errors.As(err, &refused) && refused == errPlaceTaken
 }
 
-// busyHolder is a service with few slots for exports. Nobody reads these exports.
+// busyHolder is a service with only a few slots for exports. Nobody reads its exports.
 type busyHolder struct {
 	tenant.Holder
 	slots *turns.Slots

@@ -2,8 +2,8 @@
 // the services that hold accounts' records. It implements the operator's erasures and takedowns,
 // and account exports.
 //
-// Each decision is committed before the holders are notified. A crash in between is harmless,
-// because [Service.Repeat] finishes the work.
+// Each decision is committed before the holders are notified. A crash in between is harmless:
+// [Service.Repeat] finishes the work.
 package tenancy
 
 import (
@@ -51,17 +51,17 @@ type Store interface {
 	// pages and reports errors like Pending.
 	UnsettledTakedowns(ctx context.Context, after string, limit int) (page []Takedown, next string, err error)
 	// TakedownsOf lists an account's takedowns by id, starting after the id after. next is "" at
-	// the end. For a takedown that cannot be read, it returns as much as it can of what lifting it
-	// requires.
+	// the end. If a takedown cannot be read, it returns as much as it can of the data needed to
+	// lift it.
 	TakedownsOf(ctx context.Context, accountID, after string, limit int) (page []Takedown, next string, err error)
 	PutTakedown(ctx context.Context, t Takedown) error
 	// OrderTakedown stores a takedown unless one with its id exists, and returns the stored one.
 	OrderTakedown(ctx context.Context, t Takedown) (Takedown, error)
-	// LiftTakedown sets the phase of a takedown to Lifting, also in the trail, and returns the
-	// takedown. If it does not exist, it returns ErrNoTakedown.
+	// LiftTakedown sets a takedown's phase to Lifting, both in the store and in the trail, and
+	// returns the takedown. If it does not exist, it returns ErrNoTakedown.
 	LiftTakedown(ctx context.Context, id string) (Takedown, error)
-	// ConfirmTakedown writes a takedown in the phase InForce, as PutTakedown does. If the
-	// stored takedown is being lifted or no longer exists, it returns ErrNoTakedown instead.
+	// ConfirmTakedown writes a takedown in phase InForce, as PutTakedown does. If the stored
+	// takedown is being lifted or no longer exists, it returns ErrNoTakedown instead.
 	ConfirmTakedown(ctx context.Context, t Takedown) error
 	// NoteTakedown writes a takedown's state to the trail, as PutTakedown does, without
 	// changing the takedown. It returns the takedown.
@@ -83,7 +83,7 @@ const (
 type Takedown struct {
 	tenant.Takedown
 	Target tenant.Target
-	Kind   string // the record's kind if the target is an id; "" if it is an address
+	Kind   string // the record's kind if the target is an id; "" if it is a URL
 	Phase  Phase
 }
 
@@ -155,8 +155,8 @@ func (s *Service) Settle(ctx context.Context, a account.Account) error {
 	})
 }
 
-// Delete starts the erasure of a suspended account. When it returns, no replica serves the
-// account's redirects and pages. [Service.Repeat] erases the records later.
+// Delete starts the erasure of a suspended account. When it returns, none of the replicas serve the
+// account's redirects and pages any more. [Service.Repeat] erases the records later.
 func (s *Service) Delete(ctx context.Context, id string) (account.Account, error) {
 	var a account.Account
 	err := s.store.Atomically(ctx, "delete account", func(tx account.Tx) (err error) {
@@ -197,9 +197,9 @@ func (s *Service) Failing(ctx context.Context, after string, limit int) (tenant.
 	return tenant.FailingPage{}, nil // a deployment without events has no webhooks
 }
 
-// TakeDown takes down a link or video. When it returns, no replica serves it. If it was already
-// taken down, TakeDown returns the current takedown. kind is the kind of record that the
-// target's id refers to. It is "" if the target is a URL.
+// TakeDown takes down a link or video. When it returns, none of the replicas serve it any more. If
+// it was already taken down, TakeDown returns the current takedown. kind is the kind of record that
+// the target's id refers to. It is "" if the target is a URL.
 func (s *Service) TakeDown(ctx context.Context, o tenant.Order, kind string) (Takedown, error) {
 	t := Takedown{Takedown: tenant.Takedown{ID: o.ID, Reason: o.Reason, At: o.At}, Target: o.Target, Kind: kind, Phase: Asked}
 	// Store the order before calling any holder. If this process crashes, Repeat finds the
@@ -208,7 +208,7 @@ func (s *Service) TakeDown(ctx context.Context, o tenant.Order, kind string) (Ta
 	switch {
 	case err != nil:
 		return t, err
-	case t.Phase == Lifting: // this is a repeated order, and somebody has lifted its takedown
+	case t.Phase == Lifting: // this order was repeated after its takedown was lifted
 		return t, ErrNoTakedown
 	case t.Phase == InForce: // the first order may have failed to write its note
 		return s.store.NoteTakedown(ctx, t.ID)
@@ -231,7 +231,7 @@ func (s *Service) enforce(ctx context.Context, t Takedown) (Takedown, error) {
 		made, earlier, err := s.order(ctx, h, t)
 		switch code := apierr.CodeOf(err); {
 		case earlier != nil:
-			// The target was already taken down, so this takedown is not needed.
+			// The target was already taken down, so drop this takedown.
 			return *earlier, errors.Join(err, s.store.DeleteTakedown(ctx, t.ID))
 		case err == nil:
 			return s.confirm(ctx, t, made)
@@ -243,7 +243,7 @@ func (s *Service) enforce(ctx context.Context, t Takedown) (Takedown, error) {
 			return t, err // the takedown remains in phase Asked, and Repeat tries again
 		}
 	}
-	// No holder has such a record, so there is nothing to retry.
+	// None of the holders have such a record, so there is nothing to retry.
 	return t, errors.Join(missing, s.store.DeleteTakedown(ctx, t.ID))
 }
 
@@ -251,8 +251,8 @@ func (s *Service) enforce(ctx context.Context, t Takedown) (Takedown, error) {
 // call to the holder, confirm also lifts it there and returns ErrNoTakedown.
 func (s *Service) confirm(ctx context.Context, t Takedown, made tenant.Takedown) (Takedown, error) {
 	t.Takedown, t.Phase = made, InForce
-	// Write the audit line before the commit: if the commit's response is lost, no later call
-	// writes it.
+	// Write the audit line before the commit: if the commit's response is lost, later calls do not
+	// write it.
 	s.audit(ctx, "takedown.create", t)
 	err := s.store.ConfirmTakedown(ctx, t)
 	if !errors.Is(err, ErrNoTakedown) {
@@ -304,7 +304,7 @@ func (s *Service) order(ctx context.Context, h Holder, t Takedown) (made tenant.
 				return made, nil, err
 			}
 			continue
-		case err == nil && found.Phase == Asked: // the call that ordered it has not committed that it is in force
+		case err == nil && found.Phase == Asked: // the call that ordered it has not yet recorded it as in force
 			found, err = s.enforce(ctx, found)
 		}
 		if errors.Is(err, ErrNoTakedown) { // it has since been lifted
@@ -340,8 +340,8 @@ func (s *Service) Lift(ctx context.Context, id string) error {
 func (s *Service) lift(ctx context.Context, t Takedown) error {
 	for _, h := range s.holders {
 		end := t.Takedown
-		// An empty kind means that no holder's response was stored, but a holder may have
-		// applied the takedown.
+		// An empty kind means that none of the holders' responses were stored. A holder may still
+		// have applied the takedown.
 		if end.Kind == "" && (t.Kind == "" || t.Kind == h.Kind) {
 			end.Kind, end.RecordID, end.URL = h.Kind, t.Target.ID, t.Target.URL
 		}
@@ -372,18 +372,18 @@ const (
 	mostErrors  = 20
 )
 
-// patience bounds one attempt to finish a decision, so that decisions waiting for a holder that
-// hangs make way for the others. erasurePatience is longer, because an erasure has many records,
-// and an attempt that is cut off does not resume until a later round.
+// patience bounds one attempt to finish a decision, so that decisions stuck on a hanging holder
+// make way for the others. erasurePatience is longer because an erasure has many records, and an
+// attempt that is cut off does not resume until a later round.
 const (
 	patience        = 10 * time.Second
 	erasurePatience = time.Minute
 )
 
 // Repeat tries once to finish each pending decision, and reports whether there were any. After a
-// failure, it continues with the others. Erasures run last, because they take longer, and because
-// an erasure running concurrently with enforce could leave a takedown behind. All other decisions
-// run concurrently: a takedown may be waiting for its holder, and a suspension must still reach the
+// failure, it continues with the others. Erasures run last because they take longer, and because
+// one that runs concurrently with enforce could leave a takedown behind. All other decisions run
+// concurrently: a takedown may be waiting for its holder, and a suspension must still reach the
 // other holders. Several replicas may perform the same step at the same time.
 func (s *Service) Repeat(ctx context.Context) (found bool, err error) {
 	var r round
@@ -421,7 +421,7 @@ type round struct {
 	mu     sync.Mutex
 	found  bool
 	failed []error // at most mostErrors
-	more   int     // number of further errors
+	more   int     // how many more errors there were
 }
 
 func (r *round) note(found bool, what string, err error) {
@@ -472,8 +472,8 @@ func each[T any](
 // settleTakedown finishes applying or lifting a takedown. It returns nil if the record or its
 // takedown no longer exists.
 func (s *Service) settleTakedown(ctx context.Context, id string) error {
-	// Read the takedown again, because the list may be stale: a takedown that has since been lifted
-	// must not take effect again.
+	// The list may be stale, so read the takedown again: one that has since been lifted must not
+	// take effect again.
 	t, err := s.store.Takedown(ctx, id)
 	age := s.now().Sub(t.At)
 	switch {
@@ -481,8 +481,8 @@ func (s *Service) settleTakedown(ctx context.Context, id string) error {
 	case t.Phase == Lifting:
 		err = s.lift(ctx, t)
 	case t.Phase == InForce: // already settled
-	// The request that created it is still working on it. A time in the future says nothing
-	// about its age, because clocks differ.
+	// The request that created it is still working on it. A time in the future does not tell us its
+	// age: clocks differ.
 	case 0 <= age && age < Every:
 	default:
 		_, err = s.enforce(ctx, t)
@@ -494,13 +494,14 @@ func (s *Service) settleTakedown(ctx context.Context, id string) error {
 	return err
 }
 
-// settle finishes a decision. It completes an erasure once no holder has any records left.
+// settle finishes a decision. It completes an erasure once none of the holders have any records
+// left.
 func (s *Service) settle(ctx context.Context, a account.Account) error {
 	if err := s.Settle(ctx, a); err != nil || !a.Deleting {
 		return err
 	}
-	// Call the holders in list order. events comes last, because it may still receive events
-	// while the others erase.
+	// Call the holders in list order. events comes last because it may still receive events while
+	// the others erase.
 	for _, h := range s.holders {
 		if done, err := h.Erased(ctx, a.ID); err != nil || !done {
 			return err

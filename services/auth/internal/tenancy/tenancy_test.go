@@ -75,7 +75,7 @@ func (s shelf) DeleteTakedown(_ context.Context, id string) error {
 	return nil
 }
 
-// links is a holder with a single link, which the first order takes down.
+// links is a holder with only one link, which the first order takes down.
 type links struct {
 	tenant.Holder
 	made    tenant.Takedown
@@ -115,8 +115,8 @@ func TestATakedownIsAuditedOnce(t *testing.T) {
 	}
 }
 
-// The call that ordered the earlier takedown has not committed that it is in force, so the
-// trail does not contain it either.
+// The call that ordered the earlier takedown has not yet recorded it as in force, so the trail does
+// not contain it either.
 func TestARepeatedOrderFinishesTheEarlierOne(t *testing.T) {
 	t.Parallel()
 	kept := shelf{takedowns: map[string]Takedown{
@@ -130,7 +130,7 @@ func TestARepeatedOrderFinishesTheEarlierOne(t *testing.T) {
 	}
 }
 
-// onLink returns a takedown of the link that the fake holder has.
+// onLink returns a takedown of the fake holder's link.
 func onLink(id string, phase Phase) Takedown {
 	return Takedown{Takedown: tenant.Takedown{ID: id}, Target: tenant.Target{ID: "lnk_1"}, Kind: tenant.KindLink, Phase: phase}
 }
@@ -244,7 +244,7 @@ func TestRepeatTakesDownOnlyWhatIsStillAsked(t *testing.T) {
 	}
 }
 
-// hanging is a holder that only answers orders for the link lnk_1. Every other order hangs.
+// hanging is a holder that only responds to orders for link lnk_1. All other orders hang.
 type hanging struct{ links }
 
 func (h *hanging) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown, error) {
@@ -255,7 +255,7 @@ func (h *hanging) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown
 	return tenant.Takedown{ID: o.ID, Kind: tenant.KindLink, RecordID: o.Target.ID}, nil
 }
 
-// Takedowns that hang fill every slot in a round. They must make way for the next one.
+// Hanging takedowns fill every slot in a round. They must make way for the next one.
 func TestTakedownsThatHangDelayNoOther(t *testing.T) {
 	t.Parallel()
 	kept := stale{shelf{takedowns: map[string]Takedown{}}, nil}

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Get returns the text for a key. For an unknown key, which is a mistake in the page, Get returns the
-// key itself, so a test finds the mistake.
+// Get returns the text for a key. An unknown key is a mistake in the page. In that case, Get
+// returns the key itself, so that tests catch the mistake.
 func Get(key string) string {
 	if s, ok := english[key]; ok {
 		return s

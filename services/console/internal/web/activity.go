@@ -32,8 +32,8 @@ func (e event) Who() string {
 	return kind + " " + e.Actor.Name
 }
 
-// Name returns the record's name on the page: its title, hostname or another field, or
-// else its id. It returns "" for sessions.
+// Name returns the record's name on the page: its title, its hostname or some other field, or else
+// its id. It returns "" for sessions.
 func (e event) Name() string {
 	if strings.HasPrefix(e.Type, "session.") {
 		return ""
@@ -50,7 +50,7 @@ func (e event) Name() string {
 	return e.Object
 }
 
-// Page returns the address of the record's page, or "" if it has none or is deleted.
+// Page returns the URL of the record's page, or "" if it does not have one or is deleted.
 func (e event) Page() string {
 	kind, what, _ := strings.Cut(e.Type, ".")
 	switch {

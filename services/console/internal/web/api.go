@@ -58,7 +58,7 @@ func refusal(call string, err error) error {
 	if errors.As(err, &argument) {
 		return apierr.New(apierr.NotFound, text.Get("error.nothing"))
 	}
-	// If the code does not match the status, the response came from an intermediate proxy.
+	// If the code does not match the status, the response came from a proxy in between.
 	if !errors.As(err, &e) || e.Status >= http.StatusInternalServerError || apierr.Code(e.Code).Status() != e.Status {
 		return apierr.Down(fmt.Errorf("%s: %w", call, err))
 	}

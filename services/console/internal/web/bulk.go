@@ -23,7 +23,7 @@ func changeLinks(r *request) error {
 	if len(ids) == 1 && strings.Contains(ids[0], ",") { // sent by an undo
 		ids = strings.Split(ids[0], ",")
 	}
-	// The form's value is untrusted, so safeNext checks the address.
+	// The form's value is untrusted, so safeNext checks the URL.
 	back := safeNext(r.form.Get("back"))
 	if !strings.HasPrefix(back, "/app/links") {
 		back = "/app/links"
@@ -78,11 +78,11 @@ func (r *request) bulk(ids []string, action string, set map[string]any) (failed 
 		return failed, err
 	}
 	var refused atomic.Int64
-	// If the session has ended or lacks a scope, every call fails. The person then sees that error,
-	// not the number of unchanged links.
+	// If the session has ended or lacks a scope, every call fails. In that case, the person sees
+	// that error, not the number of unchanged links.
 	var ended atomic.Pointer[error]
 	var wg sync.WaitGroup
-	// One click must not open a hundred connections.
+	// Do not open a hundred connections for one click.
 	turn := make(chan struct{}, 8)
 	for _, id := range ids {
 		turn <- struct{}{}

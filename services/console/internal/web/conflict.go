@@ -32,8 +32,8 @@ func shown(form map[string]string) string {
 
 // edit stores the form on a record's page. The record may have changed since the page was shown,
 // for example because a video became ready. If none of the form's own fields has changed since
-// then, storing the form does not overwrite anyone's change, so edit sends the form again with the
-// new version. Otherwise, edit returns the API's 412. now reads the page's current values.
+// then, storing the form does not overwrite anyone's change, so edit resubmits it with the new
+// version. Otherwise, edit returns the API's 412. now reads the page's current values.
 func (r *request) edit(method, path string, in any, now func() (view, error)) error {
 	err := r.do(method, path, in, nil)
 	if apierr.CodeOf(err) != apierr.PreconditionFailed {

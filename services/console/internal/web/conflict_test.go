@@ -84,9 +84,10 @@ func TestAFormOverSomebodyElsesChangeShowsBothTexts(t *testing.T) {
 				t.Fatalf("got %d, my title on the page: %v, their title on the page: %v; want 412 and both titles", resp.StatusCode, strings.Contains(page, "My title"), strings.Contains(page, "<q>Their title</q>"))
 			}
 			checkPage(t, tt.page, resp, page)
-			// Sending the form again from the page that shows both values replaces the stored value.
+			// Submitting the form again from the page that shows both values replaces the stored
+			// value.
 			if resp, page := d.post(tt.page, tt.page+tt.action, with(d.opened(tt.page), tt.typed)); resp.StatusCode != http.StatusSeeOther {
-				t.Errorf("sending the form again returned %d, want 303:\n%s", resp.StatusCode, page)
+				t.Errorf("submitting the form again returned %d, want 303:\n%s", resp.StatusCode, page)
 			}
 		})
 	}
@@ -111,7 +112,7 @@ func TestAFormWhoseOwnFieldsNobodyChangedIsStored(t *testing.T) {
 	form := with(d.opened("/app/videos/vid_1"), url.Values{"title": {"New"}, "description": {"x"}, "tags": {""}})
 	d.store(`"2"`, map[string]string{"GET /api/v1/videos/vid_1/access": strings.ReplaceAll(oneAccess, "www.example", "other.example")})
 	if resp, page := d.post("/app/videos/vid_1", "/app/videos/vid_1/edit", form); resp.StatusCode != http.StatusSeeOther {
-		t.Errorf("sending the form returned %d, want 303:\n%s", resp.StatusCode, page)
+		t.Errorf("submitting the form returned %d, want 303:\n%s", resp.StatusCode, page)
 	}
 }
 

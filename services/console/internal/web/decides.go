@@ -15,8 +15,8 @@ const temporary = "302"
 
 var redirectTypes = []string{temporary, "301", "308"}
 
-// decisionsForm returns the values of the form's fields for the settings that decide the result of
-// a visit. The rules are combined into a single string, which the page shows if somebody else has
+// decisionsForm returns the values of the form's fields for the settings that decide the outcome of
+// a visit. The rules are combined into one string, which the page shows if somebody else has
 // changed them. Each rule's fields are in [ruleForm].
 func decisionsForm(l *client.Link) map[string]string {
 	form := map[string]string{
@@ -48,7 +48,7 @@ func (v view) Deciding(section string) []field {
 		return []field{kind, plain("forwardQuery", "check", 0), plain("forwardPath", "check", 0)}
 	case "password":
 		// Keep a typed password in the form. Otherwise, a person who corrects another field
-		// would save a link without a password.
+		// would save the link without a password.
 		return []field{plain("password", "password", 256)}
 	}
 	return nil
@@ -102,8 +102,8 @@ func (r *request) decisions(stored *client.Link) (change map[string]any, bad []a
 	}
 	rules, wrong := r.rules()
 	bad = append(bad, wrong...)
-	// Do not send unchanged rules: the API would check their addresses against the current
-	// blocklist and might reject them.
+	// Do not send unchanged rules: the API would check their URLs against the current blocklist and
+	// might reject them.
 	shown := strings.Join(ruleTexts(rules), " · ")
 	if len(wrong) > 0 || shown != strings.Join(ruleTexts(stored.Rules), " · ") {
 		change["rules"] = rules

@@ -13,7 +13,7 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// decidingLink is a link with every setting that decides the result of a visit.
+// decidingLink is a link with every setting that decides the outcome of a visit.
 var decidingLink = strings.Replace(oneLink, `"archived":false`, `"archived":false,"redirectType":302,"forwardQuery":true,"forwardPath":false,
 	"startsAt":1800000012345,"expiredUrl":"https://over.example/","hasPassword":true,"maxClicks":1000,"rules":[
 	{"name":"iPhones","when":{"device":["phone"],"system":["ios"],"country":["DE","AT"],"from":1800000098765,"percent":50},"url":"https://apple.example/"},
@@ -41,7 +41,7 @@ func filled(t *testing.T, page, action string) url.Values {
 	t.Helper()
 	at := strings.Index(page, `action="`+action+`"`)
 	if at < 0 {
-		t.Fatalf("the page has no form with the action %s", action)
+		t.Fatalf("the page has no form with action %s", action)
 	}
 	form, _, _ := strings.Cut(page[at:], "</form>")
 	attribute := func(tag, name string) string {
@@ -96,8 +96,8 @@ func TestALinkSavedUntouchedStaysAsItWas(t *testing.T) {
 		`"ogImage":null,"ogTitle":null,"redirectType":302,"startsAt":1800000012345,"tags":["a"],"title":"Before","url":"https://go.dev/"}`)
 }
 
-// Without a script, the buttons send the form, and the page shows the form again with all
-// typed values. Nothing is stored until the person saves the form.
+// Without a script, the buttons submit the form, and the page shows it again with all the typed
+// values. Nothing is stored until the person saves the form.
 func TestRulesAreRearrangedWithoutLosingWhatWasTyped(t *testing.T) {
 	t.Parallel()
 	d := decidingDesk(t)
@@ -113,14 +113,14 @@ func TestRulesAreRearrangedWithoutLosingWhatWasTyped(t *testing.T) {
 		}
 		checkPage(t, button, resp, page)
 	}
-	press("add", url.Values{"title": {"Typed"}, "password": {"geheim"}, "maxClicks": {"many"}, "startsAt": {"2030-01-02T03:04"}, "forwardPath": {"true"}, "rules.0.when.percent": {"half"}})
+	press("add", url.Values{"title": {"Typed"}, "password": {"hunter2"}, "maxClicks": {"many"}, "startsAt": {"2030-01-02T03:04"}, "forwardPath": {"true"}, "rules.0.when.percent": {"half"}})
 	press("up.2", url.Values{"rules.2.name": {"Mail"}, "rules.2.url": {"https://mail.example/"}, "rules.2.when.query": {"utm_source=mail\r\nref"}, "rules.2.when.device[]": {"desktop", "tablet"}, "rules.2.when.until": {"2031-01-02T03:04"}})
 	press("up.1", nil)
 	press("remove.2", nil)
 	press("down.1", nil) // this is already the last rule, so nothing changes
 	press("nonsense.9", nil)
 	form := filled(t, page, linkAt+"/edit")
-	if got := []string{form.Get("title"), form.Get("password"), form.Get("maxClicks"), form.Get("startsAt"), form.Get("forwardPath"), form.Get("rules.0.name"), form.Get("rules.1.when.percent"), form.Get("ruleCount")}; !slices.Equal(got, []string{"Typed", "geheim", "many", "2030-01-02T03:04", "true", "Mail", "half", "2"}) {
+	if got := []string{form.Get("title"), form.Get("password"), form.Get("maxClicks"), form.Get("startsAt"), form.Get("forwardPath"), form.Get("rules.0.name"), form.Get("rules.1.when.percent"), form.Get("ruleCount")}; !slices.Equal(got, []string{"Typed", "hunter2", "many", "2030-01-02T03:04", "true", "Mail", "half", "2"}) {
 		t.Fatalf("after the buttons, the form contains %q, want all typed values in the new order", got)
 	}
 	if d.said("GET "); slices.ContainsFunc(d.asked, func(q question) bool { return strings.HasPrefix(q.call, "PATCH") }) {
@@ -141,7 +141,7 @@ func TestRulesAreRearrangedWithoutLosingWhatWasTyped(t *testing.T) {
 	sent := d.sent("PATCH ")
 	same(t, "rules", sent["rules"], `[{"name":"Mail","url":"https://mail.example/","when":{"device":["desktop","tablet"],"query":{"ref":"*","utm_source":"mail"},"until":1925089440000}},`+
 		`{"name":"iPhones","url":"https://apple.example/","when":{"country":["DE","AT"],"device":["phone"],"from":1800000098765,"percent":30,"system":["ios"]}}]`)
-	if sent["password"] != "geheim" || sent["maxClicks"] != 1000.0 || sent["forwardPath"] != true {
+	if sent["password"] != "hunter2" || sent["maxClicks"] != 1000.0 || sent["forwardPath"] != true {
 		t.Errorf("the request is %v, want the typed password, click limit and path setting", sent)
 	}
 }
@@ -155,9 +155,9 @@ func TestAPasswordIsRemovedWhenAsked(t *testing.T) {
 	}
 	sent := d.sent("PATCH ")
 	if password, there := sent["password"]; !there || password != nil {
-		t.Errorf("the request has the password %v (present: %v), want null", password, there)
+		t.Errorf("the request has password %v (present: %v), want null", password, there)
 	}
-	// Showing conditions on parameters and sending them back must not change them.
+	// Conditions on parameters must survive a round trip through the form.
 	same(t, "the second rule", sent["rules"].([]any)[1], `{"name":`+quoted(nasty)+`,"url":"https://de.example/","when":{"language":["fr"],"query":{"a b":"1+1=2%","c":"*"}}}`)
 }
 
@@ -183,7 +183,7 @@ func TestANewLinkWithRules(t *testing.T) {
 		`"rules":[{"name":"A","url":"https://a.example/","when":{"system":["linux"]}}],"url":"https://go.dev/"}`)
 }
 
-// The page shows each API error at the field that it concerns.
+// The page shows each API error next to the field that it is about.
 func TestReasonsAreShownAtTheirFields(t *testing.T) {
 	t.Parallel()
 	d := decidingDesk(t)
@@ -215,7 +215,8 @@ func TestSomebodyElsesRulesAreShownBesideTheTypedOnes(t *testing.T) {
 	t.Parallel()
 	d := decidingDesk(t)
 	form := with(filled(t, d.page(linkAt), linkAt+"/edit"), url.Values{"rules.0.name": {"Mine"}, "redirectType": {"302"}})
-	// Pressing a rule button must not let the person overwrite a change that the page has not shown.
+	// Pressing a rule button must not let the person overwrite a change that the page has not shown
+	// them.
 	d.store(`"2"`, map[string]string{"GET /api/v1/links/lnk_1": strings.NewReplacer(`"iPhones"`, `"Theirs"`, `"redirectType":302`, `"redirectType":301`, `"forwardQuery":true`, `"forwardQuery":false`).Replace(decidingLink)})
 	form.Set("ruleButton", "down.0")
 	_, page := d.post(linkAt, linkAt+"/edit", form)
@@ -227,7 +228,7 @@ func TestSomebodyElsesRulesAreShownBesideTheTypedOnes(t *testing.T) {
 		}
 	}
 	if resp, page := d.post(linkAt, linkAt+"/edit", filled(t, page, linkAt+"/edit")); resp.StatusCode != http.StatusSeeOther {
-		t.Errorf("sending the form again returned %d, want 303:\n%s", resp.StatusCode, page)
+		t.Errorf("submitting the form again returned %d, want 303:\n%s", resp.StatusCode, page)
 	}
 }
 
@@ -235,7 +236,7 @@ func TestAVisitIsTried(t *testing.T) {
 	t.Parallel()
 	d := decidingDesk(t)
 	if page := d.page(linkAt); strings.Contains(page, `role="status"`) {
-		t.Error("the page shows a result even though the form was not sent")
+		t.Error("the page shows a result even though the form was not submitted")
 	}
 	d.store(`"1"`, map[string]string{"GET /api/v1/links/lnk_1/explain": `{"status":302,"location":"https://apple.example/","rule":"iPhones","why":"All conditions of the rule hold."}`})
 	page := d.page(linkAt + "?try=1&try-device=phone&try-country=DE&try-query=a%3D1%26b&try-at=2030-01-02T03:04&try-percent=0")
@@ -249,7 +250,7 @@ func TestAVisitIsTried(t *testing.T) {
 	}
 	d.answers["GET /api/v1/links/lnk_1/explain"] = answer{400, "", `{"error":{"code":"VALIDATION_ERROR","message":"x","details":[{"field":"country","code":"invalid_value","message":"use two letters"}]}}`}
 	if page := d.page(linkAt + "?try=1&try-country=ZZZ"); !strings.Contains(page, `id="try-country-error">Use two letters`) {
-		t.Error("the error is not shown at the country field")
+		t.Error("the error is not shown next to the country field")
 	}
 	d.answers["GET /api/v1/links/lnk_1/explain"] = answer{503, "", ""}
 	if page := d.page(linkAt + "?try=1"); !strings.Contains(page, text.Get("try.away")) {

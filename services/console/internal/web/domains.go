@@ -24,10 +24,10 @@ func (r *request) domainsView() (view, error) {
 // domainRow is a domain in the list.
 type domainRow struct {
 	client.Domain
-	Typed bool // whether the form with its pages was rejected and shows the typed values
+	Typed bool // whether the form for its pages was rejected and shows the typed values
 }
 
-// domainPage is a field in the form with a domain's pages.
+// domainPage is a field in the form for a domain's pages.
 type domainPage struct {
 	Name   string
 	Stored *string
@@ -38,7 +38,7 @@ func (d domainRow) Pages() []domainPage {
 	return []domainPage{{"homeUrl", d.HomeURL}, {"notFoundUrl", d.NotFoundURL}, {"expiredUrl", d.ExpiredURL}}
 }
 
-// changePages sets where the domain's host redirects visits that match no link.
+// changePages sets where the domain's host redirects visits that do not match any link.
 func changePages(r *request) error {
 	body := map[string]any{}
 	for _, p := range (domainRow{}).Pages() {

@@ -12,15 +12,15 @@ import (
 type field struct {
 	Name  string // the field's name, both in the form and in the API's errors
 	Key   string // the label's key; the hint, if there is one, has the key Key+".hint"
-	Text  string // the label, if it is a name such as a column's and not a console text
+	Text  string // the label, if it is a name (such as a column name) instead of a console text
 	Kind  string // text, url, number, password, time, lines, check, select or boxes
 	Value string
 	// Was is a time field's stored value in ms, or "" if there is none. It preserves the
 	// seconds, which the field does not show.
 	Was     string
 	Choices []option // the choices in a select or boxes field
-	Max     int      // the maximum number of characters; 0 means no limit
-	Focus   bool     // whether the field has the focus when the page opens
+	Max     int      // the maximum number of characters; 0 means unlimited
+	Focus   bool     // whether the field is focused when the page opens
 	Error   string
 	Theirs  *string // the value that somebody else has stored; see [view]
 }
@@ -35,7 +35,7 @@ func (f field) Label() string {
 	return text.Get(f.Key)
 }
 
-// Hint returns the text below the field, or "" if it has none.
+// Hint returns the text below the field, or "" if there is none.
 func (f field) Hint() string {
 	if key := f.Key + ".hint"; text.Has(key) {
 		return text.Get(key)

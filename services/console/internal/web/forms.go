@@ -94,7 +94,7 @@ func readMinute(typed, instant string, present *client.Time) (*client.Time, bool
 	}
 	ms, err := strconv.ParseInt(instant, 10, 64)
 	if err != nil {
-		// No script ran. Some browsers send seconds even though the field shows none.
+		// No script ran. Some browsers send seconds even if the field does not show them.
 		if len(typed) == len(minuteForm) {
 			typed += ":00"
 		}
@@ -104,7 +104,7 @@ func readMinute(typed, instant string, present *client.Time) (*client.Time, bool
 		}
 		ms = at.UnixMilli()
 	}
-	// The field shows whole minutes. Saving the form must not cut the seconds off a stored time.
+	// The field shows whole minutes. Saving the form must not drop the seconds of a stored time.
 	if present != nil && present.Time().UnixMilli()/60_000 == ms/60_000 {
 		return present, true
 	}
@@ -112,7 +112,7 @@ func readMinute(typed, instant string, present *client.Time) (*client.Time, bool
 	return &chosen, true
 }
 
-// pageLink returns the current page's address with a different cursor and the same filters.
+// pageLink returns the current page's URL with a different cursor and the same filters.
 func (r *request) pageLink(q url.Values, cursor string) string {
 	next := maps.Clone(q)
 	next.Set("cursor", cursor)

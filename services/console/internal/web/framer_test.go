@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// In both containers, and however the browser splits its output, the size of every part of a
-// recording except the last is a multiple of 256 KiB. Decoders skip the padding and find every frame,
-// both in the whole file and in the parts that remain if the tab crashes.
+// In both containers, and no matter how the browser splits its output, the size of every part of a
+// recording except the last is a multiple of 256 KiB. Decoders skip the padding and find every
+// frame, both in the whole file and in the parts that remain if the tab crashes.
 func TestFramerKeepsEveryFrame(t *testing.T) {
 	t.Parallel()
 	run := func(program string, args ...string) string {

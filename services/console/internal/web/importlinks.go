@@ -35,9 +35,9 @@ type importRow struct {
 	Problem  string            // the reason, if it was not created
 	Field    string            // the column with the problem, if Problem does not begin with its name
 	Cells    map[string]string // see [linktable.Row]
-	// Lost identifies the request that contained this row and got no response. The link may have been
-	// created. The request must be repeated with all its rows. Otherwise, links might be created
-	// twice.
+	// Lost identifies the request that contained this row and did not get a response. The link may
+	// have been created. The request must be repeated with all of its rows. Otherwise, links might
+	// be created twice.
 	Lost string
 }
 
@@ -124,12 +124,12 @@ func (r *request) table(fixed []importRow, mending bool) (string, error) {
 	return string(file), err
 }
 
-// makeAll creates the links for rows. It returns an error only if it created none; other errors
-// become their rows' problems.
+// makeAll creates the links for rows. It only returns an error if it did not create any; other
+// errors become their rows' problems.
 func (r *request) makeAll(items []client.LinkCreate, rows []importRow, at []int, once string) error {
 	var to int
 	for from := 0; from < len(items); from = to {
-		// Repeat a request that got no response without changing it.
+		// If a request did not get a response, repeat it without changing it.
 		most := from + chunk(items[from:])
 		for to = from + 1; to < most && rows[at[to]].Lost == rows[at[from]].Lost; {
 			to++
@@ -155,9 +155,9 @@ func (r *request) makeAll(items []client.LinkCreate, rows []importRow, at []int,
 }
 
 // makeLinks creates links in one request, and returns the request's Idempotency-Key. The key is
-// derived from once, which is new for each table that a person sends, and from the links. So nothing
-// is created twice if a browser sends a form again, or if a person resends the rows from a request
-// that got no response.
+// derived from once, which is new for each table that a person sends, and from the links. So links
+// are not created twice if a browser resubmits a form, or if a person resends the rows from a
+// request that did not get a response.
 func (r *request) makeLinks(items []client.LinkCreate, rows []importRow, at []int, once string) (key string, err error) {
 	body, err := json.Marshal(client.BulkCreate{URLs: items})
 	if err != nil {
@@ -220,14 +220,15 @@ func readTable(table, format string) (all []linktable.Row, problem string) {
 	}
 }
 
-// placed returns the links to create. A link keeps its previous host if that is a verified
-// domain of the account. at holds each link's index in all. placed returns an error if the
-// domains could not be read, because the links would be created on the wrong host.
+// placed returns the links to create. A link keeps its previous host if that is one of the
+// account's verified domains. at holds each link's index in all. If the domains could not be read,
+// placed returns an error instead of creating the links on the wrong host.
 func (r *request) placed(all []linktable.Row) (items []client.LinkCreate, at []int, err error) {
 	ids := map[string]string{}
 	if slices.ContainsFunc(all, func(row linktable.Row) bool { return row.Host != "" }) {
 		domains, err := listAll[client.Domain](r, "/api/v1/domains")
-		// If the member or the plan may not use domains, the links are created on the default host.
+		// If domains are not available to the member or the plan, the links are created on the
+		// default host.
 		if err != nil && apierr.CodeOf(err).Status() != http.StatusForbidden {
 			return nil, nil, err
 		}

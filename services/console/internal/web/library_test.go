@@ -141,7 +141,7 @@ func (d *desk) said(call string) question {
 			return d.asked[i]
 		}
 	}
-	d.t.Errorf("the API got the requests %[2]v, want one that starts with %[1]s", call, d.asked)
+	d.t.Errorf("the API received requests %[2]v, want one that starts with %[1]s", call, d.asked)
 	return question{}
 }
 
@@ -192,7 +192,7 @@ func (d *desk) page(path string) string {
 
 var tokenOf = regexp.MustCompile(`name="csrf" value="([^"]+)"`)
 
-// post sends a form on a page.
+// post submits a form on a page.
 func (d *desk) post(from, path string, form url.Values) (*http.Response, string) {
 	d.t.Helper()
 	form.Set("csrf", d.token(from))
@@ -219,7 +219,7 @@ func checkPage(t *testing.T, path string, resp *http.Response, page string) {
 	t.Helper()
 	csp := resp.Header.Get("Content-Security-Policy")
 	if strings.Contains(csp, "unsafe") || !strings.Contains(csp, "default-src 'none'") || resp.Header.Get("Cache-Control") != "no-store" {
-		t.Errorf("page %s has the policy %q and Cache-Control %q, want no unsafe directive, default-src 'none' and no-store", path, csp, resp.Header.Get("Cache-Control"))
+		t.Errorf("page %s has policy %q and Cache-Control %q, want no unsafe directive, default-src 'none' and no-store", path, csp, resp.Header.Get("Cache-Control"))
 	}
 	if n := strings.Count(page, "<h1"); n != 1 {
 		t.Errorf("page %s has %d h1 elements, want 1", path, n)
@@ -237,7 +237,7 @@ func checkPage(t *testing.T, path string, resp *http.Response, page string) {
 	ids := map[string]bool{}
 	for _, m := range idOf.FindAllStringSubmatch(page, -1) {
 		if ids[m[1]] {
-			t.Errorf("page %s has the id %q twice, want unique ids", path, m[1])
+			t.Errorf("page %s has id %q twice, want unique ids", path, m[1])
 		}
 		ids[m[1]] = true
 	}
@@ -245,7 +245,7 @@ func checkPage(t *testing.T, path string, resp *http.Response, page string) {
 	for _, m := range refOf.FindAllStringSubmatch(page, -1) {
 		for id := range strings.FieldsSeq(m[1]) {
 			if !ids[id] {
-				t.Errorf("page %s refers to the id %q, which no element has", path, id)
+				t.Errorf("page %s refers to id %q, but there is no such element", path, id)
 			}
 			labelled[id] = true
 		}
@@ -439,7 +439,7 @@ func TestAccessSendsWhatTheChosenPrivacyNeeds(t *testing.T) {
 			}
 			resp, _ := d.post("/app/videos/vid_1", "/app/videos/vid_1/access", form)
 			if resp.StatusCode != 303 || resp.Header.Get("Location") != "/app/videos/vid_1?done=access" {
-				t.Errorf("got %d with the location %s, want 303 and the video's page", resp.StatusCode, resp.Header.Get("Location"))
+				t.Errorf("got %d with location %s, want 303 and the video's page", resp.StatusCode, resp.Header.Get("Location"))
 			}
 			if got := d.said("PUT ").body; got != tc.want {
 				t.Errorf("sent %s, want %s", got, tc.want)
@@ -474,7 +474,7 @@ func TestAnEndInThePastIsRefusedInWords(t *testing.T) {
 	for typed, want := range map[string]string{"2020-01-01T10:00": text.Get("video.expires.past"), "soon": html.EscapeString(text.Get("form.time"))} {
 		resp, page := d.post("/app/videos/vid_1", "/app/videos/vid_1/access", url.Values{"privacy": {"expiring"}, "expiresAt": {typed}})
 		if resp.StatusCode != 400 || !strings.Contains(page, `id="expiresAt-error">`+want) {
-			t.Errorf("expiry %s: got %d, want 400 and the error %q:\n%s", typed, resp.StatusCode, want, page)
+			t.Errorf("expiry %s: got %d, want 400 and error %q:\n%s", typed, resp.StatusCode, want, page)
 		}
 	}
 }
@@ -505,12 +505,12 @@ func TestCaptionsAreSentAsTheyAre(t *testing.T) {
 		resp, page := send(bad[0], bad[1])
 		checkPage(t, "captions", resp, page)
 		if resp.StatusCode != 400 || !strings.Contains(page, "-error") {
-			t.Errorf("setting captions for the language %q returned %d, want 400 with an error", bad, resp.StatusCode)
+			t.Errorf("setting captions for language %q returned %d, want 400 with an error", bad, resp.StatusCode)
 		}
 	}
 	d.answers["PUT /api/v1/videos/vid_1/captions/en"] = answer{400, "", `{"error":{"code":"VALIDATION_ERROR","message":"x","details":[{"field":"body","message":"The body is not a WebVTT file in UTF-8."}]}}`}
 	if _, page := send("en", "nonsense"); !strings.Contains(page, `id="file-error">The body is not a WebVTT file`) {
-		t.Errorf("the error is not shown at the file field:\n%s", page)
+		t.Errorf("the error is not shown next to the file field:\n%s", page)
 	}
 }
 
@@ -542,10 +542,10 @@ func TestUploadAnswersItsScript(t *testing.T) {
 	resp, body := d.post("/app/upload", "/app/upload", url.Values{"title": {"Film"}, "privacy": {"password"}})
 	var got map[string]string
 	if err := json.Unmarshal([]byte(body), &got); err != nil || resp.StatusCode != 201 || got["id"] != "vid_2" || got["put"] == "" || got["resume"] == "" || got["share"] == "" {
-		t.Errorf("starting an upload returned %d and %s, want 201 with the ID and the addresses", resp.StatusCode, body)
+		t.Errorf("starting an upload returned %d and %s, want 201 with the ID and the URLs", resp.StatusCode, body)
 	}
 	if sent := d.said("POST ").body; sent != `{"title":"Film","privacy":"unlisted"}` {
-		t.Errorf("the request body is %s, want the title and the privacy unlisted", sent)
+		t.Errorf("the request body is %s, want the title and privacy unlisted", sent)
 	}
 	d.answers["POST /api/v1/videos"] = answer{403, "", `{"error":{"code":"PLAN_REQUIRED","message":"This needs the creator plan."}}`}
 	if resp, body = d.post("/app/upload", "/app/upload", url.Values{}); resp.StatusCode != 403 || body != `{"error":"This needs the creator plan."}` {
@@ -567,7 +567,7 @@ func TestDomainsSayWhatIsMissing(t *testing.T) {
 	resp, page := d.post("/app/domains", "/app/domains", url.Values{"hostname": {" nonsense "}})
 	checkPage(t, "domains", resp, page)
 	if resp.StatusCode != 400 || !strings.Contains(page, `id="hostname-error">Use a host name.`) || d.said("POST ").body != `{"hostname":"nonsense"}` {
-		t.Errorf("an invalid host name returned %d, want 400 with the error at the field:\n%s", resp.StatusCode, page)
+		t.Errorf("an invalid host name returned %d, want 400 with the error next to the field:\n%s", resp.StatusCode, page)
 	}
 	d.answers["POST /api/v1/domains/dom_1/verify"] = answer{200, "", `{"id":"dom_1","hostname":"go.example.com","status":"pending","reason":"There is no TXT record."}`}
 	if resp, page = d.post("/app/domains", "/app/domains/dom_1/verify", url.Values{}); resp.StatusCode != 409 || !strings.Contains(page, "go.example.com: There is no TXT record.") {
@@ -698,7 +698,7 @@ func TestWebhookChoices(t *testing.T) {
 	}
 	d.answers["POST /api/v1/webhooks/wh_1/deliveries/whd_1/retry"] = answer{202, "", `{}`}
 	if resp, _ = d.post("/app/webhooks/wh_1", "/app/webhooks/wh_1/deliveries/whd_1/retry", url.Values{}); resp.Header.Get("Location") != "/app/webhooks/wh_1?done=webhook.retry" {
-		t.Errorf("retrying a delivery returned %d with the location %s, want a redirect to the webhook", resp.StatusCode, resp.Header.Get("Location"))
+		t.Errorf("retrying a delivery returned %d with location %s, want a redirect to the webhook", resp.StatusCode, resp.Header.Get("Location"))
 	}
 }
 
@@ -821,7 +821,7 @@ func TestFailedRowsAreCorrectedAndSentAlone(t *testing.T) {
 	}
 	file := savedRows(t, page)
 	if !strings.HasPrefix(file, "url,slug,") || strings.Contains(file, "a.example") || !strings.Contains(file, "' =1,") {
-		t.Errorf("the file has other rows or unescaped formulas, want only the failed rows and escaped formulas:\n%s", file)
+		t.Errorf("the file has additional rows or unescaped formulas, want only the failed rows and escaped formulas:\n%s", file)
 	}
 
 	// Without corrections, the form and the file send the failed rows unchanged, without the
@@ -850,7 +850,7 @@ func TestFailedRowsAreCorrectedAndSentAlone(t *testing.T) {
 		t.Errorf("the request contains (error %v) %+v, want the two corrected rows", err, sent)
 	}
 	if savedRows(t, page) != "" || strings.Contains(page, "rowCount") {
-		t.Errorf("the page has a form for failed rows even though no row failed:\n%s", page)
+		t.Errorf("the page has a form for failed rows even though none failed:\n%s", page)
 	}
 
 	// If the whole request is rejected, the form keeps the typed values.
@@ -867,8 +867,8 @@ func TestFailedRowsAreCorrectedAndSentAlone(t *testing.T) {
 const nastyCell = `</textarea><script>alert(1)</script>`
 
 // A request without a response may have created its links. Its rows are sent again as the
-// same request, so the API creates no link twice. The same applies if a browser sends a form
-// again.
+// same request, so the API does not create any links twice. The same applies if a browser submits a
+// form again.
 func TestAnImportIsRepeatedUnderItsKeys(t *testing.T) {
 	t.Parallel()
 	d := fullDesk(t)
@@ -902,7 +902,7 @@ func TestAnImportIsRepeatedUnderItsKeys(t *testing.T) {
 	d.next = []answer{{207, "", results(made, 100)}, {503, "", `{"error":{"code":"UNAVAILABLE","message":"Away."}}`}}
 	d.post("/app/links/import", "/app/links/import", form)
 	if again := d.all("POST /api/v1/links/bulk")[2:]; len(again) != 2 || again[0] != sent[0] || again[1] != sent[1] {
-		t.Errorf("sending the form again sent %v, want the same requests with the same keys: %v", again, sent)
+		t.Errorf("submitting the form again sent %v, want the same requests with the same keys: %v", again, sent)
 	}
 	// Only the lost request is repeated.
 	d.post("/app/links/import", "/app/links/import", mending)
@@ -928,7 +928,7 @@ func TestImportCreatesNothingIfTheDomainsCannotBeRead(t *testing.T) {
 	} {
 		d.answers["GET /api/v1/domains"] = refused
 		resp, page := d.post("/app/links/import", "/app/links/import", table)
-		// This must be the last request to the API, because no links should be sent after it.
+		// This must be the last request to the API: links must not be sent after it.
 		if got := d.said("").call; resp.StatusCode != refused.status || got != "GET /api/v1/domains?limit=100" {
 			t.Errorf("got %d and the last request %q, want the error from the domains request and no later request:\n%s", resp.StatusCode, got, page)
 		}
@@ -962,7 +962,7 @@ func TestSettingsSayWhyTheDefaultDomainTakesNoLinks(t *testing.T) {
 		page := d.page("/app/settings")
 		for _, problem := range []string{"settings.domain.lapsed", "settings.domain.gone"} {
 			if got := strings.Contains(page, html.EscapeString(text.Get(problem))); got != (problem == want) {
-				t.Errorf("default domain %s: the text %s is shown: %v, want the opposite:\n%s", id, problem, got, page)
+				t.Errorf("default domain %s: text %s is shown: %v, want the opposite:\n%s", id, problem, got, page)
 			}
 		}
 		if listed := strings.Contains(page, `<option value="dom_1"`); listed != (id == `"dom_1"`) {

@@ -16,8 +16,8 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// chart is a chart of numbers by day without JavaScript. The template renders it as SVG, in
-// units of 0.1% of its width and height.
+// chart is a chart of daily numbers that works without JavaScript. The template renders it as SVG,
+// in units of 0.1% of its width and height.
 type chart struct {
 	Bars     []bar
 	Top      int64 // the number of clicks at the top
@@ -38,7 +38,7 @@ func drawDays(days []client.DayClicks) *chart {
 	for _, d := range days {
 		at, err := time.Parse(time.DateOnly, d.Date)
 		if err != nil {
-			return nil // not a day, so show no chart instead of a wrong one
+			return nil // not a day, so do not show a chart instead of a wrong one
 		}
 		c.Days = append(c.Days, dayAt{at.UnixMilli(), d.Clicks})
 		c.Top = max(c.Top, d.Clicks)
@@ -49,7 +49,7 @@ func drawDays(days []client.DayClicks) *chart {
 	for i, d := range c.Days {
 		height := 1000 * float64(d.Clicks) / float64(c.Top)
 		if d.Clicks > 0 {
-			height = max(height, 12) // keep a single click visible next to a million
+			height = max(height, 12) // keep one click visible next to a million
 		}
 		c.Bars = append(c.Bars, bar{number(float64(i)*step + step*.12), number(1000 - height), number(step * .76), number(height)})
 	}
@@ -98,8 +98,8 @@ func breakdowns(s *client.LinkStats) (out []breakdown) {
 // spans lists the chart lengths that the page offers, in days.
 var spans = []string{"7", "30", "90"}
 
-// oneLink reads the data for a link's page. The page works without statistics and history, so
-// failing to read them is not an error.
+// oneLink reads the data for a link's page. The page works without statistics and history, so it is
+// not an error if they cannot be read.
 func (r *request) oneLink() (view, error) {
 	span := r.Query("days")
 	if !slices.Contains(spans, span) {
@@ -169,7 +169,7 @@ func linkCode(r *request) error {
 		}
 		r.Set(fiber.HeaderContentDisposition, `attachment; filename="qr-code.`+extension+`"`)
 	}
-	r.Set(fiber.HeaderCacheControl, "private, max-age=86400") // a short address never changes
+	r.Set(fiber.HeaderCacheControl, "private, max-age=86400") // a short URL never changes
 	r.Status(http.StatusOK).Set(fiber.HeaderContentType, header.Get(fiber.HeaderContentType))
 	return r.Send(picture)
 }
@@ -195,8 +195,8 @@ func editLink(r *request) error {
 	}
 	store := func() error { return r.edit("PATCH", r.linkPath(), change, r.oneLink) }
 	if _, changed := change["password"]; changed {
-		// No field would show that somebody else has set a password, so any change to the record
-		// counts as a conflict.
+		// None of the fields would show that somebody else has set a password, so any change to the
+		// record counts as a conflict.
 		store = func() error { return r.do("PATCH", r.linkPath(), change, nil) }
 	}
 	return linkPage.answer(r, store(), r.linkHome(), "saved")

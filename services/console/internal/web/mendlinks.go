@@ -20,7 +20,7 @@ const (
 	maxMendBytes = 150 << 10
 )
 
-// mending is the part of the import page with the rows that failed.
+// mending is the part of the import page that shows the rows that failed.
 type mending struct {
 	Once   string // see [request.makeLinks]
 	Failed int
@@ -34,12 +34,12 @@ type mendRow struct {
 	N          int // its index in the form
 	Line       int
 	URL        string
-	Problem    string // the error if no field shows it
+	Problem    string // the error, unless one of the fields shows it
 	Lost       string // see [importRow]
 	Main, More []field
 }
 
-// mend returns the form for the failed rows, or nil if no row failed.
+// mend returns the form for the failed rows, or nil if none failed.
 func mend(failed []importRow, once string) (*mending, error) {
 	if len(failed) == 0 {
 		return nil, nil
@@ -50,8 +50,8 @@ func mend(failed []importRow, once string) (*mending, error) {
 	}
 	m := &mending{Once: once, Failed: len(failed), CSV: template.URL("data:text/csv;charset=utf-8;base64," + //nolint:gosec // base64 holds no markup
 		base64.StdEncoding.EncodeToString(table))}
-	// A lost request's rows are first and contiguous, because only the whole request can be
-	// repeated, and the table for download cannot contain the request's key.
+	// A lost request's rows come first and stay together: only the whole request can be repeated,
+	// and the downloadable table cannot contain the request's key.
 	failed = slices.Clone(failed)
 	slices.SortStableFunc(failed, func(a, b importRow) int { return strings.Compare(b.Lost, a.Lost) })
 	size := 0
@@ -105,7 +105,7 @@ func mendRowOf(n int, row importRow) mendRow {
 // cellName returns the field name for a cell in row n.
 func cellName(n int, column string) string { return "rows." + strconv.Itoa(n) + "." + column }
 
-// column returns the column with the row's error, or "" if the error has no column.
+// column returns the column with the row's error, or "" if the error is not about a column.
 func (row importRow) column() string {
 	name, _, _ := strings.Cut(row.Problem, ": ") // the API found the problem
 	name, _, _ = strings.Cut(name, ".")
@@ -121,7 +121,7 @@ func (row importRow) column() string {
 	return ""
 }
 
-// writeTable returns rows as a table. Parsing that table returns the same rows.
+// writeTable returns rows as a table. Parsing the table returns the same rows.
 func writeTable(rows []importRow) ([]byte, error) {
 	cells := make([]map[string]string, len(rows))
 	for i, row := range rows {

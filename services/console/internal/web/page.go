@@ -52,8 +52,8 @@ func (p page) again(r *request, err error) error {
 	return r.again(atField(err), p.template, v)
 }
 
-// secret shows a new secret on its page. No other page shows it, and it must not be lost, so if the
-// page's data cannot be read, the response shows only the secret.
+// secret shows a new secret on its page. It is not shown anywhere else and must not be lost, so if
+// the page's data cannot be read, the response only shows the secret.
 func (p page) secret(r *request, err error, home, about, secret string, put func(data map[string]any)) error {
 	if err != nil {
 		return p.again(r, err)

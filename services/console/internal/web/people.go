@@ -28,8 +28,8 @@ func (r *request) keysView() (view, error) {
 
 var keysPage = page{template: "keys.html", view: (*request).keysView}
 
-// createKey shows the key only in the response to the form, because a URL must not contain a
-// key. A reload would create another key, so browsers ask the person first.
+// createKey only shows the key in the response to the form: URLs must not contain keys. A reload
+// would create another key, so browsers ask the person first.
 func createKey(r *request) error {
 	body := client.KeyCreate{Name: strings.TrimSpace(r.form.Get("name")), Scopes: r.form["scopes"]}
 	var made client.KeyCreated
@@ -105,12 +105,12 @@ func invite(r *request) error {
 	)
 }
 
-// makeSignInLink creates a link for a member who has no way to sign in.
+// makeSignInLink creates a link for a member who has no other way to sign in.
 func makeSignInLink(r *request) error {
 	return r.makeLink("/api/v1/members/"+url.PathEscape(r.Params("id"))+"/sign-in-links", nil, "members.link.title", "members.link.made")
 }
 
-// makeLink shows the link only in the response to the form, as createKey does with the key.
+// makeLink only shows the link in the response to the form, as createKey does with the key.
 func (r *request) makeLink(path string, body any, title, about string) error {
 	var made client.MemberSignInLink
 	err := r.do("POST", path, body, &made)

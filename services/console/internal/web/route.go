@@ -18,9 +18,8 @@ import (
 // callTime bounds each call to the API. A page makes one or two calls.
 const callTime = 8 * time.Second
 
-// NewAPI returns a client that sends each call to the public API to the address for its path
-// prefix. It connects lazily. It does not retry calls, because a person waiting for a page
-// can click again.
+// NewAPI returns a client for the public API that routes each call to the service for its path
+// prefix. It connects lazily. It does not retry calls: a person waiting for a page can click again.
 func NewAPI(addresses map[string]string) (*client.Client, error) {
 	dialer := &net.Dialer{Timeout: time.Second, KeepAlive: 15 * time.Second}
 	rs := routes{transport: otelhttp.NewTransport(&http.Transport{ // no Proxy: internal calls must not go through one

@@ -29,15 +29,15 @@ func TestEachPathGoesToTheServiceThatAnswersIt(t *testing.T) {
 		"/docs":                  "auth /docs",
 	} {
 		var got string
-		// A call that is not retried has no Idempotency-Key. With one, the service would store a
-		// record that no retry reads.
+		// Calls that are not retried do not have an Idempotency-Key. With one, the service would
+		// store a record that is never read.
 		if err := c.WithKey("k").Request(t.Context(), http.MethodPost, path, nil, &got); err != nil || got != want {
 			t.Errorf("request to %s returned %q and error %v, want %q", path, got, err, want)
 		}
 	}
 	for _, bad := range []map[string]string{nil, {"/api": "http://a"}, {"/": "nothing"}, {"api": "http://a", "/": "http://a"}} {
 		if _, err := NewAPI(bad); err == nil {
-			t.Errorf("NewAPI accepted the routes %v, want an error", bad)
+			t.Errorf("NewAPI accepted routes %v, want an error", bad)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 type row struct {
 	path  string
 	icon  string
-	scope string // the navigation hides the page from people without this scope; the API checks it too
+	scope string // the navigation hides the page from people without this scope, which the API also checks
 	get   handler
 	posts map[string]handler // by the form's path relative to the page; "" is the page itself
 }
@@ -87,7 +87,7 @@ type navItem struct {
 	Current          bool
 }
 
-// KeyList splits Keys into single keys.
+// KeyList splits Keys into individual keys.
 func (n navItem) KeyList() []string { return strings.Fields(n.Keys) }
 
 // keysOf maps each page to its keyboard shortcut: g and a second key.

@@ -17,8 +17,8 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// Fields in the forms with rules. A rule's fields have the same names as in the API's
-// errors, such as rules.0.when.country.
+// Fields in forms that contain rules. A rule's fields have the same names as in the API's errors,
+// such as rules.0.when.country.
 const (
 	ruleCount  = "ruleCount"  // the number of rules in the form
 	ruleButton = "ruleButton" // the button that adds, removes or moves a rule, such as "up.2"
@@ -130,7 +130,7 @@ func (t typedRule) form(i, n int, focus bool) ruleForm {
 	}
 }
 
-// ruleForms returns the forms for all rules. The rule at the index focus is focused when the page
+// ruleForms returns the forms for all rules. The rule at index focus is focused when the page
 // opens. -1 means none.
 func ruleForms(rules []typedRule, focus int) []ruleForm {
 	out := make([]ruleForm, len(rules))
@@ -155,8 +155,8 @@ func keepRules(r *request, data map[string]any) {
 }
 
 // rearranged shows the form again after the person has pressed a button that adds, removes or
-// moves a rule. It stores nothing. The form keeps the version that the person saw, so saving
-// still detects a conflict.
+// moves a rule. It does not store anything. The form keeps the version that the person saw, so
+// saving still detects a conflict.
 func (p page) rearranged(r *request, stored *client.Link) error {
 	v, err := p.view(r)
 	if err != nil {

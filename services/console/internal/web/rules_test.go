@@ -18,7 +18,7 @@ func FuzzConditions(f *testing.F) {
 		shown := strings.Join(conditions(map[string]string{name: value, name + "2": "*"}), "\r\n")
 		got, ok := readConditions(unix(shown))
 		if !ok || len(got) != 2 || got[name] != value || got[name+"2"] != "*" {
-			t.Errorf("the condition %q=%q is shown as %q and read as %q, want the same condition", name, value, shown, got)
+			t.Errorf("condition %q=%q is shown as %q and read as %q, want the same condition", name, value, shown, got)
 		}
 	})
 }

@@ -32,7 +32,7 @@ const (
 const csrfField = "csrf"
 
 // cookieName adds a prefix that makes browsers reject the cookie if another host on the same site
-// sets it. Browsers accept the prefix only on https.
+// sets it. Browsers only accept the prefix on https.
 func (p *Pages) cookieName(name string) string {
 	if p.cfg.Base.Scheme == "https" {
 		return "__Host-" + name
@@ -84,8 +84,8 @@ func csrfOf(secret string) string {
 
 var errForm = apierr.New(apierr.Forbidden, text.Get("error.form"))
 
-// genuine rejects a POST that was not sent by one of our pages. It checks the origin that the browser
-// reports and the form's token. Either check would be enough.
+// genuine rejects POSTs that do not come from one of our pages. It checks the origin that the
+// browser reports and the form's token. Either check would be enough.
 func (r *request) genuine() error {
 	switch site := r.Get("Sec-Fetch-Site"); {
 	case site == "same-origin":
@@ -147,7 +147,7 @@ func (r *request) joinLists() {
 	}
 }
 
-// file returns an uploaded file from a form, or nil if no file was chosen.
+// file returns an uploaded file from a form, or nil if none was chosen.
 func (r *request) file(field string) ([]byte, error) {
 	if len(r.files[field]) == 0 {
 		return nil, nil
@@ -167,7 +167,7 @@ func (r *request) file(field string) ([]byte, error) {
 // handler handles a request for a page.
 type handler func(r *request) error
 
-// posted reads the form in a POST and rejects a form that was not sent by one of our pages.
+// posted reads the form in a POST and rejects forms that were not submitted from one of our pages.
 func (r *request) posted() error {
 	if r.Method() != fiber.MethodPost {
 		return nil
@@ -178,7 +178,7 @@ func (r *request) posted() error {
 	return r.genuine()
 }
 
-// open serves a page to everybody, without calling auth to identify the person.
+// open serves a page to everyone, without calling auth to identify the person.
 func (p *Pages) open(h handler) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		secure(c)
@@ -190,8 +190,8 @@ func (p *Pages) open(h handler) fiber.Handler {
 	}
 }
 
-// member serves a page to people who are signed in. Everybody else must sign in first and is
-// then redirected to the page.
+// member serves a page to people who are signed in. Everyone else has to sign in first, and is
+// redirected to the page afterwards.
 func (p *Pages) member(h handler) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		secure(c)
@@ -199,13 +199,13 @@ func (p *Pages) member(h handler) fiber.Handler {
 		if r.session = r.cookie(sessionCookie); r.session == "" {
 			return r.signIn("")
 		}
-		// Check the form before calling auth, so a forged form causes no call.
+		// Check the form before calling auth, so a forged form does not cause a call.
 		if err := r.posted(); err != nil {
 			return err
 		}
 		err := r.ask(signin.OpWho, signin.OnSession{Browser: r.browser()}, &r.who)
 		if err == nil && r.who.Account.Suspended {
-			// The API would reject every call from the page anyway.
+			// The API would reject all of the page's calls in any case.
 			return r.render(http.StatusForbidden, "suspended.html", view{Title: text.Get("suspended.title")})
 		}
 		if err == nil {
@@ -223,7 +223,7 @@ func (p *Pages) member(h handler) fiber.Handler {
 // signIn redirects the browser to the sign-in page.
 func (r *request) signIn(why string) error {
 	q := url.Values{}
-	// Opening a form's URL would not send the form again, so sign-in returns only to pages.
+	// Opening a form's URL would not submit the form again, so sign-in only returns to pages.
 	if r.Method() == fiber.MethodGet {
 		if next := safeNext(string(r.Request().URI().RequestURI())); next != "/app" {
 			q.Set("next", next)

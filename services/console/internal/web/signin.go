@@ -46,8 +46,7 @@ func (r *request) methods() (signin.Methods, error) {
 	}
 	_, err, _ := w.one.Do("", func() (any, error) {
 		k := &knownWays{at: r.pages.cfg.Now()}
-		// Continue even if this request ends, because other requests are waiting for
-		// the same response.
+		// Continue even if this request ends: other requests are waiting for the same response.
 		err := r.pages.cfg.Auth.Call(context.WithoutCancel(r.ctx), signin.OpMethods, struct{}{}, &k.Methods)
 		if err == nil {
 			w.known.Store(k)
@@ -60,8 +59,8 @@ func (r *request) methods() (signin.Methods, error) {
 	return signin.Methods{}, err
 }
 
-// signInPage also shows one-time links. Opening a link does not use it up. Everybody who opens it,
-// including a bot that creates previews, gets a page with a button.
+// signInPage also shows one-time links. Opening a link does not use it up. Anyone who opens it,
+// including a preview bot, gets a page with a button.
 func signInPage(r *request) error {
 	if token := r.Query("link"); token != "" {
 		return r.linkPage(token)
@@ -132,8 +131,8 @@ func useLink(r *request) error {
 	return r.done("/app", "")
 }
 
-// beginOIDC sends the browser to the identity provider. It uses a page instead of a redirect, because
-// browsers also apply form-action 'self' to redirects that follow a form submission.
+// beginOIDC sends the browser to the identity provider. It uses a page instead of a redirect
+// because browsers also apply form-action 'self' to redirects that follow a form submission.
 func beginOIDC(r *request) error {
 	return r.toProvider(signin.BeginOIDC{Link: r.form.Get("link"), Name: r.form.Get("name"), Next: safeNext(r.form.Get("next"))})
 }
@@ -144,18 +143,18 @@ func (r *request) toProvider(in signin.BeginOIDC) error {
 	if err := r.ask(signin.OpBeginOIDC, in, &begun); err != nil {
 		return err
 	}
-	// The cookie expires after 10 minutes, because auth rejects older flows.
+	// The cookie expires after 10 minutes because auth rejects older flows.
 	r.setCookie(flowCookie, begun.Flow, 10*time.Minute)
 	return r.render(http.StatusOK, "leave.html", view{Title: text.Get("leave.title"), Data: map[string]any{
 		"URL": begun.URL,
-		//nolint:gosec // the address is escaped and comes from auth
+		//nolint:gosec // the URL is escaped and comes from auth
 		"Refresh": template.HTMLAttr(`content="0; url=` + template.HTMLEscapeString(begun.URL) + `"`),
 	}})
 }
 
 func finishOIDC(r *request) error {
 	flow := r.cookie(flowCookie)
-	// Always remove the cookie, because a flow accepts only one response.
+	// Always remove the cookie: a flow only accepts one response.
 	r.setCookie(flowCookie, "", 0)
 	var s signin.Session
 	err := r.ask(signin.OpFinishOIDC, signin.FinishOIDC{

@@ -12,8 +12,8 @@ import (
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// tried is the "Try a visit" form on a link's page. After the person has sent the form, tried also
-// contains the visit's result. The form uses GET, because it changes nothing.
+// tried is the "Try a visit" form on a link's page. Once the person has submitted the form, tried
+// also contains the visit's result. The form uses GET because it does not change anything.
 type tried struct {
 	Fields []field
 	Open   bool
@@ -79,8 +79,8 @@ func (r *request) tryVisit(g *errgroup.Group) *tried {
 	return t
 }
 
-// refused shows why there is no result. The rest of the page works without a result, so only an ended
-// session makes the page fail.
+// refused shows why there is no result. The rest of the page works without a result, so the page
+// only fails if the session has ended.
 func (t *tried) refused(err error) error {
 	var e *apierr.Error
 	if errors.As(err, &e) && e.Code.Status() == http.StatusUnauthorized {

@@ -26,11 +26,11 @@ func record(r *request) error {
 	}})
 }
 
-// createVideo sends the upload URLs to the script. They only allow writing this one object.
+// createVideo sends the upload URLs to the script. They only allow writing to this one object.
 func createVideo(r *request) error {
 	privacy := r.form.Get("privacy")
-	// The form offers only "public" and "unlisted". People set a password or an expiry on the
-	// video's page. Any other value becomes "unlisted", the more private of the two.
+	// The form only offers "public" and "unlisted". People set a password or an expiry on the
+	// video's page. All other values become "unlisted", the more private of the two.
 	if privacy != "public" {
 		privacy = "unlisted"
 	}

@@ -52,7 +52,7 @@ func (v video) Length() string {
 func (v video) StatusText() string { return text.Get("video.status." + v.Status) }
 
 // Poster, Playlist and File return URLs for this page. The API returns them with its own host. The
-// page uses the console's host instead, because its policy allows that host.
+// page uses the console's host instead because its policy allows that host.
 func (v video) Poster() string   { return samePath(str(v.PosterURL)) }
 func (v video) Playlist() string { return samePath(str(v.PlaybackURL)) }
 func (v video) File() string     { return samePath(str(v.DownloadURL)) }
@@ -193,7 +193,7 @@ func setAccess(r *request) error {
 		r.form.Set("allowDownload", "false") // an unchecked box sends nothing
 	}
 	// The form sends the fields for all privacy settings. Leave out the fields that the chosen
-	// setting does not use, because the API would reject them.
+	// setting does not use. The API would reject them.
 	if password := r.form.Get("password"); wanted.Privacy == "password" && password != "" {
 		wanted.Password = client.Set(password)
 	}
@@ -210,8 +210,8 @@ func setAccess(r *request) error {
 	}
 	store := func() error { return r.edit("PUT", r.videoPath()+"/access", wanted, r.oneVideo) }
 	if !wanted.Password.IsZero() {
-		// No field would show that somebody else has set a password, so any change to the record
-		// counts as a conflict.
+		// None of the fields would show that somebody else has set a password, so any change to the
+		// record counts as a conflict.
 		store = func() error { return r.do("PUT", r.videoPath()+"/access", wanted, nil) }
 	}
 	return r.onVideo(reword(store(), func(d *apierr.Detail) {
@@ -222,8 +222,8 @@ func setAccess(r *request) error {
 }
 
 func setThumbnail(r *request) error {
-	// The "ours" button restores the automatic thumbnail, which needs a null time. Ignore the
-	// time field then, because browsers send it too.
+	// The "ours" button restores the automatic thumbnail, which needs a null time. In that case,
+	// ignore the time field, which browsers also send.
 	if r.form.Get("ours") != "" {
 		return r.onVideo(r.edit("PUT", r.videoPath()+"/thumbnail", client.VideoThumbnail{}, r.oneVideo), "thumbnail")
 	}
@@ -263,9 +263,9 @@ func addCaptions(r *request) error {
 		return err
 	}
 	switch {
-	// The language becomes a segment of the path. With an empty language, the call would
-	// match another route, and that route's error names no field. Characters with a
-	// special meaning in paths must not reach a proxy. The API checks everything else.
+	// The language becomes a segment of the path. With an empty language, the call would match a
+	// different route, whose error does not name a field. Characters with a special meaning in
+	// paths must not reach a proxy. The API checks everything else.
 	case lang == "" || strings.ContainsAny(lang, `/\?#%.`):
 		err = apierr.Invalid(apierr.Detail{Field: "lang", Message: text.Get("video.captions.lang.bad")})
 	case len(file) == 0:
@@ -310,7 +310,7 @@ func videoStatus(r *request) error {
 		return r.refuseScript(err)
 	}
 	now := fiber.Map{"status": v.Status, "progress": v.Progress, "text": v.StatusText()}
-	if v.Status == "failed" && r.can("videos:write") { // a failed video accepts another file
+	if v.Status == "failed" && r.can("videos:write") { // a failed video accepts a new file
 		now["name"], now["share"], now["put"], now["resume"] = v.Name(), v.ShareURL, v.UploadURL, v.ResumableUploadURL
 		if v.Error != nil {
 			now["error"] = v.StatusText() + " " + v.Error.Message

@@ -1,9 +1,9 @@
 // Package web contains the console's pages. It renders each page from the API's responses for the
 // person's session. The only state is in the browser's cookies.
 //
-// Forms work without JavaScript. A rejected form is shown again with the typed values and the
-// error at its field. A successful form gets a 303 to a page that shows the result, so a
-// reload does not repeat the action.
+// Forms work without JavaScript. A rejected form is shown again with the typed values and each
+// error next to its field. A successful form redirects to a page that shows the result, so a reload
+// does not repeat the action.
 package web
 
 import (
@@ -37,7 +37,7 @@ type Auth interface {
 	Call(ctx context.Context, op string, in, out any) error
 }
 
-// Config contains what the pages depend on.
+// Config contains the pages' dependencies.
 type Config struct {
 	Base *url.URL       // without /app
 	API  *client.Client // each call has the person's session as its key
@@ -97,8 +97,8 @@ func New(cfg Config) *Pages {
 	files, err := templateFiles.ReadDir("templates")
 	must(err)
 	for _, f := range files {
-		// Each page gets its own copy of the layout, because all pages define blocks with the
-		// same names.
+		// Each page gets its own copy of the layout because all pages define blocks with the same
+		// names.
 		if !slices.Contains(shared, f.Name()) {
 			p.templates[f.Name()] = template.Must(template.Must(layout.Clone()).ParseFS(templateFiles, "templates/"+f.Name()))
 		}
@@ -152,7 +152,7 @@ type view struct {
 	Who    *signin.Profile // nil if nobody is signed in
 	CSRF   string
 	Notice string            // the action that has just succeeded
-	Undo   string            // the links for which the action can be undone
+	Undo   string            // the links whose last change can be undone
 	Error  string            // the message for the form as a whole
 	Fields map[string]string // errors by field
 	Form   map[string]string // the typed values
@@ -203,8 +203,8 @@ func (r *request) render(status int, name string, v view) error {
 	return r.Send(b.Bytes())
 }
 
-// again shows a rejected form again with the errors. It returns errors that the person cannot
-// correct in the form.
+// again shows a rejected form again with the errors. It returns errors that the person cannot fix
+// in the form.
 func (r *request) again(err error, name string, v view) error {
 	// member handles an ended session for every page.
 	var e *apierr.Error
@@ -236,7 +236,7 @@ func (r *request) typedForm() map[string]string {
 	return form
 }
 
-// done responds to a successful form with a 303 to path. The page at path then shows the notice.
+// done responds to a successful form with a 303 to path. The page at path shows the notice.
 func (r *request) done(path, notice string) error {
 	if notice == "" {
 		return r.Redirect(path, fiber.StatusSeeOther)
@@ -269,8 +269,7 @@ const policyFormat = "default-src 'none'; script-src 'self'; style-src 'self'; i
 
 var policy = fmt.Sprintf(policyFormat, "")
 
-// allowMedia allows the page to play from storage and upload to it, because signed URLs refer
-// to storage.
+// allowMedia allows the page to play from storage and upload to it. Signed URLs point to storage.
 func (r *request) allowMedia() {
 	if r.pages.cfg.Storage != "" {
 		r.Set("Content-Security-Policy", fmt.Sprintf(policyFormat, " "+r.pages.cfg.Storage))
@@ -292,8 +291,7 @@ func secure(c *fiber.Ctx) {
 // ErrorPage shows an error as a page. It is for [httpapi.Options].Page.
 func (p *Pages) ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
 	secure(c)
-	// Show the page as if nobody were signed in, because auth may be unable to identify the
-	// person.
+	// Show the page as if nobody were signed in: auth may be unable to identify the person.
 	r := &request{Ctx: c, pages: p, ctx: c.UserContext()}
 	title := "error.title"
 	switch e.Code.Status() {
