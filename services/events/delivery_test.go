@@ -472,7 +472,7 @@ func TestWebhooksAreDisabled(t *testing.T) {
 					}
 					recorded += len(d.Attempts)
 				}
-				return len(all) > n && recorded >= len(rec.messages()) // attempts that reach no receiver are stored too
+				return len(all) > n && recorded >= len(rec.messages()) // attempts that don't reach the receiver are stored too
 			})
 		}
 		fails()
@@ -726,7 +726,7 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 			"lane": i, "dueAt": long, "deferred": i%2 == 0, "attempts": "not a list",
 		})
 	}
-	// No replica is notified of this delivery. In its lane, it comes after an unreadable one.
+	// Replicas are not notified of this delivery. In its lane, it comes after an unreadable one.
 	put("webhookDeliveries", "whd_waits", map[string]any{
 		"accountId": "acc_a", "webhookId": clean.ID, "createdAt": long, "expireAt": w.now().Add(time.Hour), "status": "pending",
 		"lane": 7, "dueAt": long.Add(time.Minute), "eventId": "evt_1", "eventType": "webhook.test", "payload": `{"n":1}`, "eventAt": long,

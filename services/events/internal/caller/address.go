@@ -36,12 +36,12 @@ func private(prefix, name string) block {
 	return block{prefix: netip.MustParsePrefix(prefix), name: name, private: true}
 }
 
-// blocks contains IANA's complete IPv4 and IPv6 Special-Purpose Address Registries, plus
-// multicast, the former class E, and retired blocks. It includes the blocks that the registries
-// call globally reachable: they contain protocol anycast addresses, and no receiver has such an
-// address. Two blocks are in no registry: clouds use them for their own services inside every
-// customer's network. Check rejects all IPv6 addresses outside 2000::/3 anyway, so most IPv6
-// entries only supply the reason for the error.
+// blocks contains IANA's complete IPv4 and IPv6 Special-Purpose Address Registries, plus multicast,
+// the former class E, and retired blocks. It includes the blocks that the registries call globally
+// reachable: they contain protocol anycast addresses, which receivers never have. Two blocks are
+// not in any registry: cloud providers use them for their own services inside every customer's
+// network. Check rejects all IPv6 addresses outside 2000::/3 anyway, so most IPv6 entries only
+// supply the reason for the error.
 var blocks = []block{
 	special("0.0.0.0/8", "this network"),
 	private("10.0.0.0/8", "private"),
@@ -95,9 +95,8 @@ func (e *BlockedError) Error() string {
 	return fmt.Sprintf("the address %s is not public (%s)", e.Addr, e.Why)
 }
 
-// Check rejects an address that no webhook may reach. It treats a mapped IPv4 address as IPv4,
-// because sockets do the same. It always rejects other IPv6 forms with an embedded IPv4
-// address.
+// Check rejects an address that webhooks must not reach. It treats a mapped IPv4 address as IPv4,
+// because sockets do the same. It always rejects other IPv6 forms with an embedded IPv4 address.
 func (p Policy) Check(addr netip.Addr) error {
 	if addr.Zone() != "" {
 		return &BlockedError{addr.String(), "it contains an interface name"}
@@ -117,7 +116,7 @@ func (p Policy) Check(addr netip.Addr) error {
 	return nil
 }
 
-// checkDial rejects a connection to an address that no webhook may reach, or to one of our own
+// checkDial rejects a connection to an address that webhooks must not reach, or to one of our own
 // listeners. [Policy.Parse] uses only [Policy.Check], because an error when creating a webhook
 // would reveal our ports.
 func (p Policy) checkDial(to netip.AddrPort) error {

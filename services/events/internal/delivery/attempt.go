@@ -22,7 +22,7 @@ func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 	ctx, span := boot.Work(e.ctx, "webhook attempt")
 	defer span.End()
 	// If the delivery has been in memory for a long time, claim it again: its lease might end
-	// before or during the call, and another replica would then take the delivery.
+	// before or during the call, allowing another replica to take the delivery.
 	if now := e.opt.Now(); d.DueAt.Sub(now) < webhook.Lease/2 {
 		d.Claim(now)
 		if mine, err := e.store.Save(ctx, d); err != nil || !mine {
@@ -67,7 +67,7 @@ func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 }
 
 // send creates the message and sends it. made is false if the engine stopped before the attempt
-// ended. The result then reveals nothing about the receiver.
+// ended. In that case, the result reveals nothing about the receiver.
 func (e *Engine) send(ctx context.Context, w *webhook.Webhook, j job) (r webhook.Result, made bool) {
 	d := j.delivery
 	now := e.opt.Now()

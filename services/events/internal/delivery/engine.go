@@ -94,7 +94,7 @@ type Store interface {
 // Caller calls a receiver.
 type Caller func(ctx context.Context, target string, header map[string]string, body []byte) webhook.Result
 
-// Options configures an [Engine]. Zero fields mean the defaults.
+// Options configures an [Engine]. Zero fields use the defaults.
 type Options struct {
 	Now func() time.Time
 	// Sweep is the interval at which the engine looks for events and deliveries that lost their
@@ -267,8 +267,8 @@ func (e *Engine) sweeps(ctx context.Context) {
 		if e.hub.turns.Mine(ctx, "events-sweep", e.opt.Sweep*9/10) {
 			e.Sweep(ctx)
 		} else {
-			// Another replica sweeps and reports the ages. Clear those from an earlier sweep by
-			// this replica, because they would grow forever.
+			// Another replica is sweeping and reports the ages. Clear the ones from this replica's
+			// last sweep because they would grow forever.
 			waitingAge.of(time.Time{})
 			dueAge.of(time.Time{})
 		}
@@ -336,7 +336,7 @@ const lanesAtOnce = 30
 
 // sweepLanes takes due deliveries. It returns the time at which the oldest of them became due.
 // Usually, only a few are due, and one page holds the due deliveries from many lanes. If the page
-// is full or unreadable, sweepLanes reads each lane separately, so that no lane hides the
+// is full or unreadable, sweepLanes reads each lane separately, so that one lane cannot hide the
 // others.
 func (e *Engine) sweepLanes(ctx context.Context) (oldest time.Time, err error) {
 	var mu sync.Mutex
@@ -394,7 +394,7 @@ func (e *Engine) dueLanes() []int {
 }
 
 // maxWaiters is the number of pages of accounts that one sweep reads. The next sweep continues
-// where it stopped.
+// where this one stopped.
 const maxWaiters = 50
 
 // sweepFeeds places events that have waited too long.

@@ -64,12 +64,12 @@ func TestALaneThatCannotBeReadStopsNoOther(t *testing.T) {
 	t.Parallel()
 	s := &lanes{begun: make(chan struct{})}
 	New(s, nil, nil, Options{Lanes: 20}).Sweep(t.Context())
-	if s.read != 20 { // all lanes but lane 0, and one former lane
+	if s.read != 20 { // all lanes except lane 0, plus one former lane
 		t.Errorf("the sweep read %d lanes, want 20", s.read)
 	}
 }
 
-// emptyLanes is a store without due deliveries.
+// emptyLanes is a store with no due deliveries.
 type emptyLanes struct {
 	lanes
 	queries int

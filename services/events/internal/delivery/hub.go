@@ -14,7 +14,7 @@ import (
 )
 
 // settledChannel carries the IDs of accounts with new events in their feeds. The subscribers are
-// the replicas that hold requests.
+// the replicas that are holding requests.
 const settledChannel = "linkreel:events:settled"
 
 // hub carries hints between replicas. Any hint may be lost, so the receivers also poll from

@@ -46,7 +46,7 @@ var (
 	}, dueAge.seconds)
 )
 
-// age is the age of the oldest waiting item. It grows even while no sweep succeeds.
+// age is the age of the oldest waiting item. It keeps growing while sweeps fail.
 type age struct{ since atomic.Int64 } // unix ms; 0 means that nothing is waiting
 
 func (a *age) of(oldest time.Time) {
@@ -99,8 +99,8 @@ func attempted(r webhook.Result, first bool, j job, now time.Time) {
 	if r.OK() && !j.delivery.Repeated() {
 		delivered.Observe(max(0, now.Sub(j.delivery.EventAt).Seconds()))
 	}
-	// Omit deliveries that were deferred or taken over. Their time depends on the backlog or
-	// the outage rather than on the speed of delivery.
+	// Omit deliveries that were deferred or taken over. Their time depends on the backlog or the
+	// outage rather than on delivery speed.
 	if first && !r.Ours && j.fresh {
 		firsts.Observe(max(0, now.Sub(j.delivery.EventAt).Seconds()))
 	}

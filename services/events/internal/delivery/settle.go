@@ -86,9 +86,9 @@ func (s *settler) run(ctx context.Context, accountID string, t *turn) {
 	}
 }
 
-// round settles an account until no event is waiting, and returns the number of commits. It
-// does not pause during a backlog. Accounts take turns using the slots, for one commit each, so
-// that an account with a single event does not wait for other accounts' backlogs.
+// round settles an account until no events are waiting, and returns the number of commits. It does
+// not pause during a backlog. Accounts take turns using the slots, for one commit each, so that an
+// account with a single event does not wait for other accounts' backlogs.
 func (s *settler) round(ctx context.Context, accountID string) (commits int) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -162,10 +162,10 @@ func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool
 // place assigns positions to an account's waiting events, in commit order, and creates the
 // deliveries. It returns feed.ErrMoved if the caller must try again.
 //
-// For each object, the order of positions is the order of commits. A later change to an object
-// reads the result of the earlier change, so the earlier event has already been committed. Reading
-// the waiting events returns every event that was committed before the read started. The result
-// therefore never has the later event without the earlier one.
+// For each object, positions follow commit order. A later change to an object reads the result of
+// the earlier change, so the earlier event has already been committed. Reading the waiting events
+// returns every event that was committed before the read started. The result therefore never
+// contains the later event without the earlier one.
 func (e *Engine) place(ctx context.Context, accountID string) (n int, more bool, err error) {
 	// Read the feed before the waiting events. If the feed is unchanged at the commit, none of
 	// these events has been placed since then. Read both outside the transaction. Otherwise,

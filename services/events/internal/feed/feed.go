@@ -210,10 +210,10 @@ const (
 	pageBytes      = 512 << 10
 )
 
-// Place assigns the next positions to the waiting events, in order. It takes as many events as
-// fit into one commit together with their deliveries. It also drops expired events, so there
-// may be something to write even without waiting events. If there is nothing to write, Place
-// returns nil.
+// Place assigns the next positions to the waiting events, in order. It takes as many events as fit
+// into one commit together with their deliveries. It also drops expired events, so there may be
+// something to write even if no events are waiting. If there is nothing to write, Place returns
+// nil.
 func (f *Feed) Place(waiting []*Event) *Placing {
 	p := &Placing{Before: f, Placed: f.fitting(waiting)}
 	after := *f
@@ -377,5 +377,5 @@ func check(accountID string, place []byte) []byte {
 	return sum[:4]
 }
 
-// ErrCursor means that a cursor did not come from a response from this feed.
+// ErrCursor means that a cursor was not issued by this feed.
 var ErrCursor = apierr.New(apierr.InvalidCursor, "This cursor does not come from an earlier response to this account. Pass a cursor unchanged, or leave it out to start again.")

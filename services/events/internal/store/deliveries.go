@@ -232,7 +232,7 @@ func (s *Store) land(ctx context.Context, d *webhook.Delivery, last bool) error 
 	}
 	commit := s.db.Tx
 	if last {
-		commit = s.db.Commit // the last commit reads nothing
+		commit = s.db.Commit // the last commit doesn't read anything
 	}
 	err := commit(ctx, "record first attempt", write, firestore.WithCommitResponseTo(&committed))
 	if err == nil {

@@ -27,8 +27,8 @@ type feedDoc struct {
 	// Restores is absent if the database has never been restored.
 	Restores []restoreDoc `firestore:"restores,omitempty"`
 	// TrimOn is the first day on which the oldest event in Recent has expired. Sweeps use it to
-	// find inactive accounts. It is a day because a time would change the index on almost every
-	// write, and a day changes it at most once per account and day.
+	// find inactive accounts. It is a day rather than a time: a time would change the index on
+	// almost every write, while a day changes it at most once a day per account.
 	TrimOn string `firestore:"trimOn,omitempty"`
 }
 
@@ -191,8 +191,8 @@ func (s *Store) Feed(ctx context.Context, accountID string) (*feed.Feed, error) 
 // delivery, so that the delivery can be saved without reading it first.
 func (s *Store) Place(ctx context.Context, p *feed.Placing, list []*webhook.Delivery) error {
 	var committed firestore.CommitResponse
-	// Use preconditions instead of reads. The commit then needs only one call to the database,
-	// and no change to the account can abort it.
+	// With preconditions instead of reads, the commit needs only one database call, and changes to
+	// the account cannot abort it.
 	write := func(_ context.Context, tx *firestore.Transaction) error {
 		if err := s.putFeed(tx, p.After); err != nil {
 			return err
@@ -272,8 +272,7 @@ func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (lis
 		order     int64
 	}
 	var found []dated
-	// After setting events aside, repeat the query, because it then finds others in their
-	// place.
+	// After setting events aside, repeat the query, because it will find others in their place.
 	for again := true; again; {
 		snaps, err := s.db.Query(ctx, "list waiting events", s.db.Collection(outbox.Collection).
 			Where("waiting", "==", accountID).OrderBy("at", firestore.Asc).Limit(limit))
@@ -303,8 +302,8 @@ func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (lis
 			}
 		}
 	}
-	// Do not sort by "at", which the database truncates to the millisecond, because two changes
-	// to one record could then be swapped. The commit time is exact, and order sorts the events in
+	// Do not sort by "at": the database truncates it to the millisecond, so sorting by it could
+	// swap two changes to the same record. The commit time is exact, and order sorts the events in
 	// one commit.
 	slices.SortStableFunc(found, func(a, b dated) int {
 		return cmp.Or(a.committed.Compare(b.committed), cmp.Compare(a.order, b.order))
@@ -452,8 +451,8 @@ func (s *Store) pages(ctx context.Context, q feed.Query, take func(*feed.Event) 
 	after, before := q.After, q.Before
 	for more := true; more; {
 		// When reading forwards, order pages by their last position. When reading backwards, order
-		// them by their first position. The query then starts with the page that contains the
-		// caller's position, so no separate query is needed to find it.
+		// them by their first position. This way, the query starts with the page that contains the
+		// caller's position, and a separate query to find it is not needed.
 		next := find.OrderBy("first", firestore.Desc)
 		switch {
 		case q.Forward:
