@@ -283,7 +283,7 @@ func TestReceivers(t *testing.T) {
 			})
 			a := d.Data[0].Attempts[0]
 			if c.status == 0 && a.Status != nil || c.status != 0 && (a.Status == nil || *a.Status != c.status) {
-				t.Errorf("the attempt is %+v, want the status %d", a, c.status)
+				t.Errorf("the attempt is %+v, want status %d", a, c.status)
 			}
 			if c.ok != (d.Data[0].Status == "delivered") || c.ok != (a.Error == nil) || a.Error != nil && !strings.Contains(*a.Error, c.text) {
 				t.Errorf("the delivery is %+v with the error %v, want the status and error in the table", d.Data[0], deref(a.Error))

@@ -131,7 +131,7 @@ func TestThousandsOfNetworksShareOneLinksBudget(t *testing.T) {
 	}
 }
 
-// about allows for slow Redis responses on a busy machine: each replica then decides on some
+// about allows for slow Redis responses on a busy machine, which make each replica decide on some
 // guesses using its own counts and half the limit.
 func about(got, want int) bool { return got >= want*9/10 && got <= want*3/2 }
 

@@ -66,7 +66,7 @@ type Delivery struct {
 	EventAt time.Time
 
 	// DueAt is the time from which any replica may take the delivery. A claim sets DueAt to the end
-	// of the lease. If the replica dies, another one can then take the delivery.
+	// of the lease. If the replica dies, another one can take the delivery at that time.
 	DueAt time.Time
 	// Deferred is set while the delivery's lane is full. When the lane has room, it loads the
 	// delivery.
@@ -133,7 +133,7 @@ func deliveryID(source, eventID string) string { return identity.IDFrom("whd", s
 // Repeated reports whether the delivery was caused by a replay. Such a delivery's event may be old.
 func (d *Delivery) Repeated() bool { return d.ID != deliveryID(d.WebhookID, d.EventID) }
 
-// Claim reserves the delivery. No other replica takes it before Lease has passed.
+// Claim reserves the delivery. Other replicas won't take it until Lease has passed.
 func (d *Delivery) Claim(now time.Time) { d.DueAt, d.Deferred = now.Add(Lease), false }
 
 // PutOff makes the delivery wait until its lane has room, or until t.
@@ -228,9 +228,9 @@ type Result struct {
 	Ours bool
 }
 
-// Unsigned returns the result of an attempt without a signed message, because no key decrypts
-// any of the webhook's secrets. The owner can fix this by rolling the secret, or the operator
-// by restoring the removed key.
+// Unsigned returns the result of an attempt that could not sign its message because no key decrypts
+// any of the webhook's secrets. The owner can fix this by rolling the secret, or the operator by
+// restoring the removed key.
 func Unsigned(now time.Time) Result {
 	return Result{Attempt: Attempt{At: now, Error: "Nothing was sent: we cannot decrypt this webhook's secret to sign the message. " +
 		"Roll the secret, or ask the operator of this installation for help."}, Cause: CauseUnsigned, Ours: true}
@@ -239,7 +239,7 @@ func Unsigned(now time.Time) Result {
 // OK reports whether the receiver accepted the message.
 func (r Result) OK() bool { return r.Error == "" && r.Status >= 200 && r.Status < 300 }
 
-// Gone reports whether the receiver asked for no more messages.
+// Gone reports whether the receiver asked not to receive any more messages.
 func (r Result) Gone() bool { return r.Status == 410 }
 
 // Note adds the result of an attempt and decides the next state.

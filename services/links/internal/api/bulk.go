@@ -75,7 +75,7 @@ func (h public) bulk(c *fiber.Ctx) error {
 // fields. These limits keep a response with a hundred failures below 64 kB.
 const (
 	repeatedURLs    = 12 << 10 // total bytes of URLs; after that, URLs are cut to cutURL
-	cutURL          = 64       // bytes kept of a URL that is cut
+	cutURL          = 64       // bytes to keep when a URL is cut
 	repeatedDetails = 10 << 10 // total bytes of details, excluding each item's first detail
 	repeatedNames   = 6 << 10  // total bytes of ignored field names
 )

@@ -119,7 +119,7 @@ func domainRev(d *customdomain.Domain) int64 {
 	return httpapi.Rev(strconv.FormatInt(d.CreatedAt.UnixMilli(), 10), d.Pages.Home.Given, d.Pages.NotFound.Given, d.Pages.Expired.Given)
 }
 
-// domainStats returns the number of visits to a domain that no link served.
+// domainStats returns the number of visits to a domain that were not served by a link.
 func (h public) domainStats(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	d, err := h.domains.Get(ctx, account(ctx), c.Params("id"))
@@ -259,8 +259,8 @@ func (d *domainsOf) leaves(f *httpapi.Fields, to link.URL) error {
 	return err
 }
 
-// orDefault returns the domain in a request, or the account's default domain if the request names
-// none. nil means the default short host.
+// orDefault returns the domain in a request, or the account's default domain if the request does
+// not specify one. nil means the default short host.
 func (d *domainsOf) orDefault(named bool, id string) (*customdomain.Domain, error) {
 	if !named {
 		id = identity.FromContext(d.ctx).DefaultDomainID

@@ -167,7 +167,7 @@ func (h public) draft(f *httpapi.Fields, body *wire.LinkCreate, domains *domains
 	for _, change := range changes {
 		change(&d.Link)
 	}
-	if in.Password.Set { // placeholder, so that a rejected request hashes nothing
+	if in.Password.Set { // placeholder, so that no hash is computed for a rejected request
 		hashed{true, in.Password.Value}.change(&d.Link)
 	}
 	if body.HasPassword && in.Password.Ptr() == nil {

@@ -12,7 +12,7 @@
 // order continues after that.
 //
 // Private keys are sealed before they are stored (libs/seal). The ACME client is acmez. Replicas
-// also share its data. The key for the account at the authority is one record ([Account]). The
+// also share its data. The key for the account with the authority is one record ([Account]). The
 // response to a challenge is stored in its order's record, so that the authority can get it from
 // any replica.
 package certificate
@@ -133,7 +133,7 @@ func (r *Record) leased(now time.Time) bool { return r.Holder != "" && now.Befor
 //
 // If the account changes, the pause is shortened to the pause after a first failure, because the
 // new account may have fixed the cause. The pause does not end immediately, because the authority
-// counts failures by name and not by our accounts.
+// counts failures by name rather than by account.
 func (r *Record) HandOver(account string, now time.Time) (left bool) {
 	r.Certificate, r.DueAt = nil, time.Time{}
 	if account != "" && account != r.Account {
@@ -223,8 +223,8 @@ func (e *RefusedError) Error() string {
 // Failure explains to the domain's owner why an order failed.
 type Failure struct {
 	Words string
-	// Away is set if the authority did not answer or had an internal error. The name is then not at
-	// fault.
+	// Away is set if the authority did not respond or had an internal error. In that case, the name
+	// is not at fault.
 	Away bool
 	// Limited is set if the authority is temporarily refusing new orders.
 	Limited bool

@@ -59,7 +59,7 @@ type acmeIssuer struct {
 	client *acme.Client
 
 	mu      sync.Mutex
-	account acme.Account // the account at the authority; zero before registration
+	account acme.Account // the account with the authority; zero before registration
 }
 
 // callTimeout bounds one request to the authority.

@@ -16,7 +16,7 @@ var sealedByOlderKeys = promauto.NewGaugeVec(prometheus.GaugeOpts{
 		"If it is 0 on every replica, the older keys can be removed.",
 }, nil)
 
-// newRotation returns the rotation that reseals certificates, and then the key for the account at
+// newRotation returns the rotation that reseals certificates, and then the key for the account with
 // the authority.
 func newRotation(opt Options) *seal.Rotation {
 	account := opt.Account

@@ -191,7 +191,7 @@ func (s *Service) TLS() *tls.Config {
 	}
 }
 
-// GetCertificate answers the first message of a visitor's handshake.
+// GetCertificate answers the first message in a visitor's handshake.
 func (s *Service) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c, err := s.answer(hello)
 	if err != nil {
@@ -223,8 +223,9 @@ func (s *Service) answer(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return s.serve(ctx, host)
 }
 
-// known rejects names that belong to no verified domain. It reads the store only for names that are
-// not cached, and only within two budgets: one per network, and one for all networks together.
+// known rejects names that do not belong to a verified domain. It reads the store only for names
+// that are not cached, and only within two budgets: one per network, and one for all networks
+// together.
 func (s *Service) known(ctx context.Context, host string, client netip.Addr) error {
 	if s.opt.Own(host) {
 		return nil
@@ -313,7 +314,7 @@ func (s *Service) load(ctx context.Context, host string) (*held, bool, error) {
 		if s.lost(c) {
 			return nil, false, nil
 		}
-		// Log an error and not a warning, because visitors to this host get no TLS until the
+		// Log an error rather than a warning, because visitors to this host get no TLS until the
 		// setting is corrected.
 		slog.ErrorContext(ctx, "cannot decrypt a certificate's private key", "host", host, "error", err)
 		return nil, false, err
@@ -746,7 +747,7 @@ func (s *Service) sweepOne(ctx context.Context, host string) (limited bool) {
 		return true
 	}
 	if reasonOf(err) != unknownReason || apierr.CodeOf(err) != apierr.Internal {
-		return false // either the record contains the next due time, or Firestore does not answer
+		return false // either the record contains the next due time, or Firestore is not responding
 	}
 	setAside.Inc()
 	slog.ErrorContext(ctx, "cannot change a due certificate's record; postponing it by an hour", "host", host, "error", err)

@@ -451,8 +451,8 @@ func TestALeaseKeepsASecondFlusherAway(t *testing.T) {
 	}
 }
 
-// A flusher that has lost its lease counts nothing, so it must not log that counting has resumed.
-// The test is not parallel, because the whole process shares the logger.
+// A flusher that has lost its lease does not count anything, so it must not log that counting has
+// resumed. The test is not parallel, because the whole process shares the logger.
 func TestOnlyAFlusherThatCountsSaysThatItCanAgain(t *testing.T) {
 	var log bytes.Buffer
 	former := slog.Default()
