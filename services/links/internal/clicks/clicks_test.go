@@ -752,7 +752,7 @@ func TestADeadRedisIsTriedAtItsProbesOnly(t *testing.T) {
 		t.Error("drain = true, want false: no retry before the next probe")
 	}
 	if lane.spool.empty() {
-		t.Error("the spool is empty although Redis cannot have received its clicks, want them kept")
+		t.Error("the spool is empty even though Redis cannot have received its clicks, want them kept")
 	}
 }
 
@@ -865,7 +865,8 @@ func TestPayloadKeepsClicks(t *testing.T) {
 	}
 }
 
-// A payload for a link without rules contains no bytes for rules, even if other links have rules.
+// A payload for a link without rules does not contain any bytes for rules, even if other links have
+// rules.
 func TestPayloadOfAPlainLinkHasNoByteForRules(t *testing.T) {
 	t.Parallel()
 	var s sums
@@ -890,7 +891,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// Synced reports whether the process uses Redis, and not its spool, for all partitions.
+// Synced reports whether the process uses Redis rather than its spool for all partitions.
 func (l *Log) Synced() bool {
 	for _, lane := range l.lanes {
 		if lane.away.Load() {

@@ -74,7 +74,7 @@ func (l *Log) register(ctx context.Context) {
 	for n := int64(1); ; n++ {
 		s := sign{at: l.cfg.Now().Unix(), host: cmp.Or(host, "-"), n: n, handed: l.handed()}
 		call, cancel := context.WithTimeout(ctx, 2*time.Second)
-		_ = l.slow.HSet(call, producersKey, l.id, s.String()).Err() // the next update tries again
+		_ = l.slow.HSet(call, producersKey, l.id, s.String()).Err() // the next update will try again
 		cancel()
 		select {
 		case <-ctx.Done():

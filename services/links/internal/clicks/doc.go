@@ -28,8 +28,8 @@
 // gap, and the producer resends the batches from the last few seconds, which it has kept. The
 // script accepts a gap only for batches that the producer no longer keeps. The flusher stores the
 // last counted number of each sequence in the same Firestore transaction as the counts, and skips
-// batches that it reads again. A killed process, a lost response or an emptied Redis therefore
-// neither loses a click nor counts it twice, with two exceptions:
+// batches that it reads again. If a process is killed, a response is lost or Redis is emptied,
+// clicks are therefore neither lost nor counted twice, with two exceptions:
 //
 //   - Redis writes its data to disk once a second. If it loses the last second, and the
 //     producer is killed before it can resend that second's clicks, they are lost.
@@ -43,7 +43,7 @@
 // # Flusher
 //
 // For each partition, a lease in Redis chooses one replica at a time. That replica adds up the
-// stream and writes one increment per link and cycle. The lease only saves work: if two flushers
+// stream and writes one increment per link per cycle. The lease only saves work: if two flushers
 // run at once, they notice each other in the transaction. The size of a cycle is bounded in bytes,
 // and is halved when a write fails. If Firestore permanently rejects a write, the flusher narrows
 // the cause down to one link's counts. It sets these aside for an operator, reports them in a

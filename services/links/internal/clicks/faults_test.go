@@ -390,7 +390,7 @@ func TestTheLogOfChangesIsBoundedInBytes(t *testing.T) {
 	}
 	sleeper.lanes[0].follower.Hear(r.news)
 	if answer.Current() {
-		t.Error("a cached answer is current although the process missed trimmed changes, want it stale")
+		t.Error("a cached answer is current even though the process missed trimmed changes, want it stale")
 	}
 }
 
@@ -534,7 +534,7 @@ func TestAClusterCountsOverAFailover(t *testing.T) {
 	eventually(t, "all clicks are counted", func() bool {
 		for part := range parts {
 			f := NewFlusher(client, part, books[part], nil)
-			_ = f.Cycle(t.Context()) // the next round retries
+			_ = f.Cycle(t.Context()) // the next round will retry
 			_ = releaseScript.Run(t.Context(), client, []string{flusherKey(part)}, f.id).Err()
 		}
 		return counted() >= total

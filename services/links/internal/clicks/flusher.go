@@ -47,8 +47,8 @@ const (
 	lease = 4 * time.Second // how soon another flusher replaces a dead one
 
 	// restPerLink makes a flusher rest longer after a cycle with many links, so that more clicks
-	// share a write, because Firestore charges for each write. restMax limits the rest, because
-	// counts must be visible within ten seconds.
+	// share a write. Firestore charges for each write. restMax limits the rest, because counts must
+	// be visible within ten seconds.
 	restPerLink = time.Millisecond / 2
 	restMax     = 4 * time.Second
 )
@@ -139,7 +139,7 @@ func (f *Flushers) Run(ctx context.Context) error {
 	for {
 		for p := f.parts; p < invalidation.MaxPartitions && ctx.Err() == nil; p++ {
 			// Nearly all of these partitions are empty, and Cycle would take a lease for each.
-			// After an error, the next round retries.
+			// After an error, the next round will retry.
 			if n, err := f.redis.XLen(ctx, streamKey(p)).Result(); err != nil || n == 0 {
 				if former[p] != nil {
 					former[p].forget()
@@ -193,8 +193,8 @@ func (f *Flusher) run(ctx context.Context) {
 }
 
 // tell logs that clicks cannot be counted, at most once per minute, and logs when counting resumes.
-// counts is set if this flusher had the lease and ran a cycle. Other steps count nothing, so their
-// success does not show that counting has resumed.
+// counts is set if this flusher had the lease and ran a cycle. Other steps do not count anything,
+// so their success does not show that counting has resumed.
 func (f *Flusher) tell(ctx context.Context, err error, counts bool) {
 	now := time.Now()
 	switch {
@@ -371,7 +371,7 @@ func (f *Flusher) count(ctx context.Context, entries []redis.XMessage) (n int, e
 	return n, nil
 }
 
-// trim removes entries from the log. If that fails, the next cycle reads and skips them.
+// trim removes entries from the log. If that fails, the next cycle will read and skip them.
 func (f *Flusher) trim(ctx context.Context, entries []redis.XMessage) error {
 	size := 0
 	for _, e := range entries {
@@ -406,7 +406,7 @@ func (f *Flusher) audit(ctx context.Context) {
 	f.audited = now
 	all, err := f.redis.HGetAll(ctx, producersKey).Result()
 	if err != nil {
-		return // the next audit retries
+		return // the next audit will retry
 	}
 	for id, sign := range all {
 		s, _ := parseSign(sign)

@@ -184,9 +184,9 @@ func (l *lane) settle(items []item) {
 // errBehind means that the invalidation log is growing faster than this replica can read it.
 var errBehind = errors.New("cannot keep up with the invalidation log")
 
-// viaRedis appends the items' clicks and confirms their responses, usually in one call. It
-// needs more calls only if Redis has lost data or if many invalidations are pending. It returns
-// false if Redis does not answer, and the caller then spools the unsettled items.
+// viaRedis appends the items' clicks and confirms their responses, usually in one call. It needs
+// more calls only if Redis has lost data or if many invalidations are pending. It returns false if
+// Redis does not answer, in which case the caller spools the unsettled items.
 func (l *lane) viaRedis(items []item) bool {
 	now := l.log.cfg.Now()
 	// A call returns at most 1000 invalidations. If 32 calls are not enough to catch up, use the
@@ -316,7 +316,7 @@ func (l *lane) spoolClicks(items []item) {
 		l.tellAway(l.lines.StillFailing(l.log.cfg.Now()))
 	}
 	if err := l.spool.append(record{late: true, number: l.late.next, payload: payload}); err != nil {
-		// The next batch reuses this number, so the flusher sees no gap and does not count these
+		// The next batch reuses this number, so the flusher does not see a gap or count these
 		// clicks as lost a second time.
 		lost.Add(float64(max(0, clicks))) // a batch of undone clicks has a negative sum, and a counter panics if it is decreased
 		l.tellLost(err, clicks)

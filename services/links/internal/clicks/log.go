@@ -45,7 +45,7 @@ type Answer interface {
 
 // Outcome is the result of [Log.Confirm].
 type Outcome struct {
-	// Again means that the response is stale and the caller must resolve the address again.
+	// Again means that the response is stale and the caller must resolve the URL again.
 	Again bool
 	// Counted means that the click is durable. The caller must not pass it to Confirm again.
 	Counted bool
@@ -166,8 +166,8 @@ func (l *Log) close() error {
 	return errors.Join(append(errs, l.fast.Close(), l.slow.Close())...)
 }
 
-// adopt sends to Redis the clicks that dead processes left in the directory, and signs off these
-// processes. It reports whether it sent some clicks and more are left.
+// adopt sends to Redis the clicks that dead processes left in the directory, and signs these
+// processes off. It reports whether it sent some clicks and more are left.
 func (l *Log) adopt(ctx context.Context) (more bool) {
 	left := map[string]bool{} // by process: whether some of its clicks are left
 	for _, s := range leftSpools(l.cfg.SpoolDir, l.id) {
@@ -211,7 +211,7 @@ func (l *Log) adoptOne(ctx context.Context, s *spool) (batches int, err error) {
 		}
 		done := upTo(run, r.last)
 		if done == 0 && len(run) == 1 {
-			return batches, nil // Redis is full; the next call retries
+			return batches, nil // Redis is full; the next call will retry
 		}
 		batches += done
 		if err := s.drained(run[:done]); err != nil {

@@ -66,8 +66,8 @@ func DefaultInUse() error {
 // missing for [Lapse].
 //
 // A default domain can only be gone if it was deleted while an owner was making it the default. The
-// link is rejected and not created on another host, where it would get an address that the account
-// does not want.
+// link is rejected rather than created on a different host, where it would get a URL that the
+// account does not want.
 func DefaultUnusable(gone bool) error {
 	is := "is no longer verified. Verify it again, send a domainId,"
 	if gone {
@@ -97,11 +97,11 @@ type Domain struct {
 	Failure      string    // why the last check failed, or ""
 	NextCheckAt  time.Time // zero while pending, because then only the owner can start a check
 
-	// Pages are the URLs that the host redirects visits to if no link serves them. They are used
-	// once the domain is verified.
+	// Pages are the URLs that the host redirects visits to if they are not served by a link. They
+	// are used once the domain is verified.
 	Pages Pages
 
-	// Visits is the total number of visits that no link served.
+	// Visits is the total number of visits that were not served by a link.
 	Visits int64
 
 	// Certificate is the certificate's state as the domain's owner sees it. Package
@@ -112,7 +112,7 @@ type Domain struct {
 // Place returns the domain's position in its account's list.
 func (d *Domain) Place() paging.Place { return paging.Place{At: d.CreatedAt, ID: d.ID} }
 
-// Pages are a host's URLs for visits to "/", to addresses without a link, and to expired links.
+// Pages are a host's URLs for visits to "/", to URLs without a link, and to expired links.
 type Pages struct{ Home, NotFound, Expired Page }
 
 // Page is a URL. Given is the owner's text, and Location is its form in a Location header. Both are

@@ -11,8 +11,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// DNS looks up proofs. It sends TXT queries to the configured resolvers. It contacts no other
-// server, no matter what the responses contain.
+// DNS looks up proofs. It sends TXT queries to the configured resolvers. It never contacts any
+// other server, no matter what the responses contain.
 type DNS struct {
 	servers []string
 	client  dns.Client

@@ -22,8 +22,8 @@ type Store interface {
 	// Page lists a page of claims, newest first, and reports whether there are more.
 	Page(ctx context.Context, accountID string, p paging.Page) (page []*Domain, more bool, err error)
 	// Due lists up to a few thousand domains that are due for a check, longest overdue first. It
-	// postpones an unreadable domain by an hour, so that it does not block later domains. Due then
-	// returns the other domains and an error.
+	// postpones an unreadable domain by an hour, so that it does not block later domains. In that
+	// case, Due returns the other domains and an error.
 	Due(ctx context.Context) ([]*Domain, error)
 	// Owner returns the domain that owns a host name. The name must be in lower case.
 	Owner(ctx context.Context, hostname string) (domainID string, found bool, err error)
@@ -52,7 +52,7 @@ type Tx interface {
 	ClearStats(d *Domain) error
 	// SetOwner makes d the owner of its host name, and sets d.Certificate to the name's
 	// certificate. Call Owner before SetOwner or ClearOwner. When the change returns, every replica
-	// knows the new owner, so no redirect uses the previous one.
+	// knows about the new owner, so redirects no longer use the previous one.
 	SetOwner(d *Domain)
 	// ClearOwner removes the owner of d's host name.
 	ClearOwner(d *Domain)

@@ -58,12 +58,12 @@
 // # Remaining stale responses
 //
 // If the replica that makes a change cannot reach Redis, it responds after [announceBudget] and
-// repeats the announcement in the background. It does not reject the change, because then losing
-// one connection would block all changes. Replicas that can reach Redis may serve the old state
-// until their entries expire, for at most 30 s. Replicas that cannot reach Redis may serve it for
-// at most 5 s. The same 30 s limit applies if a replica is killed between its commit and its
-// announcement. Repeating the create, edit, takedown or delete announces the change again, which
-// ends this period early.
+// repeats the announcement in the background. It does not reject the change: if it did, losing one
+// connection would block all changes. Replicas that can reach Redis may serve the old state until
+// their entries expire, for at most 30 s. Replicas that cannot reach Redis may serve it for at most
+// 5 s. The same 30 s limit applies if a replica is killed between its commit and its announcement.
+// Repeating the create, edit, takedown or delete announces the change again, which ends this period
+// early.
 //
 // A new link with a generated slug is not announced. It cannot have been visited before, so no
 // replica has cached that it does not exist.

@@ -82,8 +82,8 @@ func readBlocklist(r io.Reader) (map[string]bool, error) {
 	return hosts, lines.Err()
 }
 
-// Has reports whether an address in its standard form is on a blocked host. It runs on every
-// redirect, so it does not copy the address.
+// Has reports whether a URL in standard form is on a blocked host. It runs on every redirect, so it
+// does not copy the URL.
 func (b *Blocklist) Has(location string) bool {
 	hosts := *b.hosts.Load()
 	if len(hosts) == 0 {
