@@ -526,7 +526,7 @@ func TestWebhooksAreDisabled(t *testing.T) {
 func TestHangingReceiversDelayNobodyElse(t *testing.T) {
 	t.Parallel()
 	lost, mixed, answering, rounds, pace := 3, 12, 4, 6, 200*time.Millisecond
-	hanging, limit := 1, 12*time.Second // generous, because other tests run on the machine; a hanging call takes 15 s
+	hanging, limit := 1, 12*time.Second // generous because other tests run on the machine; a hanging call takes 15 s
 	if os.Getenv("LINKREEL_FULL") != "" {
 		lost, mixed, answering, rounds, pace = 5, 50, 18, 20, 4*time.Second
 		hanging, limit = 2, 2*time.Second

@@ -900,8 +900,8 @@ func TestASuspendedAccountGetsNoNewCertificates(t *testing.T) {
 	if n := w.orders.Load(); n != 1 {
 		t.Errorf("got %d orders, want 1", n)
 	}
-	// The other host's existing certificate is renewed, because its visitors must see the
-	// suspension page and not a TLS error.
+	// The other host's existing certificate is renewed because its visitors must see the suspension
+	// page and not a TLS error.
 	w.forward(62 * 24 * time.Hour)
 	eventually(t, "the existing certificate is renewed", func() bool {
 		c, err := w.hello(secure, "old.suspended.example.com")

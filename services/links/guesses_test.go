@@ -113,7 +113,7 @@ func TestThousandsOfNetworksShareOneLinksBudget(t *testing.T) {
 			t.Errorf("correct password from a network that has not guessed: status %d, want 303", got)
 		}
 	}
-	// A visitor's first wrong guess is charged to the reserve. The next attempt must wait, because
+	// A visitor's first wrong guess is charged to the reserve. The next attempt must wait because
 	// the shared budget is used up.
 	if wrong, right := a.guess("one", "mistyped", "192.0.99.7"), a.guess("one", "right", "192.0.99.7"); wrong != 403 || right != 429 {
 		t.Errorf("wrong, then correct password after the shared budget is used up: status %d, %d; want 403, 429", wrong, right)

@@ -95,7 +95,7 @@ func (e *BlockedError) Error() string {
 	return fmt.Sprintf("the address %s is not public (%s)", e.Addr, e.Why)
 }
 
-// Check rejects an address that webhooks must not reach. It treats a mapped IPv4 address as IPv4,
+// Check rejects an address that webhooks must not reach. It treats a mapped IPv4 address as IPv4
 // because sockets do the same. It always rejects other IPv6 forms with an embedded IPv4 address.
 func (p Policy) Check(addr netip.Addr) error {
 	if addr.Zone() != "" {
@@ -117,8 +117,8 @@ func (p Policy) Check(addr netip.Addr) error {
 }
 
 // checkDial rejects a connection to an address that webhooks must not reach, or to one of our own
-// listeners. [Policy.Parse] uses only [Policy.Check], because an error when creating a webhook
-// would reveal our ports.
+// listeners. [Policy.Parse] uses only [Policy.Check] because an error when creating a webhook would
+// reveal our ports.
 func (p Policy) checkDial(to netip.AddrPort) error {
 	if err := p.Check(to.Addr()); err != nil {
 		return err
@@ -129,8 +129,8 @@ func (p Policy) checkDial(to netip.AddrPort) error {
 	return nil
 }
 
-// onThisMachine reports whether addr is an address of this machine. It lists the interfaces on
-// each call, because they can change. If listing fails, it treats every address as ours.
+// onThisMachine reports whether addr is an address of this machine. It lists the interfaces on each
+// call because they can change. If listing fails, it treats every address as ours.
 func onThisMachine(addr netip.Addr) bool {
 	addr = addr.Unmap()
 	if addr.IsLoopback() || addr.IsUnspecified() {
@@ -140,7 +140,7 @@ func onThisMachine(addr netip.Addr) bool {
 	if err != nil {
 		return true
 	}
-	// Remove the zone, because interface addresses are listed without one.
+	// Remove the zone because interface addresses are listed without one.
 	return slices.ContainsFunc(interfaces, func(a net.Addr) bool {
 		own, err := netip.ParsePrefix(a.String())
 		return err == nil && own.Addr().Unmap() == addr.WithZone("")

@@ -35,8 +35,8 @@ const Timeout = 15 * time.Second
 const (
 	maxAnswer = 64 << 10
 	keptBytes = 1 << 10
-	// drainTime limits how long the caller reads a response's body. It can be short,
-	// because only the status decides whether the call succeeded.
+	// drainTime limits how long the caller reads a response's body. It can be short because only
+	// the status decides whether the call succeeded.
 	drainTime = 2 * time.Second
 )
 
@@ -158,8 +158,8 @@ func (c *Caller) send(ctx context.Context, target string, header map[string]stri
 	return r
 }
 
-// read returns the start of a response. It reads more than it returns, because the connection can
-// be reused only after the whole response has been read.
+// read returns the start of a response. It reads more than it returns because the connection can be
+// reused only after the whole response has been read.
 func (c *Caller) read(ctx context.Context, body io.ReadCloser) string {
 	stop := time.AfterFunc(drainTime, func() { _ = body.Close() })
 	defer stop.Stop()

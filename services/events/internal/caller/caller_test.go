@@ -311,7 +311,7 @@ func TestOurOwnListenersStayClosed(t *testing.T) {
 	if n := connected.Load(); n != 0 {
 		t.Errorf("got %d connections to our own listener, want 0", n)
 	}
-	// Creating a webhook must succeed, because an error would reveal our ports.
+	// Creating a webhook must succeed because an error would reveal our ports.
 	if _, bad := policy.Parse(fmt.Sprintf("http://127.0.0.1:%d/", ours)); bad != nil {
 		t.Errorf("Parse for an address with our port returned %v, want no error", bad)
 	}

@@ -97,8 +97,8 @@ func (e *Engine) send(ctx context.Context, w *webhook.Webhook, j job) (r webhook
 	return r, ctx.Err() == nil
 }
 
-// save stores a result. It retries for a while, because the receiver will get the message again
-// if the result is not stored.
+// save stores a result. It retries for a while because the receiver will get the message again if
+// the result is not stored.
 func (e *Engine) save(ctx context.Context, d *webhook.Delivery) {
 	for wait := 100 * time.Millisecond; ; wait *= 2 {
 		mine, err := e.store.Save(ctx, d)
@@ -131,7 +131,7 @@ func (e *Engine) judge(ctx context.Context, w *webhook.Webhook, r webhook.Result
 		err = e.store.NoteHealth(ctx, w.ID, w.FailingSince, r.Cause)
 	case webhook.GiveUp:
 		_, err = e.store.Update(ctx, w.AccountID, w.ID, func(fresh *webhook.Webhook) (events.Type, error) {
-			// Judge the stored webhook again, because it may have recovered or changed. A response
+			// Judge the stored webhook again because it may have recovered or changed. A response
 			// from its previous address reveals nothing about the current one.
 			again, why := fresh.Judge(r, now, since)
 			if again != webhook.GiveUp || !fresh.Enabled || fresh.Rev != w.Rev {

@@ -220,7 +220,7 @@ func (e *Engine) drain() {
 func (e *Engine) saveAll(
 	ctx context.Context, list []*webhook.Delivery, change func(*webhook.Delivery),
 ) (mine []*webhook.Delivery, err error) {
-	var g errgroup.Group // without a context, because a failure must not stop the others
+	var g errgroup.Group // without a context because a failure must not stop the others
 	g.SetLimit(8)
 	saved := make([]bool, len(list))
 	for i, d := range list {
@@ -288,8 +288,8 @@ func (e *Engine) held() bool {
 	return held
 }
 
-// Released sends the pending messages after a pause. It does nothing if webhooks are still
-// paused. Call it on every replica, because any of them may be the one that sweeps.
+// Released sends the pending messages after a pause. It does nothing if webhooks are still paused.
+// Call it on every replica because any of them may be the one that sweeps.
 func (e *Engine) Released() {
 	if e.held() {
 		return

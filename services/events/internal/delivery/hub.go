@@ -28,8 +28,7 @@ type hub struct {
 }
 
 func newHub(rdb redis.UniversalClient) *hub {
-	// Use the system clock instead of the engine's clock, because Redis uses the system clock
-	// too.
+	// Use the system clock instead of the engine's clock because Redis uses the system clock too.
 	return &hub{redis: rdb, turns: dedup.New(rdb, time.Now), waiters: map[string]map[chan struct{}]struct{}{}}
 }
 

@@ -100,7 +100,7 @@ func (e *Engine) accept(d *webhook.Delivery) {
 	defer e.mu.Unlock()
 	l := e.lane(d.AccountID, d.WebhookID)
 	if d.Deferred {
-		l.more = true // set it again, because the lane may have looked before the commit
+		l.more = true // set it again because the lane may have looked before the commit
 		if e.stopped {
 			e.late = append(e.late, d) // a stopped engine loads no deliveries; drain releases these
 		}
@@ -126,7 +126,7 @@ func (e *Engine) pump(l *lane) {
 		return
 	}
 	for len(l.queue) > 0 && l.running < l.limit() {
-		// Failing lanes have their own slots, because a hanging call occupies a slot for 15 s.
+		// Failing lanes have their own slots because a hanging call occupies a slot for 15 s.
 		p := e.good
 		if l.failing {
 			p = e.bad

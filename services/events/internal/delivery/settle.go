@@ -29,9 +29,9 @@ type settler struct {
 // turn is the state of an account that is being settled.
 type turn struct {
 	running bool
-	// next is closed after the round that follows the running one. A caller that arrives during
-	// a round waits for the next one, because the running round may have read before the
-	// caller's change.
+	// next is closed after the round that follows the running one. A caller that arrives during a
+	// round waits for the next one because the running round may have read before the caller's
+	// change.
 	next chan struct{}
 	// pace limits commits. Firestore sustains about one write per second to a document, and more
 	// for a short time.
@@ -133,8 +133,8 @@ func (s *settler) forget() {
 	}
 }
 
-// settle makes one commit. n is the number of events that were placed. Once the engine has
-// stopped, settle does nothing, because this replica could no longer send the deliveries.
+// settle makes one commit. n is the number of events that were placed. Once the engine has stopped,
+// settle does nothing because this replica could no longer send the deliveries.
 func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool, err error) {
 	e.mu.Lock()
 	stopped := e.stopped

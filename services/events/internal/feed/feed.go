@@ -63,9 +63,9 @@ type Feed struct {
 	Subscribers map[string]Subscriber
 	// Restores lists the database restores after which the feed has grown, oldest first.
 	Restores []Restore
-	// Version identifies the stored state. It is zero if nothing is stored yet. ReadAt is the
-	// time of the read by the database's clock, because a replica with a wrong clock must not
-	// drop events.
+	// Version identifies the stored state. It is zero if nothing is stored yet. ReadAt is the time
+	// of the read by the database's clock because a replica with a wrong clock must not drop
+	// events.
 	Version, ReadAt time.Time
 }
 
@@ -217,7 +217,7 @@ const (
 func (f *Feed) Place(waiting []*Event) *Placing {
 	p := &Placing{Before: f, Placed: f.fitting(waiting)}
 	after := *f
-	// Drop only from the front, because positions must have no gaps. Positions are almost in time
+	// Drop only from the front because positions must have no gaps. Positions are almost in time
 	// order, so an expired event in the middle is kept only slightly too long.
 	for len(after.Recent) > 0 && !after.Recent[0].Kept(f.ReadAt) {
 		after.Recent = after.Recent[1:]

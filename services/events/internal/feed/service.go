@@ -40,8 +40,8 @@ const (
 	maxHeld          = 5_000
 )
 
-// recheck is the interval at which a held request reads the feed even without a hint, because
-// hints may fail to reach this replica.
+// recheck is the interval at which a held request reads the feed even without a hint because hints
+// may fail to reach this replica.
 const recheck = 5 * time.Second
 
 // Service reads feeds for the API.

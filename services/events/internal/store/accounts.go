@@ -36,9 +36,9 @@ func (s *Store) setOf(db *record.DB) *record.Set {
 // Indexes completes the content of firestore.indexes.json; see [record.Set.Indexes].
 func (s *Store) Indexes(file []byte) []byte { return s.all.Indexes(file) }
 
-// erasePage is the number of documents that one commit removes. A commit that removes feed
-// pages removes only ofPages, because a page can be up to 600 kB. An event or a delivery can be
-// up to about 90 kB. Deleted data counts towards a commit's 10 MiB limit.
+// erasePage is the number of documents that one commit removes. A commit that removes feed pages
+// removes only ofPages because a page can be up to 600 kB. An event or a delivery can be up to
+// about 90 kB. Deleted data counts towards a commit's 10 MiB limit.
 const (
 	erasePage = 100
 	ofPages   = 10

@@ -184,11 +184,11 @@ func (s *Store) Feed(ctx context.Context, accountID string) (*feed.Feed, error) 
 	return f, err
 }
 
-// Place puts events into the feed and adds their deliveries. If the feed has changed since it
-// was read, Place returns feed.ErrMoved. A change to the feed's subscribers counts too, because
-// a webhook that was created before one of these events must get that event. Place removes all
-// events from the outbox except those in their first attempts. It sets the version of each
-// delivery, so that the delivery can be saved without reading it first.
+// Place puts events into the feed and adds their deliveries. If the feed has changed since it was
+// read, Place returns feed.ErrMoved. A change to the feed's subscribers counts too because a
+// webhook that was created before one of these events must get that event. Place removes all events
+// from the outbox except those in their first attempts. It sets the version of each delivery, so
+// that the delivery can be saved without reading it first.
 func (s *Store) Place(ctx context.Context, p *feed.Placing, list []*webhook.Delivery) error {
 	var committed firestore.CommitResponse
 	// With preconditions instead of reads, the commit needs only one database call, and changes to
@@ -204,7 +204,7 @@ func (s *Store) Place(ctx context.Context, p *feed.Placing, list []*webhook.Deli
 			}
 		}
 		for _, e := range p.Leaving() {
-			// The event must still exist, because an erased event must not come back.
+			// The event must still exist because an erased event must not come back.
 			if err := tx.Delete(s.outboxRef(e.ID), firestore.Exists); err != nil {
 				return err
 			}
@@ -259,11 +259,11 @@ func (s *Store) putFeed(tx *firestore.Transaction, f *feed.Feed) error {
 
 func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
-// Waiting reads an account's events in the outbox, in commit order. Up to sending of them
-// already have a position, and the others do not. Waiting reads as many events as one commit
-// takes, or all events from a single millisecond if there are more. If more is true, the outbox
-// may contain further events, and at least one event in the list has no position. Waiting
-// sets unreadable events aside, because they would block all later events.
+// Waiting reads an account's events in the outbox, in commit order. Up to sending of them already
+// have a position, and the others do not. Waiting reads as many events as one commit takes, or all
+// events from a single millisecond if there are more. If more is true, the outbox may contain
+// further events, and at least one event in the list has no position. Waiting sets unreadable
+// events aside because they would block all later events.
 func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (list []*feed.Event, more bool, err error) {
 	limit := feed.MaxPlaced + sending
 	type dated struct {
@@ -272,7 +272,7 @@ func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (lis
 		order     int64
 	}
 	var found []dated
-	// After setting events aside, repeat the query, because it will find others in their place.
+	// After setting events aside, repeat the query because it will find others in their place.
 	for again := true; again; {
 		snaps, err := s.db.Query(ctx, "list waiting events", s.db.Collection(outbox.Collection).
 			Where("waiting", "==", accountID).OrderBy("at", firestore.Asc).Limit(limit))
@@ -398,8 +398,7 @@ func (s *Store) pagesOf(accountID string) firestore.Query {
 	return s.db.Collection(pages).Where("accountId", "==", accountID)
 }
 
-// Page reads a page of a feed. Page omits expired events, because the database deletes them
-// late.
+// Page reads a page of a feed. Page omits expired events because the database deletes them late.
 func (s *Store) Page(ctx context.Context, q feed.Query) (feed.Page, error) {
 	// Read the feed before the pages, so that an event that moves to a page in between is not
 	// missed. If both contain an event, take it only once.

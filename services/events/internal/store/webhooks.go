@@ -86,9 +86,9 @@ func (s *Store) open(id string, secret webhook.Secret) (string, error) {
 	return string(text), nil
 }
 
-// Signing decrypts the secrets that are in use at now. It omits secrets that no key can
-// decrypt, and err names them. This is enough, because a receiver needs only one signature that
-// it can verify.
+// Signing decrypts the secrets that are in use at now. It omits secrets that no key can decrypt,
+// and err names them. This is enough because a receiver needs only one signature that it can
+// verify.
 func (s *Store) Signing(w *webhook.Webhook, now time.Time) (texts []string, err error) {
 	for _, secret := range w.Signing(now) {
 		text, e := s.open(w.ID, secret)

@@ -207,7 +207,7 @@ const (
 	CauseClosed    Cause = "closed"    // the connection was closed before a response
 	CauseOther     Cause = "other"     // any other failure without a response
 	CauseStatus    Cause = "status"    // a non-2xx response
-	CauseUnsigned  Cause = "unsigned"  // not sent, because no secret can be decrypted
+	CauseUnsigned  Cause = "unsigned"  // not sent because no secret can be decrypted
 )
 
 // Unanswered lists the causes of attempts without a response.

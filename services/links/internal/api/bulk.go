@@ -27,7 +27,7 @@ func (h public) bulk(c *fiber.Ctx) error {
 	if err := fields.Err(); err != nil {
 		return err
 	}
-	// Charge before parsing the items, because even invalid items take time to parse.
+	// Charge before parsing the items because even invalid items take time to parse.
 	if err := h.charge(c, len(body.URLs)); err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func keep(e *wire.BulkItemFail, n int) {
 func encoded(v any) int {
 	text, err := json.Marshal(v)
 	if err != nil {
-		return repeatedURLs // unreachable, because v contains only strings and numbers
+		return repeatedURLs // unreachable because v contains only strings and numbers
 	}
 	return len(text) + 1
 }

@@ -35,7 +35,7 @@ func (h public) claimDomain(c *fiber.Ctx) error {
 	p := identity.FromContext(ctx)
 	hostname, ignored, err := h.readClaim(c)
 	if err != nil {
-		// A full account gets 403 for any request body, because 403 takes precedence over 400.
+		// A full account gets 403 for any request body because 403 takes precedence over 400.
 		if full := h.domains.CheckRoom(ctx, p); full != nil {
 			return full
 		}
@@ -131,7 +131,7 @@ func (h public) domainStats(c *fiber.Ctx) error {
 		return err
 	}
 	n := int(last-first) + 1
-	days, _, err := h.links.Days(ctx, d.ID, first-1, n) // a limit of n suffices, because there is at most one record for each day
+	days, _, err := h.links.Days(ctx, d.ID, first-1, n) // a limit of n suffices because there is at most one record for each day
 	if err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func (d *domainsOf) get(id string) (*customdomain.Domain, error) {
 }
 
 // hosts returns the hosts that the account's pages and rules must not redirect to: the default
-// short host and all of the account's domains. It includes unverified domains, because addresses
+// short host and all of the account's domains. It includes unverified domains because addresses
 // that redirect to each other would form a loop once the domains are verified.
 func (d *domainsOf) hosts() (link.Hosts, error) {
 	if d.all == nil {
@@ -241,7 +241,7 @@ func (d *domainsOf) hosts() (link.Hosts, error) {
 }
 
 // leaves adds an error if a link on a custom domain redirects to one of the account's domains,
-// which could redirect the visit back. Links on the default short host may redirect to domains,
+// which could redirect the visit back. Links on the default short host may redirect to domains
 // because nothing on a domain can redirect to that host.
 func (d *domainsOf) leaves(f *httpapi.Fields, to link.URL) error {
 	if f.HasError("url") {

@@ -84,7 +84,7 @@ func (h public) create(c *fiber.Ctx) error {
 	p := identity.FromContext(ctx)
 	draft, ignored, err := h.readCreate(c)
 	if err != nil {
-		// A full account gets 403 for any request body, because 403 takes precedence over 404 and
+		// A full account gets 403 for any request body because 403 takes precedence over 404 and
 		// 400.
 		if full := h.links.CheckRoom(ctx, p); full != nil {
 			return full
@@ -223,8 +223,8 @@ func (h public) update(c *fiber.Ctx) error {
 			return err
 		}
 	}
-	// 404 takes precedence over 400, because the response for another account's link must not
-	// depend on the body. Errors in the body are therefore reported only if the link is found.
+	// 404 takes precedence over 400 because the response for another account's link must not depend
+	// on the body. Errors in the body are therefore reported only if the link is found.
 	l, err := h.links.Update(ctx, account(ctx), id, httpapi.IfMatch(c).Check, func(l *link.Link) (link.Patch, error) {
 		if bad != nil {
 			return link.Patch{}, bad
@@ -259,7 +259,7 @@ func (h public) patch(
 ) (link.Patch, error) {
 	own := h.opt.Own
 	if before.Host != "" {
-		// Cap the slice so that append copies it, because all requests share Own.
+		// Cap the slice so that append copies it because all requests share Own.
 		own = append(own[:len(own):len(own)], link.ParseHost(before.Host))
 	}
 	var p link.Patch

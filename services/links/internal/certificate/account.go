@@ -15,7 +15,7 @@ import (
 )
 
 // Account holds the key for our account with the authority. All replicas share the account. Only
-// the key is stored, because an authority returns the existing account for a known key. Replicas
+// the key is stored because an authority returns the existing account for a known key. Replicas
 // that register at the same time therefore get the same account.
 type Account struct {
 	Store interface {

@@ -35,8 +35,8 @@ const (
 	// that does not point here yet. Let's Encrypt allows five failures per name per hour.
 	retryRefused = 15 * time.Minute
 	mostRefused  = 12 * time.Hour
-	// retryAway is the first pause if the authority is down. It is short, because the name is not
-	// at fault.
+	// retryAway is the first pause if the authority is down. It is short because the name is not at
+	// fault.
 	retryAway = time.Minute
 	mostAway  = 15 * time.Minute
 	// retryLimited is the first pause after "too many requests".
@@ -126,13 +126,13 @@ func (r *Record) Extend(now time.Time) {
 func (r *Record) leased(now time.Time) bool { return r.Holder != "" && now.Before(r.Until) }
 
 // HandOver assigns the record to account, or to no domain if account is "". It removes the
-// certificate and its private key. It keeps the pause after failed orders, because otherwise an
+// certificate and its private key. It keeps the pause after failed orders because otherwise an
 // owner could skip the pause by deleting the domain and verifying it again. It also keeps an
 // in-flight order, so that the order still counts if it fails. If there is neither a pause nor an
 // order, left is false, and the record can be removed.
 //
-// If the account changes, the pause is shortened to the pause after a first failure, because the
-// new account may have fixed the cause. The pause does not end immediately, because the authority
+// If the account changes, the pause is shortened to the pause after a first failure because the new
+// account may have fixed the cause. The pause does not end immediately, because the authority
 // counts failures by name rather than by account.
 func (r *Record) HandOver(account string, now time.Time) (left bool) {
 	r.Certificate, r.DueAt = nil, time.Time{}

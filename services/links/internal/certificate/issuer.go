@@ -39,7 +39,7 @@ type Present func(ctx context.Context, c acme.Challenge) error
 // Present implements [acmez.Solver].
 func (p Present) Present(ctx context.Context, c acme.Challenge) error { return p(ctx, c) }
 
-// CleanUp implements [acmez.Solver]. It does nothing, because writing the next challenge or the
+// CleanUp implements [acmez.Solver]. It does nothing because writing the next challenge or the
 // order's outcome also removes this challenge from the record.
 func (p Present) CleanUp(context.Context, acme.Challenge) error { return nil }
 
@@ -109,7 +109,7 @@ func (i *acmeIssuer) obtain(ctx context.Context, csr *x509.CertificateRequest, p
 	if err != nil {
 		return nil, err
 	}
-	// Each order needs its own client, because the solver is part of the client.
+	// Each order needs its own client because the solver is part of the client.
 	client := acmez.Client{Client: i.client, ChallengeSolvers: map[string]acmez.Solver{
 		acme.ChallengeTypeHTTP01: present, acme.ChallengeTypeTLSALPN01: present,
 	}}

@@ -125,11 +125,11 @@ type flight struct {
 
 const (
 	// mostOrders limits the replica's concurrent orders. ordersOfAccount limits one account's
-	// concurrent orders, because orders for all of an account's names may hang. mostQueued and
+	// concurrent orders because orders for all of an account's names may hang. mostQueued and
 	// queuedOfAccount limit the queued orders.
 	mostOrders, ordersOfAccount = 64, 8
 	mostQueued, queuedOfAccount = 256, 8
-	// mostBegun limits all orders together, because the other limits apply only once an order's
+	// mostBegun limits all orders together because the other limits apply only once an order's
 	// account is known.
 	mostBegun = 512
 	// mostWaiting limits the handshakes waiting for an order, and waitingForHost those waiting for
@@ -314,7 +314,7 @@ func (s *Service) load(ctx context.Context, host string) (*held, bool, error) {
 		if s.lost(c) {
 			return nil, false, nil
 		}
-		// Log an error rather than a warning, because visitors to this host get no TLS until the
+		// Log an error rather than a warning because visitors to this host get no TLS until the
 		// setting is corrected.
 		slog.ErrorContext(ctx, "cannot decrypt a certificate's private key", "host", host, "error", err)
 		return nil, false, err
@@ -327,9 +327,9 @@ func (s *Service) load(ctx context.Context, host string) (*held, bool, error) {
 }
 
 // lost reports whether a certificate must be ordered again because no sealing key decrypts its
-// private key. It returns false for certificates that are younger than [loss], because some
-// replicas do not have the new key yet during a rotation. If they replaced each other's
-// certificates, they would use up the authority's limits.
+// private key. It returns false for certificates that are younger than [loss] because some replicas
+// do not have the new key yet during a rotation. If they replaced each other's certificates, they
+// would use up the authority's limits.
 func (s *Service) lost(c *Certificate) bool {
 	return !s.opt.Seal.Has(c.Key) && s.opt.Now().Sub(c.NotBefore) > loss
 }
@@ -339,7 +339,7 @@ func (s *Service) lost(c *Certificate) bool {
 func (s *Service) wait(ctx context.Context, host string) error {
 	s.mu.Lock()
 	f := s.orders[host]
-	// Limit the waiting handshakes, because each holds a connection and anybody can open one.
+	// Limit the waiting handshakes because each holds a connection and anybody can open one.
 	if s.waiting >= mostWaiting || f != nil && f.waiting >= waitingForHost || f == nil && len(s.orders) >= mostBegun {
 		s.mu.Unlock()
 		return ErrLimited
@@ -410,7 +410,7 @@ func (s *Service) order(ctx context.Context, host string) error {
 			return err
 		}
 		// The account is known now, so wait in its queue. Waiting for another replica's order also
-		// takes a slot, because handshakes are waiting for that order.
+		// takes a slot because handshakes are waiting for that order.
 		if first {
 			end, err := s.turn(ctx, o.account)
 			switch {
@@ -455,8 +455,8 @@ func (s *Service) claim(ctx context.Context, host string) (o claimed, err error)
 		if renewal && s.lost(r.Certificate) {
 			r.Certificate = nil
 		}
-		// Renewals continue, because visitors to a suspended account's links must see the
-		// suspension page and not a TLS error.
+		// Renewals continue because visitors to a suspended account's links must see the suspension
+		// page and not a TLS error.
 		if owner.Suspended && !renewal && !r.leased(s.opt.Now()) {
 			if r.DueAt.IsZero() {
 				return ErrSuspended
@@ -683,7 +683,7 @@ func (s *Service) change(ctx context.Context, o claimed, fn func(r *Record)) err
 }
 
 // note stores an outcome, if the order's lease is still the newest. It does so even if the order
-// has timed out or the domain has been deleted, because the failure still counts.
+// has timed out or the domain has been deleted because the failure still counts.
 func (s *Service) note(ctx context.Context, o claimed, change func(r *Record)) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
@@ -714,7 +714,7 @@ const (
 )
 
 // Sweep renews certificates and resumes orders from dead replicas. Several replicas may sweep
-// concurrently, because only one of them can claim the lease on an order.
+// concurrently because only one of them can claim the lease on an order.
 func (s *Service) Sweep(ctx context.Context) error {
 	var work errgroup.Group
 	work.SetLimit(atATime)

@@ -452,7 +452,7 @@ func TestALeaseKeepsASecondFlusherAway(t *testing.T) {
 }
 
 // A flusher that has lost its lease does not count anything, so it must not log that counting has
-// resumed. The test is not parallel, because the whole process shares the logger.
+// resumed. The test is not parallel because the whole process shares the logger.
 func TestOnlyAFlusherThatCountsSaysThatItCanAgain(t *testing.T) {
 	var log bytes.Buffer
 	former := slog.Default()
@@ -618,7 +618,7 @@ func TestASuccessorTakesOverTheSpoolOfADeadProcess(t *testing.T) {
 	for range 5 {
 		dead.Confirm(&good{}, click("l"))
 	}
-	dead.stop() // leaves the spool behind, because it cannot drain it
+	dead.stop() // leaves the spool behind because it cannot drain it
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -685,7 +685,7 @@ func TestAFullSpoolLosesClicksButNoVisitor(t *testing.T) {
 }
 
 // With a full disk, every batch is lost, and there may be hundreds per second. The test is not
-// parallel, because the whole process shares the logger.
+// parallel because the whole process shares the logger.
 func TestLostClicksWriteALineASecond(t *testing.T) {
 	var log bytes.Buffer
 	former := slog.Default()
@@ -703,7 +703,7 @@ func TestLostClicksWriteALineASecond(t *testing.T) {
 	}
 }
 
-// A slow Redis becomes unavailable and recovers many times. The test is not parallel, because the
+// A slow Redis becomes unavailable and recovers many times. The test is not parallel because the
 // whole process shares the logger.
 func TestARedisThatComesAndGoesWritesALineAMinute(t *testing.T) {
 	var log bytes.Buffer
@@ -833,8 +833,8 @@ func TestSpoolGivesTheDiskBackWhileItIsWritten(t *testing.T) {
 	}
 }
 
-// anyLeft finds dead processes' spools. It retries, because if another test starts a program,
-// the child process holds this process's locks until it calls exec.
+// anyLeft finds dead processes' spools. It retries because the child process of any program that
+// another test starts holds this process's locks until it calls exec.
 func anyLeft(dir string) (left []*spool) {
 	for end := time.Now().Add(30 * time.Second); len(left) == 0 && time.Now().Before(end); {
 		left = leftSpools(dir, "other")

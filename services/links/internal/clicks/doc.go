@@ -17,13 +17,13 @@
 // drained batches are numbered separately, so neither has to wait for the other.
 //
 // If Redis is full, it rejects clicks but still confirms responses. The clicks are written to the
-// file until the flusher has freed memory. The click log has its own, smaller limit in bytes,
+// file until the flusher has freed memory. The click log has its own, smaller limit in bytes
 // because Redis also stores other data.
 //
 // # Exactly once
 //
 // A process numbers its batches in two sequences: "live" for batches sent directly, and "late" for
-// batches from the file. The script skips a number that Redis already has, because an earlier
+// batches from the file. The script skips a number that Redis already has because an earlier
 // attempt succeeded. A gap in the numbers means that Redis has lost data. The script reports the
 // gap, and the producer resends the batches from the last few seconds, which it has kept. The
 // script accepts a gap only for batches that the producer no longer keeps. The flusher stores the

@@ -47,7 +47,7 @@ const (
 	lease = 4 * time.Second // how soon another flusher replaces a dead one
 
 	// restPerLink makes a flusher rest longer after a cycle with many links, so that more clicks
-	// share a write. Firestore charges for each write. restMax limits the rest, because counts must
+	// share a write. Firestore charges for each write. restMax limits the rest because counts must
 	// be visible within ten seconds.
 	restPerLink = time.Millisecond / 2
 	restMax     = 4 * time.Second
@@ -133,7 +133,7 @@ func (f *Flushers) Run(ctx context.Context) error {
 	for p := range f.parts {
 		wg.Go(func() { NewFlusher(f.redis, p, f.counts(p), f.now).run(ctx) })
 	}
-	// Keep each flusher between rounds, because its ID holds the lease and it caches the progress.
+	// Keep each flusher between rounds because its ID holds the lease and it caches the progress.
 	former := map[int]*Flusher{}
 	var failed lograte.Limits[int]
 	for {
@@ -173,7 +173,7 @@ func (f *Flusher) run(ctx context.Context) {
 	}()
 	due := time.Time{}
 	for ctx.Err() == nil {
-		started := time.Now() // real time, because this only paces the writes
+		started := time.Now() // real time because this only paces the writes
 		var err error
 		resting := started.Before(due)
 		if resting {
@@ -209,7 +209,7 @@ func (f *Flusher) tell(ctx context.Context, err error, counts bool) {
 	}
 }
 
-// holdScript takes or keeps the lease. Like trimScript, it must work on a full server, because only
+// holdScript takes or keeps the lease. Like trimScript, it must work on a full server because only
 // the flusher can free memory.
 var holdScript = redis.NewScript(`#!lua flags=allow-oom
 local owner = redis.call('GET', KEYS[1])
@@ -299,7 +299,7 @@ func (f *Flusher) meter(ctx context.Context, read []redis.XMessage, all bool) {
 	f.waits.Set(waiting.Work{Of: "click_batches", For: "count"}, d)
 }
 
-// forget removes the partition's metrics, because another flusher now counts the partition and
+// forget removes the partition's metrics because another flusher now counts the partition and
 // reports them.
 func (f *Flusher) forget() {
 	backlog.DeleteLabelValues(strconv.Itoa(f.part))

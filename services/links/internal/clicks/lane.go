@@ -241,9 +241,9 @@ func (l *lane) viaRedis(items []item) bool {
 	return false
 }
 
-// call takes no longer than the redirects' budget. The client's own timeout enforces that, because
-// a context for each call would cost more than everything else in the loop. Only a Cluster client
-// needs a context, because it follows redirections between servers.
+// call takes no longer than the redirects' budget. The client's own timeout enforces that because a
+// context for each call would cost more than everything else in the loop. Only a Cluster client
+// needs a context because it follows redirections between servers.
 func (l *lane) call(list []numbered) (reply, error) {
 	ctx := context.Background()
 	if l.ctx != nil {
@@ -327,7 +327,7 @@ func (l *lane) spoolClicks(items []item) {
 	l.nudge()
 }
 
-// tellLost logs that clicks are lost. It writes at most one line per second, because hundreds of
+// tellLost logs that clicks are lost. It writes at most one line per second because hundreds of
 // batches per second may fail. The metric also includes losses that are not logged.
 func (l *lane) tellLost(err error, clicks int64) {
 	if lost := l.lost.DueAfter(time.Second, l.log.cfg.Now(), clicks); lost > 0 {

@@ -137,7 +137,7 @@ func (l *Log) Run(ctx context.Context) error {
 		for {
 			pause := 5 * time.Second
 			if l.adopt(ctx) {
-				pause = cycle / 2 // Redis was full; retry soon, because the flusher is freeing memory
+				pause = cycle / 2 // Redis was full; retry soon because the flusher is freeing memory
 			}
 			select {
 			case <-ctx.Done():
@@ -202,7 +202,7 @@ func (l *Log) adoptOne(ctx context.Context, s *spool) (batches int, err error) {
 		name, list := sequenceName(s.id, run[0].late), numberedOf(run)
 		r, err := c.call(ctx, l.slow, name, list, false)
 		if err == nil && r.code == gap && list[0].number > r.last+1 {
-			// Accept the gap, because the process that could fill it has died. The flusher counts
+			// Accept the gap because the process that could fill it has died. The flusher counts
 			// the missing clicks as lost.
 			r, err = c.call(ctx, l.slow, name, list, true)
 		}

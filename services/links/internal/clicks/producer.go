@@ -67,8 +67,8 @@ func (p *producer) learn(before, last int64) {
 	}
 }
 
-// skips reports whether there is a gap before batches. Redis must accept that gap, because
-// the producer no longer keeps the missing batches.
+// skips reports whether there is a gap before batches. Redis must accept that gap because the
+// producer no longer keeps the missing batches.
 func (p *producer) skips(batches []numbered) bool {
 	return len(batches) > 0 && batches[0].number > p.acked+1
 }

@@ -10,7 +10,7 @@ import (
 
 const (
 	// probeFirst and probeMax bound the pause between probes while Redis is not answering. If Redis
-	// is lost repeatedly, it is probed less often, because each loss makes all cached entries
+	// is lost repeatedly, it is probed less often because each loss makes all cached entries
 	// uncertain for a second.
 	probeFirst = 20 * time.Millisecond
 	probeMax   = 2 * time.Second
@@ -34,7 +34,7 @@ func (l *lane) tend(ctx context.Context) {
 		case <-l.wakeTend:
 		case <-timer.C:
 		}
-		now := time.Now() // real time, because this only paces the probes
+		now := time.Now() // real time because this only paces the probes
 		wasAway := l.away.Load()
 		switch {
 		case !wasAway:
@@ -203,7 +203,7 @@ func (l *lane) drained(run []record) {
 }
 
 // check detects whether Redis has lost batches or is out of memory. It skips the live batches while
-// there are redirects, because the redirects' calls already detect this.
+// there are redirects because the redirects' calls already detect this.
 func (l *lane) check(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

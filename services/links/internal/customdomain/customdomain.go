@@ -2,7 +2,7 @@
 // ownership is proven, and what a claim permits.
 //
 // Several accounts may claim a name. The first account whose token is found in the DNS owns it. A
-// verified domain is checked again every day. If its proof disappears, nothing changes at first,
+// verified domain is checked again every day. If its proof disappears, nothing changes at first
 // because the record may have been removed by mistake. Once the proof has been missing for [Lapse],
 // no new links can be created on the domain, and another account may verify the name. Redirects
 // keep working until another account does so.
@@ -95,7 +95,7 @@ type Domain struct {
 	FailingSince time.Time // the first check that did not find the proof since it was last found, or zero
 	Failures     int       // consecutive failed checks; each makes the pause longer
 	Failure      string    // why the last check failed, or ""
-	NextCheckAt  time.Time // zero while pending, because then only the owner can start a check
+	NextCheckAt  time.Time // zero while pending because only the owner can start a check in that state
 
 	// Pages are the URLs that the host redirects visits to if they are not served by a link. They
 	// are used once the domain is verified.

@@ -49,7 +49,7 @@ func (d *DNS) Texts(ctx context.Context, name string) ([]string, error) {
 	// fragmentation.
 	q.SetEdns0(1232, false)
 	var errs []error
-	// Try twice, because lost datagrams are the most common failure.
+	// Try twice because lost datagrams are the most common failure.
 	for range 2 {
 		for _, server := range d.servers {
 			r, err := d.ask(ctx, q, server)

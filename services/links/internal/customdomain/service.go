@@ -105,7 +105,7 @@ func (s *Service) Page(ctx context.Context, accountID string, p paging.Page) (pa
 }
 
 // Leave removes the domains in an account that is being erased, and releases their host names. It
-// skips unreadable domains. Their host names can still be claimed by other accounts, because a host
+// skips unreadable domains. Their host names can still be claimed by other accounts because a host
 // name is free once its domain no longer exists.
 func (s *Service) Leave(ctx context.Context, accountID string) error {
 	domains, err := s.opt.Store.Domains(ctx, accountID)
@@ -309,8 +309,8 @@ func (s *Service) Delete(ctx context.Context, accountID, id string, check func(*
 		if err != nil {
 			return err
 		}
-		// Clear them in this transaction, because the account's next claim to the name gets the
-		// same ID.
+		// Clear them in this transaction because the account's next claim to the name gets the same
+		// ID.
 		if err := tx.ClearStats(d); err != nil {
 			return err
 		}
@@ -326,7 +326,7 @@ func (s *Service) Delete(ctx context.Context, accountID, id string, check func(*
 const parallelChecks = 16
 
 // RecheckDue checks the proofs that are due now. It logs and skips a domain that cannot be checked.
-// Several replicas may run it concurrently, because a domain that one of them has checked is no
+// Several replicas may run it concurrently because a domain that one of them has checked is no
 // longer due.
 func (s *Service) RecheckDue(ctx context.Context) error {
 	due, err := s.opt.Store.Due(ctx)

@@ -18,8 +18,8 @@ import (
 const (
 	// announceBudget is how long a change's caller waits for Redis.
 	announceBudget = 500 * time.Millisecond
-	// callTimeout limits one call. It is longer than announceBudget, because aborting a slow call
-	// to start another would not be faster.
+	// callTimeout limits one call. It is longer than announceBudget because aborting a slow call to
+	// start another would not be faster.
 	callTimeout = 2 * time.Second
 	// retryPause is the pause between calls while Redis is unreachable and there are no new
 	// announcements.
@@ -39,8 +39,8 @@ const (
 var pendingKeys = promauto.NewGauge(prometheus.GaugeOpts{Name: "linkreel_invalidations_pending",
 	Help: "Changed keys that have not been announced yet because Redis does not answer."})
 
-// announceScript appends entries. It may run even when Redis is full, because the log is bounded
-// and stale responses would be worse than using a little more memory.
+// announceScript appends entries. It may run even when Redis is full because the log is bounded and
+// stale responses would be worse than using a little more memory.
 //
 // KEYS: head, log. ARGV: announcer, limit in bytes, each entry's keys.
 var announceScript = redis.NewScript(`#!lua flags=allow-oom
@@ -144,7 +144,7 @@ func (p *announcements) add(keys []string) <-chan struct{} {
 	return done
 }
 
-// add adds keys and their waiting callers. If there are too many callers, it drops the earliest,
+// add adds keys and their waiting callers. If there are too many callers, it drops the earliest
 // because they have exceeded their budget and are no longer waiting.
 func (b *batch) add(other batch, keys ...string) {
 	if b.keys == nil {

@@ -49,7 +49,7 @@
 //
 // A replica has found a "different log" if the head has a different epoch, or a lower number than
 // the replica has already read. After a restart or a failover, a server may have lost entries even
-// though its head looks plausible. Its empty script cache reveals this, because Redis neither
+// though its head looks plausible. Its empty script cache reveals this because Redis neither
 // persists nor replicates scripts. A replica that gets NOSCRIPT starts a new epoch before it loads
 // its script, so no replica can run a script on a changed server and still see the old epoch. A
 // primary that was demoted and then promoted again without a restart still has its scripts. To

@@ -177,7 +177,7 @@ func (f *Follower) Hear(n News) (caughtUp bool) {
 	defer f.mu.Unlock()
 	switch {
 	case n.another != "":
-		// This also covers a process's first position, because the process may already have loaded
+		// This also covers a process's first position because the process may already have loaded
 		// links.
 		if n.at == f.at {
 			f.at = Position{n.another, n.head}

@@ -125,7 +125,7 @@ func (m *Memory) Invalidate(keys ...string) {
 }
 
 // invalidateAll drops all links in a partition after log entries were missed. It also drops all
-// hosts and accounts, because the missed entries may have contained their keys.
+// hosts and accounts because the missed entries may have contained their keys.
 func (m *Memory) invalidateAll(part int) {
 	m.targets[part].InvalidateAll()
 	m.hosts.InvalidateAll()

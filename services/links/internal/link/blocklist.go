@@ -35,8 +35,8 @@ func OpenBlocklist(path string) (*Blocklist, error) {
 }
 
 // Refresh reads the file if it has changed. While the file cannot be read, the previous list
-// applies. Kubernetes updates a mounted ConfigMap by changing a symbolic link. Refresh detects
-// this, because the new file has a different modification time.
+// applies. Kubernetes updates a mounted ConfigMap by changing a symbolic link. Refresh detects this
+// because the new file has a different modification time.
 func (b *Blocklist) Refresh(context.Context) error {
 	f, err := os.Open(b.path)
 	if err != nil {
@@ -71,7 +71,7 @@ func readBlocklist(r io.Reader) (map[string]bool, error) {
 			continue
 		}
 		// Convert the name to the form that destinations have: lower case, Punycode. Lists from
-		// other sources contain "*.example.com" or ".example.com". Both mean example.com here,
+		// other sources contain "*.example.com" or ".example.com". Both mean example.com here
 		// because a name covers its subdomains.
 		u, err := url.Parse("http://" + strings.TrimPrefix(strings.TrimPrefix(name, "*"), ".") + "/")
 		if err != nil || u.Hostname() == "" {

@@ -43,8 +43,8 @@ func (s *Service) Create(ctx context.Context, p *identity.Principal, o identity.
 
 // needsNothing reports whether the draft can be written without reading first. A slug is almost
 // always free, and reading first would double the database calls for an ordinary create. A draft
-// with a domain, an external ID or tags needs a read, because the domain must be verified, the
-// external ID may be taken, and tags may be new. A repeated request gets ErrInTheWay, because the
+// with a domain, an external ID or tags needs a read because the domain must be verified, the
+// external ID may be taken, and tags may be new. A repeated request gets ErrInTheWay because the
 // link from its first attempt already exists.
 func (d *Draft) needsNothing() bool {
 	return d.DomainID == "" && d.ExternalID == "" && len(d.Tags) == 0
@@ -190,7 +190,7 @@ func (b *batch) results() []Result {
 // items that can be created. If a position or a generated slug was taken, it writes nothing and
 // returns errAgain, and the caller calls it again.
 func (b *batch) settle(tx Tx) error {
-	// settle may run several times. Discard the decisions from an earlier run, because the records
+	// settle may run several times. Discard the decisions from an earlier run because the records
 	// may have changed.
 	for _, it := range b.part {
 		it.err, it.done = nil, false
