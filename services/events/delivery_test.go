@@ -655,7 +655,7 @@ func TestKills(t *testing.T) {
 	}
 }
 
-// TestWithoutRedis checks that deliveries work, although more slowly, without Redis.
+// TestWithoutRedis checks that deliveries still work without Redis, only more slowly.
 func TestWithoutRedis(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -1,5 +1,5 @@
 // Package events is the service that reports changes in each account's event feed and through
-// webhooks. No other service calls addresses that users choose.
+// webhooks. No other service calls URLs that users supply.
 package events
 
 import (
@@ -42,8 +42,8 @@ type Config struct {
 	// WebhookResolver is the host:port of the DNS server for receivers' names. If it is
 	// empty, the service uses the system's resolver.
 	WebhookResolver string `env:"LINKREEL_WEBHOOK_RESOLVER"`
-	// EgressProxy is the http:// address of a CONNECT proxy for webhooks. If it is empty, the
-	// service calls receivers directly.
+	// EgressProxy is the http:// URL of a CONNECT proxy for webhooks. If it is empty, the service
+	// calls receivers directly.
 	EgressProxy string `env:"LINKREEL_EGRESS_PROXY"`
 
 	// WebhookLanes is the number of ranges in the index of due deliveries, up to 256. 0 means

@@ -901,7 +901,7 @@ func TestASuspendedAccountGetsNoNewCertificates(t *testing.T) {
 		t.Errorf("got %d orders, want 1", n)
 	}
 	// The other host's existing certificate is renewed because its visitors must see the suspension
-	// page and not a TLS error.
+	// page rather than a TLS error.
 	w.forward(62 * 24 * time.Hour)
 	eventually(t, "the existing certificate is renewed", func() bool {
 		c, err := w.hello(secure, "old.suspended.example.com")

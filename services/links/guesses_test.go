@@ -127,7 +127,7 @@ func TestThousandsOfNetworksShareOneLinksBudget(t *testing.T) {
 		attack(i, fmt.Sprintf("10.%d.%d.1", 2+i/60, i%60))
 	}
 	if most := unlock.SharedGuesses + unlock.FirstGuesses; !about(guessed+1, most) { // plus the visitor's wrong guess
-		t.Errorf("all networks together got %d guesses, want about %d", guessed+1, most)
+		t.Errorf("the networks got %d guesses in total, want about %d", guessed+1, most)
 	}
 }
 

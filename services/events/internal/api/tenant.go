@@ -23,7 +23,7 @@ type holder struct {
 	events   *feed.Service
 }
 
-// TakeDown implements [tenant.Holder]. This service has no public addresses.
+// TakeDown implements [tenant.Holder]. This service has no public URLs.
 func (h *holder) TakeDown(context.Context, tenant.Order) (tenant.Takedown, error) {
 	return tenant.Takedown{}, apierr.New(apierr.LinkNotFound, "There is no link with this address.")
 }

@@ -186,7 +186,7 @@ func (h api) retry(c *fiber.Ctx) error {
 
 func account(c *fiber.Ctx) string { return identity.FromContext(c.UserContext()).AccountID }
 
-// address validates a receiver's address.
+// address validates a receiver's URL.
 func (h api) address(fields *httpapi.Fields, text string) webhook.Address {
 	if fields.HasError("url") {
 		return webhook.Address{}

@@ -20,8 +20,8 @@ type Policy struct {
 	Own []uint16
 }
 
-// block is an entry in IANA's special-purpose address registries, or another block that
-// contains no receivers.
+// block is an entry in IANA's special-purpose address registries, or another block that does not
+// contain any receivers.
 type block struct {
 	prefix  netip.Prefix
 	name    string

@@ -1,5 +1,5 @@
-// Package caller sends messages to addresses that users choose. No other part of Linkreel calls such
-// addresses.
+// Package caller sends messages to URLs that users supply. Nothing else in Linkreel calls such
+// URLs.
 //
 // It checks the address of each connection after name resolution, just before the socket
 // connects. A host name that resolves to a different address on a second lookup is therefore
@@ -46,8 +46,8 @@ type Config struct {
 	// Resolver is the host:port of a DNS server. If it is empty, the caller uses the system's
 	// resolver.
 	Resolver string
-	// Proxy is the http:// address of a proxy that accepts CONNECT. Even with a proxy, the
-	// caller resolves names and checks addresses itself.
+	// Proxy is the http:// URL of a proxy that accepts CONNECT. Even with a proxy, the caller
+	// resolves names and checks addresses itself.
 	Proxy string
 	// Roots are the trusted root certificates. If Roots is nil, the caller uses the system's.
 	Roots *x509.CertPool

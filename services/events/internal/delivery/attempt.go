@@ -132,7 +132,7 @@ func (e *Engine) judge(ctx context.Context, w *webhook.Webhook, r webhook.Result
 	case webhook.GiveUp:
 		_, err = e.store.Update(ctx, w.AccountID, w.ID, func(fresh *webhook.Webhook) (events.Type, error) {
 			// Judge the stored webhook again because it may have recovered or changed. A response
-			// from its previous address reveals nothing about the current one.
+			// from its previous URL reveals nothing about the current one.
 			again, why := fresh.Judge(r, now, since)
 			if again != webhook.GiveUp || !fresh.Enabled || fresh.Rev != w.Rev {
 				return "", nil

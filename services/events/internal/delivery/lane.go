@@ -102,7 +102,7 @@ func (e *Engine) accept(d *webhook.Delivery) {
 	if d.Deferred {
 		l.more = true // set it again because the lane may have looked before the commit
 		if e.stopped {
-			e.late = append(e.late, d) // a stopped engine loads no deliveries; drain releases these
+			e.late = append(e.late, d) // a stopped engine does not load deliveries; drain releases these
 		}
 	} else {
 		l.reserved = max(0, l.reserved-1)

@@ -110,8 +110,8 @@ func attempted(r webhook.Result, first bool, j job, now time.Time) {
 // of attempts may fail with the same cause.
 type failures struct{ lograte.Limits[webhook.Cause] }
 
-// tell logs a failed attempt. The line contains only the address's host because the path or query
-// may contain a secret.
+// tell logs a failed attempt. The line contains only the URL's host because the path or query may
+// contain a secret.
 func (f *failures) tell(ctx context.Context, w *webhook.Webhook, r webhook.Result, now time.Time) {
 	if r.OK() || r.Final || r.Ours { // sealed logs a secret that cannot be decrypted
 		return

@@ -55,8 +55,8 @@ type Feed struct {
 	Head   int64
 	Recent []*Event
 	// Sending lists the events that have a position and are in their first attempts. Each of them
-	// remains in the outbox until the outcomes of all its first attempts are stored, so that no
-	// event is lost if a replica dies.
+	// remains in the outbox until the outcomes of all its first attempts are stored, so that events
+	// are not lost if a replica dies.
 	Sending []Sending
 	// Subscribers contains all the account's webhooks by ID. It determines which webhooks get a
 	// newly placed event.

@@ -385,10 +385,10 @@ func (s *Store) Replays(ctx context.Context) ([]*webhook.Replay, error) {
 	return out, err
 }
 
-// Advance writes the deliveries that a replay's step has created, and stores next as the
-// replay's new state. If next is nil, it deletes the replay. A delivery's ID is derived from
-// the replay and the event, so a repeated step creates it only once. If two replicas execute
-// the same step, one of them changes nothing.
+// Advance writes the deliveries that a replay's step has created, and stores next as the replay's
+// new state. If next is nil, it deletes the replay. A delivery's ID is derived from the replay and
+// the event, so a repeated step creates it only once. If two replicas execute the same step, one of
+// them has no effect.
 func (s *Store) Advance(ctx context.Context, r, next *webhook.Replay, list []*webhook.Delivery) error {
 	return s.records.Tx(ctx, "advance replay", func(tx *record.Tx) error {
 		var d replayDoc

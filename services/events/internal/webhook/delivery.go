@@ -207,7 +207,7 @@ const (
 	CauseClosed    Cause = "closed"    // the connection was closed before a response
 	CauseOther     Cause = "other"     // any other failure without a response
 	CauseStatus    Cause = "status"    // a non-2xx response
-	CauseUnsigned  Cause = "unsigned"  // not sent because no secret can be decrypted
+	CauseUnsigned  Cause = "unsigned"  // not sent because none of the secrets can be decrypted
 )
 
 // Unanswered lists the causes of attempts without a response.
@@ -264,8 +264,8 @@ func (d *Delivery) Note(r Result, now time.Time) {
 }
 
 // pause returns the scheduled pause plus or minus up to a tenth, so that deliveries that failed
-// together are not all retried together. If the receiver requested a longer pause, it returns
-// that pause, up to maxRetryAfter.
+// together are not all retried at the same time. If the receiver requested a longer pause, it
+// returns that pause, up to maxRetryAfter.
 func pause(tries int, asked time.Duration) time.Duration {
 	usual := Schedule[tries-1]
 	usual += time.Duration((rand.Float64()*2 - 1) * 0.1 * float64(usual))

@@ -1,4 +1,4 @@
-// Package webhook contains the rules for webhooks: subscriptions, addresses, signatures, the retry
+// Package webhook contains the rules for webhooks: subscriptions, URLs, signatures, the retry
 // schedule, and the conditions for disabling a webhook. It depends on neither HTTP nor webhook
 // storage.
 //
@@ -28,7 +28,7 @@ type Webhook struct {
 	ID          string
 	AccountID   string
 	URL         string   // as the caller sent it
-	Target      string   // as the URL standard normalizes it; calls use this address
+	Target      string   // as the URL standard normalizes it; calls use this URL
 	Events      []string // names of types, or All
 	Description string
 	Enabled     bool
@@ -67,7 +67,7 @@ const (
 	ReasonFailing Reason = "failing" // every attempt failed for five days
 )
 
-// Host returns the receiver's host and port, without the rest of its address.
+// Host returns the receiver's host and port, without the rest of its URL.
 func (w *Webhook) Host() string {
 	u, err := url.Parse(w.Target)
 	if err != nil {

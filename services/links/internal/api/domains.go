@@ -226,8 +226,8 @@ func (d *domainsOf) get(id string) (*customdomain.Domain, error) {
 }
 
 // hosts returns the hosts that the account's pages and rules must not redirect to: the default
-// short host and all of the account's domains. It includes unverified domains because addresses
-// that redirect to each other would form a loop once the domains are verified.
+// short host and all of the account's domains. It includes unverified domains because URLs that
+// redirect to each other would form a loop once the domains are verified.
 func (d *domainsOf) hosts() (link.Hosts, error) {
 	if d.all == nil {
 		domains, err := d.domains.List(d.ctx, account(d.ctx))

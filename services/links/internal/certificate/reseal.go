@@ -29,7 +29,7 @@ func newRotation(opt Options) *seal.Rotation {
 			hosts, err := opt.Store.SealedBy(ctx, keyIDs, after, 100)
 			if err == nil && len(hosts) == 0 {
 				// List the account regardless of its sealing key. If the first key sealed it,
-				// reseal changes nothing.
+				// reseal has no effect.
 				hosts = []string{account.ID}
 			}
 			return hosts, err

@@ -33,9 +33,9 @@ type Store interface {
 	// Certificate reads a host's record. found is false if the record does not exist.
 	Certificate(ctx context.Context, host string) (r *Record, found bool, err error)
 	// ChangeCertificate runs fn on a host's record and its owner, and stores the changes to both.
-	// If the host has no record, fn gets the zero record. fn may run several times and must have no
-	// other side effects. If fn returns an error, nothing is stored. If the error is ErrForget, the
-	// record is removed.
+	// If the host has no record, fn gets the zero record. fn may run several times and must not
+	// have any other side effects. If fn returns an error, nothing is stored. If the error is
+	// ErrForget, the record is removed.
 	ChangeCertificate(ctx context.Context, host string, fn func(r *Record, o *Owner) error) error
 	// DueCertificates lists up to limit hosts with due records, earliest first. It includes hosts
 	// with unreadable records.
@@ -62,7 +62,7 @@ var errNoChallenge = errors.New("no challenge is open")
 // ErrForget removes the record if the fn of ChangeCertificate returns it.
 var ErrForget = errors.New("forget this certificate")
 
-// Limiter limits the orders from all replicas together; see [ratelimit.Limiter].
+// Limiter limits the orders across all replicas; see [ratelimit.Limiter].
 type Limiter interface {
 	Take(ctx context.Context, rules ...ratelimit.Rule) (t ratelimit.Try, wait time.Duration)
 	Refund(ctx context.Context, t ratelimit.Try)
@@ -129,15 +129,15 @@ const (
 	// queuedOfAccount limit the queued orders.
 	mostOrders, ordersOfAccount = 64, 8
 	mostQueued, queuedOfAccount = 256, 8
-	// mostBegun limits all orders together because the other limits apply only once an order's
-	// account is known.
+	// mostBegun limits the total number of orders because the other limits apply only once an
+	// order's account is known.
 	mostBegun = 512
 	// mostWaiting limits the handshakes waiting for an order, and waitingForHost those waiting for
 	// one name. One account's handshakes therefore take at most a fifth of mostWaiting.
 	mostWaiting, waitingForHost = 2000, 25
 	// crowded is how long an order waits in the queue, and how long it is postponed after that.
 	crowded = 10 * time.Second
-	// strangersRate limits the reads for unknown names from all networks together.
+	// strangersRate limits the reads for unknown names across all networks.
 	strangersRate, strangersBurst = 50, 200
 	// cacheBytes limits the cache to about 8,000 certificates.
 	cacheBytes, certBytes = 64 << 20, 8 << 10
@@ -224,8 +224,8 @@ func (s *Service) answer(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 }
 
 // known rejects names that do not belong to a verified domain. It reads the store only for names
-// that are not cached, and only within two budgets: one per network, and one for all networks
-// together.
+// that are not cached, and only within two budgets: one per network, and one shared by all
+// networks.
 func (s *Service) known(ctx context.Context, host string, client netip.Addr) error {
 	if s.opt.Own(host) {
 		return nil
@@ -246,8 +246,8 @@ func (s *Service) known(ctx context.Context, host string, client netip.Addr) err
 
 // mayAsk reports whether a network may request a challenge. Each such request reads the store. A
 // network that requests challenges that do not exist uses up its budget for misses. Until that
-// budget has recovered, its requests also count against a budget for all such networks together.
-// The authority requests only existing challenges, so other clients cannot use up its budget. "No
+// budget has recovered, its requests also count against a budget shared by all such networks. The
+// authority requests only existing challenges, so other clients cannot use up its budget. "No
 // challenge" is not cached: a client could cause it to be cached just before the name's order
 // starts, and make the order fail.
 func (s *Service) mayAsk(client netip.Addr) bool {
@@ -314,8 +314,8 @@ func (s *Service) load(ctx context.Context, host string) (*held, bool, error) {
 		if s.lost(c) {
 			return nil, false, nil
 		}
-		// Log an error rather than a warning because visitors to this host get no TLS until the
-		// setting is corrected.
+		// Log an error rather than a warning because visitors cannot reach this host over TLS until
+		// the setting is corrected.
 		slog.ErrorContext(ctx, "cannot decrypt a certificate's private key", "host", host, "error", err)
 		return nil, false, err
 	}
@@ -456,7 +456,7 @@ func (s *Service) claim(ctx context.Context, host string) (o claimed, err error)
 			r.Certificate = nil
 		}
 		// Renewals continue because visitors to a suspended account's links must see the suspension
-		// page and not a TLS error.
+		// page rather than a TLS error.
 		if owner.Suspended && !renewal && !r.leased(s.opt.Now()) {
 			if r.DueAt.IsZero() {
 				return ErrSuspended

@@ -68,7 +68,7 @@ type book struct {
 	progress link.Progress
 	total    map[string]int64
 	rules    map[string]map[string]int64 // by link and rule
-	lose     int                         // number of answers to lose after storing the counts
+	lose     int                         // number of responses to lose after storing the counts
 	refuse   int                         // number of calls that fail before storing the counts
 }
 
@@ -559,7 +559,7 @@ func TestASpoolBridgesRedisAndKeepsOrder(t *testing.T) {
 }
 
 // Visitors to one link are redirected by two rules or by no rule. At the same time, Redis is killed
-// and emptied and the flusher loses answers. The counts of all three groups must be exact.
+// and emptied and the flusher loses responses. The counts of all three groups must be exact.
 func TestClicksByRuleAreExactOverKills(t *testing.T) {
 	t.Parallel()
 	server := redistest.Server(t)
@@ -571,7 +571,7 @@ func TestClicksByRuleAreExactOverKills(t *testing.T) {
 			if out := p.Confirm(&good{}, &c); !out.Counted {
 				t.Fatalf("Confirm = %+v, want a counted click", out)
 			}
-			if i%7 == 0 { // as if the answer had not been sent
+			if i%7 == 0 { // as if the response had not been sent
 				p.Undo(&good{}, c)
 				want[c.Rule]--
 			}

@@ -7,9 +7,9 @@
 // with the load, and the cost per redirect falls. The script appends the batch to a stream. In the
 // same call, it returns the links that have changed since this replica's last call (package
 // invalidation). A visitor gets the response once the click is durable, provided that nothing that
-// the response depends on has changed. Otherwise the redirect is resolved again, although its click
-// is already in the log. If the click turns out to belong to another link or to none, [Log.Undo]
-// undoes it.
+// the response depends on has changed. Otherwise the redirect is resolved again, even though its
+// click is already in the log. If the click turns out to belong to another link or to none,
+// [Log.Undo] undoes it.
 //
 // When Redis does not answer within [Config.Budget], batches are written to a file on local disk.
 // As soon as Redis answers a probe in time, the process switches back. New clicks are then sent

@@ -36,11 +36,11 @@ type lane struct {
 	follower *invalidation.Follower
 	away     atomic.Bool // Redis does not answer in time; changed only with state locked
 	wakeTend chan struct{}
-	usedAt   atomic.Int64 // time of the last answer from Redis, ns
+	usedAt   atomic.Int64 // time of the last response from Redis, ns
 	refused  atomic.Bool  // Redis had no memory for clicks; see check
 
 	mu      sync.Mutex // guards open and quit
-	open    *batch     // the batch that collects the next answers
+	open    *batch     // the batch that collects the next responses
 	wake    chan struct{}
 	quit    bool
 	stopped chan struct{}

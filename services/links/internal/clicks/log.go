@@ -20,7 +20,7 @@ import (
 // Config configures click storage.
 type Config struct {
 	Redis redisdb.Config
-	// Bytes limits the size of the click log in Redis, for all partitions together.
+	// Bytes limits the size of the click log in Redis, across all partitions.
 	Bytes int64
 	// SpoolDir is the directory where clicks are stored while Redis is unreachable. It must outlive
 	// the process.
@@ -119,14 +119,14 @@ func (l *Log) Confirm(answer Answer, click *link.Click) Outcome {
 	return l.lanes[answer.Partition()].confirm(item{answer: answer, click: click})
 }
 
-// Undo removes a click that was counted although its response was not sent.
+// Undo removes a click that was counted even though its response was not sent.
 func (l *Log) Undo(answer Answer, click link.Click) {
 	l.lanes[answer.Partition()].confirm(item{click: &click, undo: true})
 }
 
 // Run maintains the log until ctx is done. It drains the spool, returns to Redis after an outage,
-// and takes over dead processes' spools. At the end, it tries for a few seconds to write the last
-// clicks to Redis. Clicks that it cannot write remain in the spool.
+// and takes over dead processes' spools. Before returning, it tries for a few seconds to write the
+// last clicks to Redis. Clicks that it cannot write remain in the spool.
 func (l *Log) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, lane := range l.lanes {

@@ -43,8 +43,8 @@ func (p *producer) keep(b numbered) {
 	p.kept = p.kept[drop:]
 }
 
-// missing appends to dst the kept batches that Redis is not known to have, up to limit bytes. all
-// is false if some did not fit. Usually, Redis has every kept batch.
+// missing appends the kept batches that Redis might not have to dst, up to limit bytes. all is
+// false if some did not fit. Usually, Redis has every kept batch.
 func (p *producer) missing(dst []numbered, limit int) (_ []numbered, all bool) {
 	if n := len(p.kept); n == 0 || p.kept[n-1].number <= p.acked {
 		return dst, true

@@ -28,8 +28,8 @@ type Store interface {
 	// Owner returns the domain that owns a host name. The name must be in lower case.
 	Owner(ctx context.Context, hostname string) (domainID string, found bool, err error)
 	// Atomically runs fn in one transaction. The records that fn reads do not change before the
-	// commit. fn must read before it writes. It may run several times and must have no other side
-	// effects.
+	// commit. fn must read before it writes. It may run several times and must not have any other
+	// side effects.
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
 }
 
