@@ -596,7 +596,7 @@ func TestHangingReceiversDelayNobodyElse(t *testing.T) {
 	}
 }
 
-// TestKills kills replicas while they work, so that they cannot release their deliveries.
+// TestKills kills replicas while they are working, so that they cannot release their deliveries.
 func TestKills(t *testing.T) {
 	t.Parallel()
 	kills, changes, patience := 3, 60, 30*time.Second

@@ -47,7 +47,7 @@ func (h *holder) Failing(ctx context.Context, after string, limit int) (tenant.F
 const exportPage = 200
 
 // Export implements [tenant.Holder]. It writes the webhooks without their secrets, and the events,
-// oldest first. It omits deliveries because they contain nothing beyond the webhooks and events.
+// oldest first. It omits deliveries because everything in them is also in the webhooks and events.
 func (h *holder) Export(ctx context.Context, accountID string, w io.Writer) error {
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)

@@ -14,9 +14,9 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// attempt makes one attempt at a delivery. ok reports whether the receiver works. before is the
-// previous attempt's ok, and is returned again if this attempt reveals nothing about the receiver.
-// next is when the delivery is due again.
+// attempt makes one attempt at a delivery. ok reports whether the receiver is working. before is
+// the previous attempt's ok, and is returned again if this attempt reveals nothing about the
+// receiver. next is when the delivery is due again.
 func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 	d := j.delivery
 	ctx, span := boot.Work(e.ctx, "webhook attempt")

@@ -13,9 +13,9 @@
 //
 // A first attempt writes nothing until it ends. Until all of an event's first attempts have ended,
 // the feed lists the event as being in its first attempts, and the event remains in the outbox.
-// Each attempt's outcome creates its delivery's document. The last outcome also removes the event
-// from the outbox. If a replica dies, another one finds the event in the outbox after the lease has
-// ended, and creates documents that are due immediately.
+// When an attempt ends, its outcome is stored in a new document for its delivery. Storing the last
+// outcome also removes the event from the outbox. If a replica dies, another one finds the event in
+// the outbox after the lease has ended, and creates documents that are due immediately.
 //
 // Each webhook has its own lane in a replica. A lane runs a few attempts concurrently, or only
 // one after a failure. It keeps a bounded number of deliveries in memory, and the others remain
@@ -111,8 +111,8 @@ type Options struct {
 	// webhook. Call [Engine.Released] when a pause has ended. By default, webhooks are never
 	// paused.
 	Hold func() (held bool, since time.Time)
-	// Restore returns the ID of the last database restore, or "". If it fails, no events
-	// are placed. By default, there has been no restore.
+	// Restore returns the ID of the last database restore, or "". If it fails, no events are
+	// placed. By default, it returns "".
 	Restore func(ctx context.Context) (id string, err error)
 }
 
@@ -280,8 +280,8 @@ func (e *Engine) sweeps(ctx context.Context) {
 	}
 }
 
-// held reports whether webhooks are paused. During a pause, the engine sends no messages and
-// neither claims nor defers deliveries. Deliveries remain unchanged in the store, and new ones are
+// held reports whether webhooks are paused. During a pause, the engine does not send messages, and
+// does not claim or defer deliveries. Deliveries remain unchanged in the store, and new ones are
 // due immediately.
 func (e *Engine) held() bool {
 	held, _ := e.opt.Hold()

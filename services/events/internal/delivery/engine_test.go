@@ -404,7 +404,7 @@ func TestAnAccountHasATwentiethOfTheFailingAttempts(t *testing.T) {
 }
 
 // Many accounts have endless backlogs of events without a position. An account with a single event
-// must wait for at most one commit by each of the others.
+// must not wait for more than one commit by each of the others.
 func TestBacklogsOfEventsDelayNoOtherAccount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -167,9 +167,9 @@ func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool
 // returns every event that was committed before the read started. The result therefore never
 // contains the later event without the earlier one.
 func (e *Engine) place(ctx context.Context, accountID string) (n int, more bool, err error) {
-	// Read the feed before the waiting events. If the feed is unchanged at the commit, none of
-	// these events has been placed since then. Read both outside the transaction. Otherwise,
-	// every change to the account would abort it.
+	// Read the feed before the waiting events. If the feed is unchanged at commit time, none of
+	// these events has been placed since then. Read both outside the transaction. Otherwise, every
+	// change to the account would abort it.
 	before, err := e.store.Feed(ctx, accountID)
 	if err != nil {
 		return 0, false, err

@@ -2,9 +2,9 @@
 // number, its position. Callers read it newest first as a history, or oldest first from a given
 // position to get new events.
 //
-// An event gets its number only after its change has been committed and all lower numbers have
-// been assigned. A caller that reads the events after a number therefore misses none,
-// regardless of the order in which the changes became visible.
+// An event gets its number only after its change has been committed and all lower numbers have been
+// assigned. A caller that reads the events after a number therefore does not miss any, regardless
+// of the order in which the changes became visible.
 package feed
 
 import (
@@ -63,14 +63,14 @@ type Feed struct {
 	Subscribers map[string]Subscriber
 	// Restores lists the database restores after which the feed has grown, oldest first.
 	Restores []Restore
-	// Version identifies the stored state. It is zero if nothing is stored yet. ReadAt is the time
-	// of the read by the database's clock because a replica with a wrong clock must not drop
+	// Version identifies the stored state. It is zero if nothing is stored yet. ReadAt is when it
+	// was read, according to the database's clock: a replica whose clock is wrong must not drop
 	// events.
 	Version, ReadAt time.Time
 }
 
-// Restore is a feed's record of a database restore. Head is the feed's highest position at
-// the restore. Before the restore, the feed may have assigned higher positions to other events,
+// Restore is a feed's record of a database restore. Head is the feed's highest position at the time
+// of the restore. Before the restore, the feed may have assigned higher positions to other events,
 // which are now lost.
 type Restore struct {
 	ID   string

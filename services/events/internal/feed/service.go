@@ -16,8 +16,7 @@ type Store interface {
 	// Page reads a page from all events that have a position. It fails in the same cases as
 	// [Feed.Reached].
 	Page(ctx context.Context, q Query) (Page, error)
-	// Feed reads the account's feed without its pages. The feed for an account without events is
-	// empty.
+	// Feed reads the account's feed without its pages. An account without events has an empty feed.
 	Feed(ctx context.Context, accountID string) (*Feed, error)
 	// PlaceOf finds the position of one of the account's events. It returns ErrCursor if there is no
 	// such event.
@@ -40,7 +39,7 @@ const (
 	maxHeld          = 5_000
 )
 
-// recheck is the interval at which a held request reads the feed even without a hint because hints
+// recheck is the interval at which a held request reads the feed even without a hint, since hints
 // may fail to reach this replica.
 const recheck = 5 * time.Second
 

@@ -172,7 +172,7 @@ func (s *Store) Delete(ctx context.Context, accountID, id string, check func(rev
 	return s.hooks.Delete(ctx, accountID, id, func(w *webhook.Webhook) error { return check(w.Rev) })
 }
 
-// NoteHealth stores when a webhook started to fail, and the current cause. The zero time means that
+// NoteHealth stores when a webhook started failing, and the current cause. The zero time means that
 // the webhook is working. The accounts' API doesn't return either value, so NoteHealth doesn't
 // write an event or change the revision.
 func (s *Store) NoteHealth(ctx context.Context, id string, failingSince time.Time, cause webhook.Cause) error {

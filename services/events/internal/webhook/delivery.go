@@ -221,7 +221,7 @@ type Result struct {
 	// Cause is set if the attempt failed.
 	Cause      Cause
 	RetryAfter time.Duration
-	// Final is set if no further attempt can help, for example because the webhook is disabled.
+	// Final is set if further attempts cannot help, for example because the webhook is disabled.
 	Final bool
 	// Ours is set if a fault on our side prevented the call. The delivery is retried, and the
 	// result does not affect the webhook's health.

@@ -182,7 +182,7 @@ func (h public) verifyDomain(c *fiber.Ctx) error {
 
 func (h public) deleteDomain(c *fiber.Ctx) error {
 	ctx := c.UserContext()
-	// When the call that sets a new default returns, every replica applies it.
+	// When the call that sets a new default returns, every replica already uses it.
 	if c.Params("id") == identity.FromContext(ctx).DefaultDomainID {
 		return customdomain.DefaultInUse()
 	}

@@ -92,8 +92,8 @@ func (h public) create(c *fiber.Ctx) error {
 		return err
 	}
 	// Ready writes the response before the commit, which stores it with the Idempotency-Key. If the
-	// commit is retried, perhaps with another slug, Ready runs again and replaces the response. The
-	// event contains the same record.
+	// commit is retried, perhaps with a different slug, Ready runs again and replaces the response.
+	// The event contains the same record.
 	draft.Ready = func(l *link.Link) error {
 		record := h.recordOf(l)
 		l.Shown = record
@@ -298,7 +298,7 @@ func (h public) patch(
 		image := validate(f, "ogImage", func() (link.URL, *apierr.Detail) { return link.ParseURL(b.Value, own) })
 		set(func(l *link.Link) { l.OpenGraph.Image = &image })
 	}
-	// Null resets these fields to no tags, no ID and not archived.
+	// Null removes the tags, removes the ID or unarchives the link.
 	if b := body.Tags; b.Set {
 		tags := readTags(f, "tags", b.Value)
 		set(func(l *link.Link) { l.Tags = tags })

@@ -109,7 +109,8 @@ func (h public) changes(f *httpapi.Fields, in *wire.LinkRouting, own func() (lin
 	return p, nil
 }
 
-// rules parses a link's rules. The contract has checked types, names and lengths.
+// rules parses a link's rules. Types, names and lengths have already been checked against the
+// contract.
 func (h public) rules(f *httpapi.Fields, in []wire.LinkRule, own link.Hosts) []link.Rule {
 	if f.HasError("rules") || len(in) == 0 {
 		return nil

@@ -125,14 +125,14 @@ func (r *Record) Extend(now time.Time) {
 // leased reports whether a replica holds an unexpired lease on the order at now.
 func (r *Record) leased(now time.Time) bool { return r.Holder != "" && now.Before(r.Until) }
 
-// HandOver assigns the record to account, or to no domain if account is "". It removes the
-// certificate and its private key. It keeps the pause after failed orders because otherwise an
-// owner could skip the pause by deleting the domain and verifying it again. It also keeps an
-// in-flight order, so that the order still counts if it fails. If there is neither a pause nor an
-// order, left is false, and the record can be removed.
+// HandOver assigns the record to account. An empty account means that the name no longer has a
+// domain. It removes the certificate and its private key. It keeps the pause after failed orders
+// because otherwise an owner could skip the pause by deleting the domain and verifying it again. It
+// also keeps an in-flight order, so that the order still counts if it fails. If there is neither a
+// pause nor an order, left is false, and the record can be removed.
 //
-// If the account changes, the pause is shortened to the pause after a first failure because the new
-// account may have fixed the cause. The pause does not end immediately, because the authority
+// If the account changes, the pause is shortened to the pause after a first failure, because the
+// new account may have fixed the cause. The pause does not end immediately, because the authority
 // counts failures by name rather than by account.
 func (r *Record) HandOver(account string, now time.Time) (left bool) {
 	r.Certificate, r.DueAt = nil, time.Time{}

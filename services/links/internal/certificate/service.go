@@ -327,9 +327,9 @@ func (s *Service) load(ctx context.Context, host string) (*held, bool, error) {
 }
 
 // lost reports whether a certificate must be ordered again because no sealing key decrypts its
-// private key. It returns false for certificates that are younger than [loss] because some replicas
-// do not have the new key yet during a rotation. If they replaced each other's certificates, they
-// would use up the authority's limits.
+// private key. It returns false for certificates that are younger than [loss], because some
+// replicas do not have the new key yet during a rotation. If they replaced each other's
+// certificates, they would use up the authority's limits.
 func (s *Service) lost(c *Certificate) bool {
 	return !s.opt.Seal.Has(c.Key) && s.opt.Now().Sub(c.NotBefore) > loss
 }
@@ -683,7 +683,7 @@ func (s *Service) change(ctx context.Context, o claimed, fn func(r *Record)) err
 }
 
 // note stores an outcome, if the order's lease is still the newest. It does so even if the order
-// has timed out or the domain has been deleted because the failure still counts.
+// has timed out or the domain has been deleted, because the failure still counts.
 func (s *Service) note(ctx context.Context, o claimed, change func(r *Record)) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()

@@ -38,7 +38,7 @@ const producerLife = 7 * 24 * time.Hour
 const entryBytes = 100
 
 // appendScript appends batches and reads the invalidation log. It appends even if links have
-// changed because every click is recorded and only the response may have to change.
+// changed, because every click is recorded and only the response may have to change.
 //
 // Each partition has its own script. One server in a Cluster may hold several partitions, and
 // NOSCRIPT must mean that the server is new to this partition (see package invalidation).

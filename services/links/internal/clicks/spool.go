@@ -213,8 +213,8 @@ func (s *spool) next(limit int) ([]record, error) {
 }
 
 func (f *spoolFile) next(limit int) ([]record, error) {
-	// Read all records at once because while Redis is unreachable, the same records are read
-	// several times per second.
+	// Read all records at once: while Redis is unreachable, the same records are read several times
+	// per second.
 	buf, err := f.readAt(f.read, min(max(int64(limit), recordHead), f.size-f.read))
 	if err != nil && !errors.Is(err, io.EOF) { // the file may have been truncated; see torn
 		return nil, f.torn(f.read, err)

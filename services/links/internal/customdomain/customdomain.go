@@ -97,8 +97,8 @@ type Domain struct {
 	Failure      string    // why the last check failed, or ""
 	NextCheckAt  time.Time // zero while pending because only the owner can start a check in that state
 
-	// Pages are the URLs that the host redirects visits to if they are not served by a link. They
-	// are used once the domain is verified.
+	// Pages are the URLs that the host redirects visits to when no link matches. They are used once
+	// the domain is verified.
 	Pages Pages
 
 	// Visits is the total number of visits that were not served by a link.

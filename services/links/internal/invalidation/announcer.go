@@ -39,8 +39,8 @@ const (
 var pendingKeys = promauto.NewGauge(prometheus.GaugeOpts{Name: "linkreel_invalidations_pending",
 	Help: "Changed keys that have not been announced yet because Redis does not answer."})
 
-// announceScript appends entries. It may run even when Redis is full because the log is bounded and
-// stale responses would be worse than using a little more memory.
+// announceScript appends entries. It may run even when Redis is full, because the log is bounded
+// and stale responses would be worse than using a little more memory.
 //
 // KEYS: head, log. ARGV: announcer, limit in bytes, each entry's keys.
 var announceScript = redis.NewScript(`#!lua flags=allow-oom

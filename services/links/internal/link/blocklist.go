@@ -34,9 +34,9 @@ func OpenBlocklist(path string) (*Blocklist, error) {
 	return b, b.Refresh(context.Background())
 }
 
-// Refresh reads the file if it has changed. While the file cannot be read, the previous list
-// applies. Kubernetes updates a mounted ConfigMap by changing a symbolic link. Refresh detects this
-// because the new file has a different modification time.
+// Refresh reads the file if it has changed. While the file cannot be read, the previous list stays
+// in effect. Kubernetes updates a mounted ConfigMap by changing a symbolic link. Refresh detects
+// this because the new file has a different modification time.
 func (b *Blocklist) Refresh(context.Context) error {
 	f, err := os.Open(b.path)
 	if err != nil {

@@ -283,7 +283,7 @@ func (b *batch) decide(tx Tx, open []*item, links []*Link, slugs []*SlugRecord) 
 		case free:
 			claimed[it.link.Key()] = true
 			// Use the records from this round. An earlier round may have read a takedown that has
-			// been lifted since.
+			// since been lifted.
 			it.link.Takedown = nil
 			if slugs[i] != nil {
 				it.link.Takedown = slugs[i].Takedown
