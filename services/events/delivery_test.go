@@ -596,7 +596,7 @@ func TestHangingReceiversDelayNobodyElse(t *testing.T) {
 	}
 }
 
-// TestKills kills replicas while they are working, so that they cannot release their deliveries.
+// TestKills kills replicas while they are working, so they cannot release their deliveries.
 func TestKills(t *testing.T) {
 	t.Parallel()
 	kills, changes, patience := 3, 60, 30*time.Second
@@ -701,7 +701,7 @@ func TestAnUnreachableHostIsSaidSo(t *testing.T) {
 	})
 	a := r.deliveries(key, h.ID, "").Data[0].Attempts[0]
 	if !strings.Contains(deref(a.Error), "not public") || a.Status != nil || dialled.Load() != 0 {
-		t.Errorf("the attempt is %+v with the error %q and %d connections, want an error about the address and no connection", a, deref(a.Error), dialled.Load())
+		t.Errorf("the attempt is %+v with the error %q and %d connections, want an error about the address and no connections", a, deref(a.Error), dialled.Load())
 	}
 }
 

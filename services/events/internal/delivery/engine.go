@@ -436,8 +436,8 @@ func (e *Engine) trim(ctx context.Context) (found bool, err error) {
 const pagesBeyond = 4
 
 // sweepLane takes due deliveries from a lane: the oldest, and some of the pages after them. Each
-// sweep continues with the pages where the previous one stopped, so that one webhook's backlog
-// does not hide the others.
+// sweep continues with the pages where the previous one stopped, so one webhook's backlog does not
+// hide the others.
 func (e *Engine) sweepLane(ctx context.Context, i int) (oldest time.Time, err error) {
 	var front paging.Place
 	first, behind, err := e.store.Due(ctx, []int{i}, front)

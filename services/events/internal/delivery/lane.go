@@ -67,8 +67,8 @@ func (e *Engine) lane(accountID, webhookID string) *lane {
 	return l
 }
 
-// reserve reserves room for a delivery that is about to be stored. If the lane has no room,
-// reserve sets more before the delivery is stored, so that the lane looks for it later.
+// reserve reserves room for a delivery that is about to be stored. If the lane has no room, reserve
+// sets more before the delivery is stored, so the lane will look for it later.
 func (e *Engine) reserve(webhookID string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

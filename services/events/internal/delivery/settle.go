@@ -87,7 +87,7 @@ func (s *settler) run(ctx context.Context, accountID string, t *turn) {
 }
 
 // round settles an account until no events are waiting, and returns the number of commits. It does
-// not pause during a backlog. Accounts take turns using the slots, for one commit each, so that an
+// not pause during a backlog. Accounts take turns using the slots, for one commit each, so an
 // account with a single event does not wait for other accounts' backlogs.
 func (s *settler) round(ctx context.Context, accountID string) (commits int) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)

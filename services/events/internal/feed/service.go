@@ -121,9 +121,8 @@ func (s *Service) Read(ctx context.Context, q Query) (Page, error) {
 // Page reads a page from the events that already have a position.
 func (s *Service) Page(ctx context.Context, q Query) (Page, error) { return s.store.Page(ctx, q) }
 
-// Wait is like Read, but it holds the request until the page has an event or the wait is over.
-// When the service stops, Wait returns early with an empty page, so that the caller asks
-// another replica.
+// Wait is like Read, but it holds the request until the page has an event or the wait is over. When
+// the service stops, Wait returns early with an empty page, so the caller asks another replica.
 func (s *Service) Wait(ctx context.Context, q Query, wait time.Duration) (Page, error) {
 	release, ok := s.held.Take(q.AccountID)
 	if !ok {

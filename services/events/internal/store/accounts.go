@@ -17,7 +17,7 @@ func Standings(db *firestoredb.DB) keeper.Standings {
 }
 
 // setOf returns the set of everything stored about accounts except their feeds. The set erases
-// webhooks first, so that no more messages can be sent.
+// webhooks first, so no more messages can be sent.
 func (s *Store) setOf(db *record.DB) *record.Set {
 	traces := func(collection string) record.Traces { return record.Traces{DB: db, Collection: collection} }
 	old := traces(pages)

@@ -17,8 +17,8 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// deliveryDoc is the document webhookDeliveries/{id}. Lane and DueAt are set while the delivery
-// is pending, so that sweeps find it.
+// deliveryDoc is the document webhookDeliveries/{id}. Lane and DueAt are set while the delivery is
+// pending, so sweeps find it.
 type deliveryDoc struct {
 	AccountID string       `firestore:"accountId"`
 	WebhookID string       `firestore:"webhookId"`

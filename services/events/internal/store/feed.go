@@ -188,7 +188,7 @@ func (s *Store) Feed(ctx context.Context, accountID string) (*feed.Feed, error) 
 // read, Place returns feed.ErrMoved. A change to the feed's subscribers counts too because a
 // webhook that was created before one of these events must get that event. Place removes all events
 // from the outbox except those in their first attempts. It sets the version of each delivery, so
-// that the delivery can be saved without reading it first.
+// the delivery can be saved without reading it first.
 func (s *Store) Place(ctx context.Context, p *feed.Placing, list []*webhook.Delivery) error {
 	var committed firestore.CommitResponse
 	// With preconditions instead of reads, the commit needs only one database call, and changes to
@@ -325,9 +325,9 @@ func (s *Store) withoutPlace(ctx context.Context, snap *firestore.DocumentSnapsh
 const sweepPage = 100
 
 // Waiters lists accounts with events that have no position yet, starting after the given account.
-// oldest contains the time of each account's oldest such event. next is the account after which
-// to continue, or "" at the end. If one account fills a page, the next page starts after that
-// account, so that its backlog does not hide others.
+// oldest contains the time of each account's oldest such event. next is the account after which to
+// continue, or "" at the end. If one account fills a page, the next page starts after that account,
+// so its backlog does not hide others.
 func (s *Store) Waiters(ctx context.Context, after string) (oldest map[string]time.Time, next string, err error) {
 	snaps, err := s.db.Query(ctx, "list accounts with waiting events", s.db.Collection(outbox.Collection).
 		Where("waiting", ">", after).OrderBy("waiting", firestore.Asc).OrderBy("at", firestore.Asc).

@@ -60,8 +60,8 @@ type Delivery struct {
 	Tries     int       // attempts since the creation or the owner's last retry
 	NextTry   time.Time // the time of a pending delivery's next attempt; zero until its first attempt ends
 
-	// Payload is the event's data as JSON, and EventAt is its time. They are copies, so that an
-	// attempt need not read the feed.
+	// Payload is the event's data as JSON, and EventAt is its time. They are copies, so an attempt
+	// does not have to read the feed.
 	Payload string
 	EventAt time.Time
 

@@ -50,8 +50,8 @@ type Webhook struct {
 // Place returns the webhook's position in its account's list.
 func (w *Webhook) Place() paging.Place { return paging.Place{At: w.CreatedAt, ID: w.ID} }
 
-// Secret signs messages until it expires. Text is set only when signing a message or returning
-// the secret, so that all other operations work even if no key can decrypt the secret.
+// Secret signs messages until it expires. Text is set only when signing a message or returning the
+// secret, so all other operations work even if no key can decrypt the secret.
 type Secret struct {
 	Text   string    // whsec_…; "" while it is sealed
 	Sealed []byte    // the encrypted secret in its stored form

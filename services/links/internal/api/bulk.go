@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// bulk parses the request body item by item, so that one invalid item does not fail the others.
+// bulk parses the request body item by item, so one invalid item does not fail the others.
 func (h public) bulk(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	var body wire.BulkCreate

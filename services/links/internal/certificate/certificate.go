@@ -13,8 +13,8 @@
 //
 // Private keys are sealed before they are stored (libs/seal). The ACME client is acmez. Replicas
 // also share its data. The key for the account with the authority is one record ([Account]). The
-// response to a challenge is stored in its order's record, so that the authority can get it from
-// any replica.
+// response to a challenge is stored in its order's record, so the authority can get it from any
+// replica.
 package certificate
 
 import (
@@ -128,8 +128,8 @@ func (r *Record) leased(now time.Time) bool { return r.Holder != "" && now.Befor
 // HandOver assigns the record to account. An empty account means that the name no longer has a
 // domain. It removes the certificate and its private key. It keeps the pause after failed orders
 // because otherwise an owner could skip the pause by deleting the domain and verifying it again. It
-// also keeps an in-flight order, so that the order still counts if it fails. If there is neither a
-// pause nor an order, left is false, and the record can be removed.
+// also keeps an in-flight order, so the order still counts if it fails. If there is neither a pause
+// nor an order, left is false, and the record can be removed.
 //
 // If the account changes, the pause is shortened to the pause after a first failure, because the
 // new account may have fixed the cause. The pause does not end immediately, because the authority
@@ -190,8 +190,8 @@ func (r *Record) Failed(f Failure, now time.Time) {
 }
 
 // schedule makes the sweep retry a renewal while the certificate is valid. Without a valid
-// certificate, an order is retried only when the name is next visited, so that unvisited names do
-// not use up orders.
+// certificate, an order is retried only when the name is next visited, so unvisited names do not
+// use up orders.
 func (r *Record) schedule(next time.Time) {
 	r.DueAt = time.Time{}
 	if r.Certificate != nil && next.Before(r.Certificate.NotAfter) {

@@ -85,8 +85,8 @@ func (l *Log) register(ctx context.Context) {
 }
 
 // handed returns the last numbers in all sequences. It first calls Redis for every partition, so
-// that this process has seen every change announced before the call. It returns nil if Redis does
-// not answer.
+// this process has seen every change announced before the call. It returns nil if Redis does not
+// answer.
 func (l *Log) handed() map[int][2]int64 {
 	all := map[int][2]int64{}
 	for part, lane := range l.lanes {

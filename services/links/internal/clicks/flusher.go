@@ -485,7 +485,7 @@ func (t *tallies) add(c link.Click, n int64) {
 	t.size += sum.Add(c, n) // Add returns only the increase; count stops when size reaches a cycle's limit
 }
 
-// list returns the tallies in a fixed order, so that two writers lock documents in the same order.
+// list returns the tallies in a fixed order, so two writers lock documents in the same order.
 func (t *tallies) list() []*link.Tally {
 	return slices.SortedFunc(maps.Values(t.sums), func(a, b *link.Tally) int {
 		return cmp.Or(cmp.Compare(a.LinkID, b.LinkID), cmp.Compare(a.Day, b.Day))

@@ -29,8 +29,8 @@ const (
 	Lapse = 7 * 24 * time.Hour
 
 	// retryMissing and retryUnknown are the first pauses after a failed check. They are shorter
-	// than Recheck, so that a restored record is noticed quickly. Each additional failure doubles
-	// the pause, up to [Recheck].
+	// than Recheck, so a restored record is noticed quickly. Each additional failure doubles the
+	// pause, up to [Recheck].
 	retryMissing = time.Hour
 	retryUnknown = 15 * time.Minute
 )
@@ -150,7 +150,7 @@ func (c Certificate) Shown(now time.Time) Certificate {
 }
 
 // ID returns the ID of an account's claim to a host name. If the account claims the name again, the
-// claim gets the same ID, so that its deleted links' slugs stay in quarantine.
+// claim gets the same ID, so its deleted links' slugs stay in quarantine.
 func ID(account, hostname string) string {
 	return identity.IDFrom("dom", account+"/"+hostname)
 }

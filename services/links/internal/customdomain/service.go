@@ -238,7 +238,7 @@ func (s *Service) check(ctx context.Context, d *Domain) (*Domain, error) {
 
 // moved returns the event for a check that verified the domain or found that it has lapsed. A
 // domain lapses as time passes, without a change to its record. moved therefore compares the
-// domain's state at the last check with its state now, so that only the first check after the lapse
+// domain's state at the last check with its state now, so only the first check after the lapse
 // writes an event.
 func moved(before, after *Domain) events.Type {
 	was, is := before.Verified(before.CheckedAt), after.Verified(after.CheckedAt)

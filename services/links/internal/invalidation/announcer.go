@@ -74,7 +74,7 @@ type Announcer struct {
 }
 
 // announcements contains the unannounced changes in one partition. While one call is in flight, the
-// next batch is collected, so that many changes per second share a few calls.
+// next batch is collected, so many changes per second share a few calls.
 type announcements struct {
 	part      int
 	head, log string // Redis keys

@@ -10,7 +10,7 @@
 // a changed key are resolved again; all others are sent. A change therefore costs each replica one
 // reload of the changed record, and does not affect unrelated redirects.
 //
-// The log is split into partitions by slug. Each partition has its own head, so that several Redis
+// The log is split into partitions by slug. Each partition has its own head, so several Redis
 // servers can share the work. A response depends on one slug, and only that slug's partition
 // confirms it. Hosts and accounts are announced to every partition.
 //

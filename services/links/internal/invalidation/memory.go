@@ -50,7 +50,7 @@ func NewMemory(opt Options) *Memory {
 	}
 	m.hosts = cache.New(cache.Options[link.Site]{Load: opt.Host, Capacity: 8 << 20, Now: opt.Now, Weigh: weighSite})
 	// Nearly all accounts are in good standing and have no document. load reports them as found, so
-	// that the cache keeps them for as long as existing records.
+	// the cache keeps them for as long as existing records.
 	load := func(ctx context.Context, id string) (bool, bool, error) {
 		suspended, err := opt.Suspended(ctx, id)
 		return suspended, true, err

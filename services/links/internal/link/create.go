@@ -147,8 +147,8 @@ func newLink(accountID string, o identity.Origin, d Draft, i int) *Link {
 }
 
 // move moves the item to a position that no other item in the batch has. The step depends only on
-// the request, so that a repeated request tries the same positions. The step is at most a
-// millisecond, so that the list stays sorted by time.
+// the request, so a repeated request tries the same positions. The step is at most a millisecond,
+// so the list stays sorted by time.
 func (b *batch) move(it *item) {
 	it.moves++
 	seq := it.link.Seq + stepFrom(it.link.Nonce, it.moves)
@@ -169,7 +169,7 @@ func (b *batch) has(seq int64) bool {
 	return slices.ContainsFunc(b.items, func(it *item) bool { return it.link.Seq == seq })
 }
 
-// drawn returns the slug generated for an attempt. It is derived from the random nonce, so that a
+// drawn returns the slug generated for an attempt. It is derived from the random nonce, so a
 // repeated request generates the same slug. After a few collisions, slugs get longer.
 func drawn(nonce string, try int) Slug {
 	return Slug(identity.SlugFrom(nonce+"/"+strconv.Itoa(try), GeneratedSlugLength+try/3))
@@ -300,7 +300,7 @@ func (b *batch) decide(tx Tx, open []*item, links []*Link, slugs []*SlugRecord) 
 }
 
 // onDomains rejects each item with an unusable domain. It makes the commit depend on the items'
-// domains, so that none of them can be deleted concurrently.
+// domains, so none of them can be deleted concurrently.
 func (b *batch) onDomains(tx Tx) error {
 	domains := map[string]*customdomain.Domain{}
 	for _, it := range b.part {
