@@ -129,8 +129,8 @@ const (
 	// queuedOfAccount limit the queued orders.
 	mostOrders, ordersOfAccount = 64, 8
 	mostQueued, queuedOfAccount = 256, 8
-	// mostBegun limits the total number of orders because the other limits apply only once an
-	// order's account is known.
+	// mostBegun limits the replica's total number of unfinished orders because the other limits
+	// apply only once an order's account is known.
 	mostBegun = 512
 	// mostWaiting limits the handshakes waiting for an order, and waitingForHost those waiting for
 	// one name. One account's handshakes therefore take at most a fifth of mostWaiting.
