@@ -152,7 +152,7 @@ func TestOrderHoldsAcrossCommitsOfPlaces(t *testing.T) {
 			begun := w.now().Add(-time.Minute).Truncate(time.Millisecond)
 			const changes = 450
 			for i := range changes {
-				// The names are in the reverse of the commit order.
+				// The names are in reverse commit order.
 				_, err := w.db.Collection(outbox.Collection).Doc(fmt.Sprintf("evt_%04d", changes-i)).Create(t.Context(), map[string]any{
 					"accountId": "acc_a", "waiting": "acc_a", "at": begun.Add(time.Duration(min(i, distinct)) * time.Millisecond),
 					"expireAt": w.now().Add(time.Hour), "type": "link.updated", "object": fmt.Sprint("lnk_", i), "data": "{}", "actorType": "system",

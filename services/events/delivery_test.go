@@ -283,7 +283,7 @@ func TestReceivers(t *testing.T) {
 			})
 			a := d.Data[0].Attempts[0]
 			if c.status == 0 && a.Status != nil || c.status != 0 && (a.Status == nil || *a.Status != c.status) {
-				t.Errorf("the attempt is %+v, want the status %d", a, c.status)
+				t.Errorf("the attempt is %+v, want status %d", a, c.status)
 			}
 			if c.ok != (d.Data[0].Status == "delivered") || c.ok != (a.Error == nil) || a.Error != nil && !strings.Contains(*a.Error, c.text) {
 				t.Errorf("the delivery is %+v with the error %v, want the status and error in the table", d.Data[0], deref(a.Error))
@@ -472,7 +472,7 @@ func TestWebhooksAreDisabled(t *testing.T) {
 					}
 					recorded += len(d.Attempts)
 				}
-				return len(all) > n && recorded >= len(rec.messages()) // attempts that reach no receiver are stored too
+				return len(all) > n && recorded >= len(rec.messages()) // attempts that don't reach the receiver are stored too
 			})
 		}
 		fails()
@@ -526,7 +526,7 @@ func TestWebhooksAreDisabled(t *testing.T) {
 func TestHangingReceiversDelayNobodyElse(t *testing.T) {
 	t.Parallel()
 	lost, mixed, answering, rounds, pace := 3, 12, 4, 6, 200*time.Millisecond
-	hanging, limit := 1, 12*time.Second // generous, because other tests run on the machine; a hanging call takes 15 s
+	hanging, limit := 1, 12*time.Second // generous because other tests run on the machine; a hanging call takes 15 s
 	if os.Getenv("LINKREEL_FULL") != "" {
 		lost, mixed, answering, rounds, pace = 5, 50, 18, 20, 4*time.Second
 		hanging, limit = 2, 2*time.Second
@@ -596,7 +596,7 @@ func TestHangingReceiversDelayNobodyElse(t *testing.T) {
 	}
 }
 
-// TestKills kills replicas while they work, so that they cannot release their deliveries.
+// TestKills kills replicas while they are working, so they cannot release their deliveries.
 func TestKills(t *testing.T) {
 	t.Parallel()
 	kills, changes, patience := 3, 60, 30*time.Second
@@ -655,7 +655,7 @@ func TestKills(t *testing.T) {
 	}
 }
 
-// TestWithoutRedis checks that deliveries work, although more slowly, without Redis.
+// TestWithoutRedis checks that deliveries still work without Redis, only more slowly.
 func TestWithoutRedis(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -701,7 +701,7 @@ func TestAnUnreachableHostIsSaidSo(t *testing.T) {
 	})
 	a := r.deliveries(key, h.ID, "").Data[0].Attempts[0]
 	if !strings.Contains(deref(a.Error), "not public") || a.Status != nil || dialled.Load() != 0 {
-		t.Errorf("the attempt is %+v with the error %q and %d connections, want an error about the address and no connection", a, deref(a.Error), dialled.Load())
+		t.Errorf("the attempt is %+v with the error %q and %d connections, want an error about the address and no connections", a, deref(a.Error), dialled.Load())
 	}
 }
 
@@ -726,7 +726,7 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 			"lane": i, "dueAt": long, "deferred": i%2 == 0, "attempts": "not a list",
 		})
 	}
-	// No replica is notified of this delivery. In its lane, it comes after an unreadable one.
+	// Replicas are not notified of this delivery. In its lane, it comes after an unreadable one.
 	put("webhookDeliveries", "whd_waits", map[string]any{
 		"accountId": "acc_a", "webhookId": clean.ID, "createdAt": long, "expireAt": w.now().Add(time.Hour), "status": "pending",
 		"lane": 7, "dueAt": long.Add(time.Minute), "eventId": "evt_1", "eventType": "webhook.test", "payload": `{"n":1}`, "eventAt": long,

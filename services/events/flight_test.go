@@ -64,7 +64,7 @@ func TestAKilledReplicaLosesNoFirstTry(t *testing.T) {
 
 	r := w.start()
 	if p := r.deliveries(key, h.ID, ""); len(p.Data) != 1 || p.Data[0].Status != "pending" {
-		t.Errorf("the deliveries are %+v, want one with the status pending", p.Data)
+		t.Errorf("the deliveries are %+v, want one with status pending", p.Data)
 	}
 	w.forward(time.Minute)
 	eventually(t, "the message is delivered again", func() bool { return len(rec.messages()) == 2 })
@@ -101,7 +101,7 @@ func TestAFirstTryIsListedWhileItLasts(t *testing.T) {
 	})
 	all := r.deliveries(key, h.ID, "")
 	if len(all.Data) != 2 || all.HasMore || all.Data[0].Status != "pending" || len(all.Data[0].Attempts) != 0 {
-		t.Fatalf("the deliveries are %+v, want two with the status pending and no attempts", all)
+		t.Fatalf("the deliveries are %+v, want two with status pending and no attempts", all)
 	}
 	one := r.deliveries(key, h.ID, "limit=1")
 	two := r.deliveries(key, h.ID, "limit=1&cursor="+*one.NextCursor)

@@ -9,7 +9,6 @@ import (
 //go:embed firestore.indexes.json
 var indexes []byte
 
-// Indexes returns the composite indexes, exemptions and TTL fields for the service's documents,
-// in the format of the Firebase tools. The indexes for the events themselves are in
-// libs/events.
+// Indexes returns the composite indexes, exemptions and TTL fields for the service's documents, in
+// the format that the Firebase tools use. The indexes for the events themselves are in libs/events.
 func Indexes() []byte { return store.New(nil, nil, nil, nil, nil, 0).Indexes(indexes) }

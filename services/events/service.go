@@ -1,5 +1,5 @@
 // Package events is the service that reports changes in each account's event feed and through
-// webhooks. No other service calls addresses that users choose.
+// webhooks. No other service calls URLs that users supply.
 package events
 
 import (
@@ -42,8 +42,8 @@ type Config struct {
 	// WebhookResolver is the host:port of the DNS server for receivers' names. If it is
 	// empty, the service uses the system's resolver.
 	WebhookResolver string `env:"LINKREEL_WEBHOOK_RESOLVER"`
-	// EgressProxy is the http:// address of a CONNECT proxy for webhooks. If it is empty, the
-	// service calls receivers directly.
+	// EgressProxy is the http:// URL of a CONNECT proxy for webhooks. If it is empty, the service
+	// calls receivers directly.
 	EgressProxy string `env:"LINKREEL_EGRESS_PROXY"`
 
 	// WebhookLanes is the number of ranges in the index of due deliveries, up to 256. 0 means
@@ -55,7 +55,7 @@ type Config struct {
 	SweepEvery time.Duration `env:"LINKREEL_EVENTS_SWEEP" envDefault:"10s"`
 
 	// OwnPorts are the ports on which Linkreel listens on this machine, if it runs as a single
-	// process. Webhooks never reach them. In a cluster, the NetworkPolicy keeps this service
+	// process. Webhooks can never reach them. In a cluster, the NetworkPolicy keeps this service
 	// from calling other pods' ports.
 	OwnPorts []uint16 `env:"-"`
 	// Roots are the root certificates for receivers. If Roots is nil, the service uses the
@@ -141,8 +141,8 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		r, _ := restore.Last()
 		return r.WebhooksPaused()
 	}})
-	// Each attempt reads the account's state together with the webhook. Once a new state is
-	// stored, no replica starts an attempt under the old one.
+	// Each attempt reads the account's state together with the webhook. Once a new state is stored,
+	// replicas no longer start attempts under the old one.
 	accounts := keeper.New(keeper.Options{
 		Standings: store.Standings(stores.DB), Now: cfg.Now, Turns: stores.Turns(), Erase: kept.EraseSome, Remains: kept.Remains, Resume: engine.Resume,
 		Changed: func(ctx context.Context, account string, s tenant.State) (err error) {

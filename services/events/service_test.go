@@ -82,7 +82,7 @@ func TestTheFeed(t *testing.T) {
 			t.Errorf("after an event's ID, the feed is %q, want lnk_4 lnk_2", p.objects())
 		}
 		if p := r.feed(key, "limit=1&after="+cursor); len(p.Data) != 0 || p.NextCursor == nil || *p.NextCursor != cursor || p.HasMore {
-			t.Errorf("at the end, the page is %+v, want no event and the same cursor", p)
+			t.Errorf("at the end, the page is %+v, want no events and the same cursor", p)
 		}
 	})
 	t.Run("invalid parameters", func(t *testing.T) {
@@ -229,7 +229,7 @@ func TestALongFeedReadsAsAShortOne(t *testing.T) {
 func TestWhatPlacesCost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	// No replica is notified, so events are placed when the feed is read.
+	// Replicas are not notified, so events are placed when the feed is read.
 	r := w.start(func(c *events.Config) { c.Redis.URL, c.SweepEvery = "127.0.0.1:1", time.Hour })
 	key := w.key("acc_a", identity.Free)
 	for _, step := range []struct {
@@ -303,7 +303,7 @@ func TestAHeldRequestEndsWithTheNextEvent(t *testing.T) {
 	t.Run("a wait without events times out", func(t *testing.T) {
 		p := r.feed(key, "wait=1")
 		if len(p.Data) != 0 || p.NextCursor == nil {
-			t.Errorf("the response is %+v, want no event and a cursor", p)
+			t.Errorf("the response is %+v, want no events and a cursor", p)
 		}
 	})
 	t.Run("a stopping service ends the wait", func(t *testing.T) {
@@ -313,7 +313,7 @@ func TestAHeldRequestEndsWithTheNextEvent(t *testing.T) {
 		at := time.Now()
 		second.stop()
 		if p := <-answered; len(p.Data) != 0 || time.Since(at) > 10*time.Second {
-			t.Errorf("the response is %+v after %v, want no event within 10 s", p, time.Since(at))
+			t.Errorf("the response is %+v after %v, want no events within 10 s", p, time.Since(at))
 		}
 	})
 	t.Run("an account may hold twenty requests", func(t *testing.T) {
@@ -375,7 +375,7 @@ func TestFeedSkipsNothingWhileManyWrite(t *testing.T) {
 			}
 			seen[e.ID] = true
 			if d.N != last[e.Object] {
-				t.Fatalf("%s: the feed returned the change %d, want %d", e.Object, d.N, last[e.Object])
+				t.Fatalf("%s: the feed returned change %d, want %d", e.Object, d.N, last[e.Object])
 			}
 			last[e.Object]++
 			total++

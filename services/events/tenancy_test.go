@@ -85,7 +85,7 @@ func TestALiftWhoseReplicaIsKilledIsMadeGood(t *testing.T) {
 	}
 	w.start()
 	eventually(t, "the waiting events arrive", func() bool { return len(ids(mine.messages())) == changes })
-	eventually(t, "the replica stops checking the account once no delivery is waiting", func() bool {
+	eventually(t, "the replica stops checking the account once no deliveries are waiting", func() bool {
 		w.forward(time.Minute)
 		snap, err := w.db.Collection("eventAccounts").Doc("acc_a").Get(t.Context())
 		return err == nil && snap.Data()["lookAt"] == nil

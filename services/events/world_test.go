@@ -448,8 +448,8 @@ func status(code int) func(int, http.ResponseWriter, *http.Request) {
 	return func(_ int, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 }
 
-// eventually waits until ok returns true. It waits longer than a minute, because on a busy
-// machine, a loop may retry failed work only after a minute.
+// eventually waits until ok returns true. It waits longer than a minute because a loop on a busy
+// machine may take a minute to retry failed work.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	within(t, 2*time.Minute, what, ok)

@@ -63,7 +63,7 @@ func (c Config) challenges(certificates *certificate.Service, next fasthttp.Requ
 		token, asked := bytes.CutPrefix(ctx.Request.Header.RequestURI(), challengePath)
 		if asked && ctx.IsGet() {
 			host := link.ParseHost(string(ctx.Request.Header.Host())).Name
-			// fasthttp's context ends only with the server. Answer sets a deadline.
+			// fasthttp's context is not cancelled until the server stops. Answer sets a deadline.
 			if answer, ok := certificates.Answer(context.Background(), host, string(token), c.client(ctx)); ok {
 				ctx.SetContentType("text/plain")
 				ctx.SetBodyString(answer)

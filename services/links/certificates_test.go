@@ -527,8 +527,8 @@ func TestCertificatesAreRenewedBeforeTheirEnd(t *testing.T) {
 	}
 }
 
-// A replica is killed while its order is in flight. It can then reach neither the database nor the
-// authority.
+// A replica is killed while its order is in flight. From then on, it can't reach the database or
+// the authority.
 func TestAnOrderOfAKilledReplicaIsContinued(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
@@ -559,7 +559,7 @@ func TestAnOrderOfAKilledReplicaIsContinued(t *testing.T) {
 	close(hold)
 	line.lead(w.Endpoint)
 	<-gone
-	eventually(t, "both replicas serve one certificate", func() bool {
+	eventually(t, "both replicas serve the same certificate", func() bool {
 		again, err := w.hello(dying, "killed.example.com")
 		return err == nil && serial(again) == serial(c)
 	})
@@ -708,7 +708,7 @@ func TestOneAccountsOrdersLeaveOthersTheirs(t *testing.T) {
 			t.Fatal(a)
 		}
 	}
-	// If Redis does not answer in time, only half of the budget is available.
+	// If Redis does not respond in time, only half of the budget is available.
 	if n := w.orders.Load(); n < 2 || n > 3 {
 		t.Errorf("got %d orders, want 2 or 3: one for the other account, and at most two (a fifth of ten) for the greedy account", n)
 	}
@@ -756,7 +756,7 @@ func TestAnOrderThatFailsInTheMiddleCounts(t *testing.T) {
 	w.broken.Store(true)
 	close(hold)
 	if err := <-gone; err == nil {
-		t.Fatal("the handshake succeeded although the authority failed; want an error")
+		t.Fatal("the handshake succeeded even though the authority failed; want an error")
 	}
 	w.broken.Store(false)
 	if c, err := w.hello(secure, "b.middle.example.com"); err == nil {
@@ -900,8 +900,8 @@ func TestASuspendedAccountGetsNoNewCertificates(t *testing.T) {
 	if n := w.orders.Load(); n != 1 {
 		t.Errorf("got %d orders, want 1", n)
 	}
-	// The other host's existing certificate is renewed, because its visitors must see the
-	// suspension page and not a TLS error.
+	// The other host's existing certificate is renewed because its visitors must see the suspension
+	// page rather than a TLS error.
 	w.forward(62 * 24 * time.Hour)
 	eventually(t, "the existing certificate is renewed", func() bool {
 		c, err := w.hello(secure, "old.suspended.example.com")

@@ -86,7 +86,7 @@ func TestADomainFromClaimToDelete(t *testing.T) {
 	path := "/api/v1/domains/" + made.str("id")
 	theirs := r.api(rival, "POST", "/api/v1/domains", `{"hostname":"go.example.com"}`)
 	if theirs.status != 201 || theirs.json["records"].([]any)[0].(map[string]any)["value"] == record["value"] {
-		t.Fatalf("claim by another account: %v, want 201 with another token", theirs)
+		t.Fatalf("claim by another account: %v, want 201 with a different token", theirs)
 	}
 	for name, bad := range map[string]string{"one label": "localhost", "address": "192.0.2.1", "wildcard": "*.example.com", "port": "a.example:80", "ours": "lrl.example", "empty": ""} {
 		want(t, name, r.api(key, "POST", "/api/v1/domains", map[string]string{"hostname": bad}), 400, "VALIDATION_ERROR")

@@ -105,7 +105,7 @@ func (s *script) exported(slug string) map[string]any {
 			return line.Data
 		}
 	}
-	s.r.t.Fatalf("the export has no link %s, want it exported", slug)
+	s.r.t.Fatalf("the export does not contain link %s", slug)
 	return nil
 }
 

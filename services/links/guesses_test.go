@@ -113,7 +113,7 @@ func TestThousandsOfNetworksShareOneLinksBudget(t *testing.T) {
 			t.Errorf("correct password from a network that has not guessed: status %d, want 303", got)
 		}
 	}
-	// A visitor's first wrong guess is charged to the reserve. The next attempt must wait, because
+	// A visitor's first wrong guess is charged to the reserve. The next attempt must wait because
 	// the shared budget is used up.
 	if wrong, right := a.guess("one", "mistyped", "192.0.99.7"), a.guess("one", "right", "192.0.99.7"); wrong != 403 || right != 429 {
 		t.Errorf("wrong, then correct password after the shared budget is used up: status %d, %d; want 403, 429", wrong, right)
@@ -127,11 +127,11 @@ func TestThousandsOfNetworksShareOneLinksBudget(t *testing.T) {
 		attack(i, fmt.Sprintf("10.%d.%d.1", 2+i/60, i%60))
 	}
 	if most := unlock.SharedGuesses + unlock.FirstGuesses; !about(guessed+1, most) { // plus the visitor's wrong guess
-		t.Errorf("all networks together got %d guesses, want about %d", guessed+1, most)
+		t.Errorf("the networks got %d guesses in total, want about %d", guessed+1, most)
 	}
 }
 
-// about allows for slow Redis responses on a busy machine: each replica then decides on some
+// about allows for slow Redis responses on a busy machine, which make each replica decide on some
 // guesses using its own counts and half the limit.
 func about(got, want int) bool { return got >= want*9/10 && got <= want*3/2 }
 

@@ -142,7 +142,7 @@ func TestTheSignInPageAsksAuthOnceAMinute(t *testing.T) {
 			open()
 		}
 		if auth.asked != minute+1 {
-			t.Errorf("until minute %d, auth got %d calls, want one per minute", minute+1, auth.asked)
+			t.Errorf("by minute %d, auth had received %d calls, want one per minute", minute+1, auth.asked)
 		}
 		now = now.Add(waysLife)
 	}

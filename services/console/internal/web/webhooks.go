@@ -29,8 +29,8 @@ func (w webhook) State() string {
 	return text.Get("webhook.disabled")
 }
 
-// Sends reports whether messages are being sent. Otherwise, the page offers neither a test nor a retry,
-// because its notice would wrongly say that the message is being sent.
+// Sends reports whether messages are being sent. Otherwise, the page offers neither a test nor a
+// retry because its notice would wrongly say that the message is being sent.
 func (w webhook) Sends() bool { return w.Enabled && !w.Paused }
 
 // All reports whether the webhook receives every event.

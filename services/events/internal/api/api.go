@@ -27,7 +27,7 @@ type api struct{ Options }
 func Routes(a *httpapi.API, opt Options) {
 	h := api{opt}
 	a.Handle(fiber.MethodGet, "/api/v1/events", httpapi.Access{Scope: identity.EventsRead}, h.listEvents)
-	// This find does nothing, because no error from this route takes precedence over a 400.
+	// This find does nothing because none of this route's errors take precedence over a 400.
 	// Without a find, the handler would run instead, and it may keep the request waiting.
 	a.Finds(fiber.MethodGet, "/api/v1/events", func(*fiber.Ctx) error { return nil })
 

@@ -23,7 +23,7 @@ type holder struct {
 	events   *feed.Service
 }
 
-// TakeDown implements [tenant.Holder]. This service has no public addresses.
+// TakeDown implements [tenant.Holder]. This service has no public URLs.
 func (h *holder) TakeDown(context.Context, tenant.Order) (tenant.Takedown, error) {
 	return tenant.Takedown{}, apierr.New(apierr.LinkNotFound, "There is no link with this address.")
 }
@@ -46,9 +46,8 @@ func (h *holder) Failing(ctx context.Context, after string, limit int) (tenant.F
 // exportPage is the number of events that an export reads and keeps in memory at a time.
 const exportPage = 200
 
-// Export implements [tenant.Holder]. It writes the webhooks without their secrets, and the
-// events, oldest first. It omits deliveries, because they contain nothing beyond the webhooks
-// and events.
+// Export implements [tenant.Holder]. It writes the webhooks without their secrets, and the events,
+// oldest first. It omits deliveries because everything in them is also in the webhooks and events.
 func (h *holder) Export(ctx context.Context, accountID string, w io.Writer) error {
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)

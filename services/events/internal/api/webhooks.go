@@ -47,7 +47,7 @@ func (h api) createWebhook(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	// Write the response first, because the commit stores it under the Idempotency-Key.
+	// Write the response first because the commit stores it under the Idempotency-Key.
 	c.Set(fiber.HeaderETag, httpapi.ETag(w.Rev))
 	if err := httpapi.Created(c, "/api/v1/webhooks/"+w.ID, h.withSecret(w)); err != nil {
 		return err
@@ -83,7 +83,7 @@ func (h api) changeWebhook(c *fiber.Ctx, found *webhook.Webhook) error {
 		a := h.address(fields, body.URL.Value)
 		change.URL = &a
 	}
-	if body.Events != nil { // nil means absent, because the contract allows neither null nor an empty list
+	if body.Events != nil { // nil means absent because the contract allows neither null nor an empty list
 		change.Events = subscribed(fields, body.Events)
 	}
 	if body.Description.Set {
@@ -186,7 +186,7 @@ func (h api) retry(c *fiber.Ctx) error {
 
 func account(c *fiber.Ctx) string { return identity.FromContext(c.UserContext()).AccountID }
 
-// address validates a receiver's address.
+// address validates a receiver's URL.
 func (h api) address(fields *httpapi.Fields, text string) webhook.Address {
 	if fields.HasError("url") {
 		return webhook.Address{}

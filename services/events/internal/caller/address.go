@@ -20,8 +20,8 @@ type Policy struct {
 	Own []uint16
 }
 
-// block is an entry in IANA's special-purpose address registries, or another block that
-// contains no receivers.
+// block is an entry in IANA's special-purpose address registries, or another block that does not
+// contain any receivers.
 type block struct {
 	prefix  netip.Prefix
 	name    string
@@ -36,12 +36,12 @@ func private(prefix, name string) block {
 	return block{prefix: netip.MustParsePrefix(prefix), name: name, private: true}
 }
 
-// blocks contains IANA's complete IPv4 and IPv6 Special-Purpose Address Registries, plus
-// multicast, the former class E, and retired blocks. It includes the blocks that the registries
-// call globally reachable: they contain protocol anycast addresses, and no receiver has such an
-// address. Two blocks are in no registry: clouds use them for their own services inside every
-// customer's network. Check rejects all IPv6 addresses outside 2000::/3 anyway, so most IPv6
-// entries only supply the reason for the error.
+// blocks contains IANA's complete IPv4 and IPv6 Special-Purpose Address Registries, plus multicast,
+// the former class E, and retired blocks. It includes the blocks that the registries call globally
+// reachable: they contain protocol anycast addresses, which receivers never have. Two blocks are
+// not in any registry: cloud providers use them for their own services inside every customer's
+// network. Check rejects all IPv6 addresses outside 2000::/3 anyway, so most IPv6 entries only
+// supply the reason for the error.
 var blocks = []block{
 	special("0.0.0.0/8", "this network"),
 	private("10.0.0.0/8", "private"),
@@ -95,9 +95,8 @@ func (e *BlockedError) Error() string {
 	return fmt.Sprintf("the address %s is not public (%s)", e.Addr, e.Why)
 }
 
-// Check rejects an address that no webhook may reach. It treats a mapped IPv4 address as IPv4,
-// because sockets do the same. It always rejects other IPv6 forms with an embedded IPv4
-// address.
+// Check rejects an address that webhooks must not reach. It treats a mapped IPv4 address as IPv4
+// because sockets do the same. It always rejects other IPv6 forms with an embedded IPv4 address.
 func (p Policy) Check(addr netip.Addr) error {
 	if addr.Zone() != "" {
 		return &BlockedError{addr.String(), "it contains an interface name"}
@@ -117,9 +116,9 @@ func (p Policy) Check(addr netip.Addr) error {
 	return nil
 }
 
-// checkDial rejects a connection to an address that no webhook may reach, or to one of our own
-// listeners. [Policy.Parse] uses only [Policy.Check], because an error when creating a webhook
-// would reveal our ports.
+// checkDial rejects a connection to an address that webhooks must not reach, or to one of our own
+// listeners. [Policy.Parse] uses only [Policy.Check] because an error when creating a webhook would
+// reveal our ports.
 func (p Policy) checkDial(to netip.AddrPort) error {
 	if err := p.Check(to.Addr()); err != nil {
 		return err
@@ -130,8 +129,8 @@ func (p Policy) checkDial(to netip.AddrPort) error {
 	return nil
 }
 
-// onThisMachine reports whether addr is an address of this machine. It lists the interfaces on
-// each call, because they can change. If listing fails, it treats every address as ours.
+// onThisMachine reports whether addr is an address of this machine. It lists the interfaces on each
+// call because they can change. If listing fails, it treats every address as ours.
 func onThisMachine(addr netip.Addr) bool {
 	addr = addr.Unmap()
 	if addr.IsLoopback() || addr.IsUnspecified() {
@@ -141,7 +140,7 @@ func onThisMachine(addr netip.Addr) bool {
 	if err != nil {
 		return true
 	}
-	// Remove the zone, because interface addresses are listed without one.
+	// Remove the zone because interface addresses are listed without one.
 	return slices.ContainsFunc(interfaces, func(a net.Addr) bool {
 		own, err := netip.ParsePrefix(a.String())
 		return err == nil && own.Addr().Unmap() == addr.WithZone("")

@@ -1,5 +1,5 @@
-// Package caller sends messages to addresses that users choose. No other part of Linkreel calls such
-// addresses.
+// Package caller sends messages to URLs that users supply. Nothing else in Linkreel calls such
+// URLs.
 //
 // It checks the address of each connection after name resolution, just before the socket
 // connects. A host name that resolves to a different address on a second lookup is therefore
@@ -35,8 +35,8 @@ const Timeout = 15 * time.Second
 const (
 	maxAnswer = 64 << 10
 	keptBytes = 1 << 10
-	// drainTime limits how long the caller reads a response's body. It can be short,
-	// because only the status decides whether the call succeeded.
+	// drainTime limits how long the caller reads a response's body. It can be short because only
+	// the status decides whether the call succeeded.
 	drainTime = 2 * time.Second
 )
 
@@ -46,8 +46,8 @@ type Config struct {
 	// Resolver is the host:port of a DNS server. If it is empty, the caller uses the system's
 	// resolver.
 	Resolver string
-	// Proxy is the http:// address of a proxy that accepts CONNECT. Even with a proxy, the
-	// caller resolves names and checks addresses itself.
+	// Proxy is the http:// URL of a proxy that accepts CONNECT. Even with a proxy, the caller
+	// resolves names and checks addresses itself.
 	Proxy string
 	// Roots are the trusted root certificates. If Roots is nil, the caller uses the system's.
 	Roots *x509.CertPool
@@ -158,8 +158,8 @@ func (c *Caller) send(ctx context.Context, target string, header map[string]stri
 	return r
 }
 
-// read returns the start of a response. It reads more than it returns, because the connection can
-// be reused only after the whole response has been read.
+// read returns the start of a response. It reads more than it returns because the connection can be
+// reused only after the whole response has been read.
 func (c *Caller) read(ctx context.Context, body io.ReadCloser) string {
 	stop := time.AfterFunc(drainTime, func() { _ = body.Close() })
 	defer stop.Stop()

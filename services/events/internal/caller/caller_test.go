@@ -311,7 +311,7 @@ func TestOurOwnListenersStayClosed(t *testing.T) {
 	if n := connected.Load(); n != 0 {
 		t.Errorf("got %d connections to our own listener, want 0", n)
 	}
-	// Creating a webhook must succeed, because an error would reveal our ports.
+	// Creating a webhook must succeed because an error would reveal our ports.
 	if _, bad := policy.Parse(fmt.Sprintf("http://127.0.0.1:%d/", ours)); bad != nil {
 		t.Errorf("Parse for an address with our port returned %v, want no error", bad)
 	}
@@ -373,7 +373,7 @@ func TestEgressProxy(t *testing.T) {
 	}
 	targets.Store("")
 	if r := c.Send(t.Context(), "http://bad.example:8080/", nil, []byte("{}")); r.OK() || targets.Load() != "" {
-		t.Errorf("the call returned %+v with the proxy request %v, want an error and no request", r, targets.Load())
+		t.Errorf("the call returned %+v with the proxy request %v, want an error and no requests", r, targets.Load())
 	}
 	if _, err := New(Config{Proxy: "socks5://x"}); err == nil {
 		t.Error("New accepted a SOCKS proxy, want an error")
@@ -397,7 +397,7 @@ func TestRetryAfter(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for value, want := range map[string]time.Duration{
-		//nolint:gocritic // the blanks are what is tested
+		//nolint:gocritic // the spaces are what is being tested
 		"": 0, "7": 7 * time.Second, " 120 ": 2 * time.Minute, "-5": 0, "soon": 0, "99999999999999999999": 0,
 		now.Add(time.Hour).Format(http.TimeFormat): time.Hour, now.Add(-time.Hour).Format(http.TimeFormat): 0,
 	} {

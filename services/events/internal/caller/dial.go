@@ -60,7 +60,7 @@ func (p Policy) conceal(err error) error {
 	return err
 }
 
-// tunnel connects through the egress proxy. It passes an address instead of a name, because the
+// tunnel connects through the egress proxy. It passes an address instead of a name because the
 // proxy would look up the name again and might get an address that was not checked.
 func (c *Caller) tunnel(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	addrs, err := c.resolver.LookupNetIP(ctx, "ip", host)

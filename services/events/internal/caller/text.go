@@ -15,12 +15,12 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// MaxURL is the maximum length of an address in bytes.
+// MaxURL is the maximum length of a URL in bytes.
 const MaxURL = 2048
 
-// Parse checks a receiver's address. The address must use https, or http if the policy
-// allows it, and must have a host, an allowed port and no user name. If the host is an IP
-// address, Parse checks that too. A host name is checked later, on every call.
+// Parse checks a receiver's URL. The URL must use https, or http if the policy allows it, and must
+// have a host, an allowed port and no user name. If the host is an IP address, Parse checks that
+// too. A host name is checked later, on every call.
 func (p Policy) Parse(text string) (webhook.Address, *apierr.Detail) {
 	refuse := func(code apierr.DetailCode, message string) (webhook.Address, *apierr.Detail) {
 		return webhook.Address{}, &apierr.Detail{Code: code, Message: message}

@@ -14,15 +14,15 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// attempt makes one attempt at a delivery. ok reports whether the receiver works. before is the
-// previous attempt's ok, and is returned again if this attempt reveals nothing about the receiver.
-// next is when the delivery is due again.
+// attempt makes one attempt at a delivery. ok reports whether the receiver is working. before is
+// the previous attempt's ok, and is returned again if this attempt reveals nothing about the
+// receiver. next is when the delivery is due again.
 func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 	d := j.delivery
 	ctx, span := boot.Work(e.ctx, "webhook attempt")
 	defer span.End()
 	// If the delivery has been in memory for a long time, claim it again: its lease might end
-	// before or during the call, and another replica would then take the delivery.
+	// before or during the call, allowing another replica to take the delivery.
 	if now := e.opt.Now(); d.DueAt.Sub(now) < webhook.Lease/2 {
 		d.Claim(now)
 		if mine, err := e.store.Save(ctx, d); err != nil || !mine {
@@ -67,7 +67,7 @@ func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 }
 
 // send creates the message and sends it. made is false if the engine stopped before the attempt
-// ended. The result then reveals nothing about the receiver.
+// ended. In that case, the result reveals nothing about the receiver.
 func (e *Engine) send(ctx context.Context, w *webhook.Webhook, j job) (r webhook.Result, made bool) {
 	d := j.delivery
 	now := e.opt.Now()
@@ -97,8 +97,8 @@ func (e *Engine) send(ctx context.Context, w *webhook.Webhook, j job) (r webhook
 	return r, ctx.Err() == nil
 }
 
-// save stores a result. It retries for a while, because the receiver will get the message again
-// if the result is not stored.
+// save stores a result. It retries for a while because the receiver will get the message again if
+// the result is not stored.
 func (e *Engine) save(ctx context.Context, d *webhook.Delivery) {
 	for wait := 100 * time.Millisecond; ; wait *= 2 {
 		mine, err := e.store.Save(ctx, d)
@@ -131,8 +131,8 @@ func (e *Engine) judge(ctx context.Context, w *webhook.Webhook, r webhook.Result
 		err = e.store.NoteHealth(ctx, w.ID, w.FailingSince, r.Cause)
 	case webhook.GiveUp:
 		_, err = e.store.Update(ctx, w.AccountID, w.ID, func(fresh *webhook.Webhook) (events.Type, error) {
-			// Judge the stored webhook again, because it may have recovered or changed. A response
-			// from its previous address reveals nothing about the current one.
+			// Judge the stored webhook again because it may have recovered or changed. A response
+			// from its previous URL reveals nothing about the current one.
 			again, why := fresh.Judge(r, now, since)
 			if again != webhook.GiveUp || !fresh.Enabled || fresh.Rev != w.Rev {
 				return "", nil

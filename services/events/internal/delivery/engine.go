@@ -13,9 +13,9 @@
 //
 // A first attempt writes nothing until it ends. Until all of an event's first attempts have ended,
 // the feed lists the event as being in its first attempts, and the event remains in the outbox.
-// Each attempt's outcome creates its delivery's document. The last outcome also removes the event
-// from the outbox. If a replica dies, another one finds the event in the outbox after the lease has
-// ended, and creates documents that are due immediately.
+// When an attempt ends, its outcome is stored in a new document for its delivery. Storing the last
+// outcome also removes the event from the outbox. If a replica dies, another one finds the event in
+// the outbox after the lease has ended, and creates documents that are due immediately.
 //
 // Each webhook has its own lane in a replica. A lane runs a few attempts concurrently, or only
 // one after a failure. It keeps a bounded number of deliveries in memory, and the others remain
@@ -94,7 +94,7 @@ type Store interface {
 // Caller calls a receiver.
 type Caller func(ctx context.Context, target string, header map[string]string, body []byte) webhook.Result
 
-// Options configures an [Engine]. Zero fields mean the defaults.
+// Options configures an [Engine]. Zero fields use the defaults.
 type Options struct {
 	Now func() time.Time
 	// Sweep is the interval at which the engine looks for events and deliveries that lost their
@@ -111,8 +111,8 @@ type Options struct {
 	// webhook. Call [Engine.Released] when a pause has ended. By default, webhooks are never
 	// paused.
 	Hold func() (held bool, since time.Time)
-	// Restore returns the ID of the last database restore, or "". If it fails, no events
-	// are placed. By default, there has been no restore.
+	// Restore returns the ID of the last database restore, or "". If it fails, no events are
+	// placed. By default, it returns "".
 	Restore func(ctx context.Context) (id string, err error)
 }
 
@@ -220,7 +220,7 @@ func (e *Engine) drain() {
 func (e *Engine) saveAll(
 	ctx context.Context, list []*webhook.Delivery, change func(*webhook.Delivery),
 ) (mine []*webhook.Delivery, err error) {
-	var g errgroup.Group // without a context, because a failure must not stop the others
+	var g errgroup.Group // without a context because a failure must not stop the others
 	g.SetLimit(8)
 	saved := make([]bool, len(list))
 	for i, d := range list {
@@ -267,8 +267,8 @@ func (e *Engine) sweeps(ctx context.Context) {
 		if e.hub.turns.Mine(ctx, "events-sweep", e.opt.Sweep*9/10) {
 			e.Sweep(ctx)
 		} else {
-			// Another replica sweeps and reports the ages. Clear those from an earlier sweep by
-			// this replica, because they would grow forever.
+			// Another replica is sweeping and reports the ages. Clear the ones from this replica's
+			// last sweep because they would grow forever.
 			waitingAge.of(time.Time{})
 			dueAge.of(time.Time{})
 		}
@@ -280,16 +280,16 @@ func (e *Engine) sweeps(ctx context.Context) {
 	}
 }
 
-// held reports whether webhooks are paused. During a pause, the engine sends no messages and
-// neither claims nor defers deliveries. Deliveries remain unchanged in the store, and new ones are
+// held reports whether webhooks are paused. During a pause, the engine does not send messages, and
+// does not claim or defer deliveries. Deliveries remain unchanged in the store, and new ones are
 // due immediately.
 func (e *Engine) held() bool {
 	held, _ := e.opt.Hold()
 	return held
 }
 
-// Released sends the pending messages after a pause. It does nothing if webhooks are still
-// paused. Call it on every replica, because any of them may be the one that sweeps.
+// Released sends the pending messages after a pause. It does nothing if webhooks are still paused.
+// Call it on every replica because any of them may be the one that sweeps.
 func (e *Engine) Released() {
 	if e.held() {
 		return
@@ -336,7 +336,7 @@ const lanesAtOnce = 30
 
 // sweepLanes takes due deliveries. It returns the time at which the oldest of them became due.
 // Usually, only a few are due, and one page holds the due deliveries from many lanes. If the page
-// is full or unreadable, sweepLanes reads each lane separately, so that no lane hides the
+// is full or unreadable, sweepLanes reads each lane separately, so that one lane cannot hide the
 // others.
 func (e *Engine) sweepLanes(ctx context.Context) (oldest time.Time, err error) {
 	var mu sync.Mutex
@@ -394,7 +394,7 @@ func (e *Engine) dueLanes() []int {
 }
 
 // maxWaiters is the number of pages of accounts that one sweep reads. The next sweep continues
-// where it stopped.
+// where this one stopped.
 const maxWaiters = 50
 
 // sweepFeeds places events that have waited too long.
@@ -436,8 +436,8 @@ func (e *Engine) trim(ctx context.Context) (found bool, err error) {
 const pagesBeyond = 4
 
 // sweepLane takes due deliveries from a lane: the oldest, and some of the pages after them. Each
-// sweep continues with the pages where the previous one stopped, so that one webhook's backlog
-// does not hide the others.
+// sweep continues with the pages where the previous one stopped, so one webhook's backlog does not
+// hide the others.
 func (e *Engine) sweepLane(ctx context.Context, i int) (oldest time.Time, err error) {
 	var front paging.Place
 	first, behind, err := e.store.Due(ctx, []int{i}, front)

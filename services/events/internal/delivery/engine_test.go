@@ -64,12 +64,12 @@ func TestALaneThatCannotBeReadStopsNoOther(t *testing.T) {
 	t.Parallel()
 	s := &lanes{begun: make(chan struct{})}
 	New(s, nil, nil, Options{Lanes: 20}).Sweep(t.Context())
-	if s.read != 20 { // all lanes but lane 0, and one former lane
+	if s.read != 20 { // all lanes except lane 0, plus one former lane
 		t.Errorf("the sweep read %d lanes, want 20", s.read)
 	}
 }
 
-// emptyLanes is a store without due deliveries.
+// emptyLanes is a store with no due deliveries.
 type emptyLanes struct {
 	lanes
 	queries int
@@ -404,7 +404,7 @@ func TestAnAccountHasATwentiethOfTheFailingAttempts(t *testing.T) {
 }
 
 // Many accounts have endless backlogs of events without a position. An account with a single event
-// must wait for at most one commit by each of the others.
+// must not wait for more than one commit by each of the others.
 func TestBacklogsOfEventsDelayNoOtherAccount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 )
 
 // settledChannel carries the IDs of accounts with new events in their feeds. The subscribers are
-// the replicas that hold requests.
+// the replicas that are holding requests.
 const settledChannel = "linkreel:events:settled"
 
 // hub carries hints between replicas. Any hint may be lost, so the receivers also poll from
@@ -28,8 +28,7 @@ type hub struct {
 }
 
 func newHub(rdb redis.UniversalClient) *hub {
-	// Use the system clock instead of the engine's clock, because Redis uses the system clock
-	// too.
+	// Use the system clock instead of the engine's clock because Redis uses the system clock too.
 	return &hub{redis: rdb, turns: dedup.New(rdb, time.Now), waiters: map[string]map[chan struct{}]struct{}{}}
 }
 

@@ -16,7 +16,7 @@ const (
 	laneSize = 32
 	// refill is the number of waiting deliveries at which a lane loads more.
 	refill = 8
-	// abreast is the number of concurrent attempts in a lane while its receiver works.
+	// abreast is the number of concurrent attempts in a lane while its receiver is working.
 	abreast = 4
 	// maxBad limits a replica's concurrent attempts in failing lanes, which are those
 	// where the last attempt failed. maxGood limits the attempts in all other lanes.
@@ -54,7 +54,7 @@ type job struct {
 
 func (l *lane) held() int { return len(l.queue) + l.running + l.reserved }
 
-// lane returns a webhook's lane, and creates it if necessary. The caller holds the mutex.
+// lane returns a webhook's lane, creating it if necessary. The caller holds the mutex.
 func (e *Engine) lane(accountID, webhookID string) *lane {
 	l := e.lanes[webhookID]
 	if l == nil {
@@ -67,8 +67,8 @@ func (e *Engine) lane(accountID, webhookID string) *lane {
 	return l
 }
 
-// reserve reserves room for a delivery that is about to be stored. If the lane has no room,
-// reserve sets more before the delivery is stored, so that the lane looks for it later.
+// reserve reserves room for a delivery that is about to be stored. If the lane has no room, reserve
+// sets more before the delivery is stored, so the lane will look for it later.
 func (e *Engine) reserve(webhookID string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -100,9 +100,9 @@ func (e *Engine) accept(d *webhook.Delivery) {
 	defer e.mu.Unlock()
 	l := e.lane(d.AccountID, d.WebhookID)
 	if d.Deferred {
-		l.more = true // set it again, because the lane may have looked before the commit
+		l.more = true // set it again because the lane may have looked before the commit
 		if e.stopped {
-			e.late = append(e.late, d) // a stopped engine loads no deliveries; drain releases these
+			e.late = append(e.late, d) // a stopped engine does not load deliveries; drain releases these
 		}
 	} else {
 		l.reserved = max(0, l.reserved-1)
@@ -126,7 +126,7 @@ func (e *Engine) pump(l *lane) {
 		return
 	}
 	for len(l.queue) > 0 && l.running < l.limit() {
-		// Failing lanes have their own slots, because a hanging call occupies a slot for 15 s.
+		// Failing lanes have their own slots because a hanging call occupies a slot for 15 s.
 		p := e.good
 		if l.failing {
 			p = e.bad
@@ -144,7 +144,7 @@ func (e *Engine) pump(l *lane) {
 		e.busy.Add(1)
 		go e.run(l, p, j)
 	}
-	// A failing lane makes one attempt at a time, so it loads no more while it has deliveries
+	// A failing lane makes one attempt at a time, so it does not load more while it has deliveries
 	// in memory.
 	if l.more && !l.loading && len(l.queue) <= refill && !(l.failing && len(l.queue) > 0) {
 		l.more, l.loading = false, true

@@ -46,7 +46,7 @@ var (
 	}, dueAge.seconds)
 )
 
-// age is the age of the oldest waiting item. It grows even while no sweep succeeds.
+// age is the age of the oldest waiting item. It keeps growing while sweeps fail.
 type age struct{ since atomic.Int64 } // unix ms; 0 means that nothing is waiting
 
 func (a *age) of(oldest time.Time) {
@@ -99,19 +99,19 @@ func attempted(r webhook.Result, first bool, j job, now time.Time) {
 	if r.OK() && !j.delivery.Repeated() {
 		delivered.Observe(max(0, now.Sub(j.delivery.EventAt).Seconds()))
 	}
-	// Omit deliveries that were deferred or taken over. Their time depends on the backlog or
-	// the outage rather than on the speed of delivery.
+	// Omit deliveries that were deferred or taken over. Their time depends on the backlog or the
+	// outage rather than on delivery speed.
 	if first && !r.Ours && j.fresh {
 		firsts.Observe(max(0, now.Sub(j.delivery.EventAt).Seconds()))
 	}
 }
 
-// failures logs why attempts fail. It logs one example of each cause per minute, because thousands
+// failures logs why attempts fail. It logs one example of each cause per minute because thousands
 // of attempts may fail with the same cause.
 type failures struct{ lograte.Limits[webhook.Cause] }
 
-// tell logs a failed attempt. The line contains only the address's host, because the path
-// or query may contain a secret.
+// tell logs a failed attempt. The line contains only the URL's host because the path or query may
+// contain a secret.
 func (f *failures) tell(ctx context.Context, w *webhook.Webhook, r webhook.Result, now time.Time) {
 	if r.OK() || r.Final || r.Ours { // sealed logs a secret that cannot be decrypted
 		return

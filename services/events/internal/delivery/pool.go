@@ -45,8 +45,8 @@ func (p *pool) wait(l *lane) {
 	p.waiting[l.account] = append(p.waiting[l.account], l)
 }
 
-// next removes and returns the next lane, or nil if no lane may start an attempt. It skips
-// accounts that have used up their share. At any time, there are only a few such accounts.
+// next removes and returns the next lane, or nil if none of the lanes can start an attempt. It
+// skips accounts that have used up their share. At any time, there are only a few such accounts.
 func (p *pool) next() *lane {
 	if p.free == 0 {
 		return nil

@@ -35,8 +35,8 @@ func (e *Engine) replays(ctx context.Context) {
 	}
 }
 
-// replayRound takes the replays that have waited longest and executes one step of each, so that
-// a long replay does not delay the others. It reports whether there is more work.
+// replayRound takes the replays that have waited longest and executes one step of each, so a long
+// replay does not delay the others. It reports whether there is more work.
 func (e *Engine) replayRound(ctx context.Context) bool {
 	list, err := e.store.Replays(ctx)
 	if err != nil && ctx.Err() == nil {

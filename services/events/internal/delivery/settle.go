@@ -29,9 +29,9 @@ type settler struct {
 // turn is the state of an account that is being settled.
 type turn struct {
 	running bool
-	// next is closed after the round that follows the running one. A caller that arrives during
-	// a round waits for the next one, because the running round may have read before the
-	// caller's change.
+	// next is closed after the round that follows the running one. A caller that arrives during a
+	// round waits for the next one because the running round may have read before the caller's
+	// change.
 	next chan struct{}
 	// pace limits commits. Firestore sustains about one write per second to a document, and more
 	// for a short time.
@@ -86,9 +86,9 @@ func (s *settler) run(ctx context.Context, accountID string, t *turn) {
 	}
 }
 
-// round settles an account until no event is waiting, and returns the number of commits. It
-// does not pause during a backlog. Accounts take turns using the slots, for one commit each, so
-// that an account with a single event does not wait for other accounts' backlogs.
+// round settles an account until no events are waiting, and returns the number of commits. It does
+// not pause during a backlog. Accounts take turns using the slots, for one commit each, so an
+// account with a single event does not wait for other accounts' backlogs.
 func (s *settler) round(ctx context.Context, accountID string) (commits int) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -133,8 +133,8 @@ func (s *settler) forget() {
 	}
 }
 
-// settle makes one commit. n is the number of events that were placed. Once the engine has
-// stopped, settle does nothing, because this replica could no longer send the deliveries.
+// settle makes one commit. n is the number of events that were placed. Once the engine has stopped,
+// settle does nothing because this replica could no longer send the deliveries.
 func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool, err error) {
 	e.mu.Lock()
 	stopped := e.stopped
@@ -162,14 +162,14 @@ func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool
 // place assigns positions to an account's waiting events, in commit order, and creates the
 // deliveries. It returns feed.ErrMoved if the caller must try again.
 //
-// For each object, the order of positions is the order of commits. A later change to an object
-// reads the result of the earlier change, so the earlier event has already been committed. Reading
-// the waiting events returns every event that was committed before the read started. The result
-// therefore never has the later event without the earlier one.
+// For each object, positions follow commit order. A later change to an object reads the result of
+// the earlier change, so the earlier event has already been committed. Reading the waiting events
+// returns every event that was committed before the read started. The result therefore never
+// contains the later event without the earlier one.
 func (e *Engine) place(ctx context.Context, accountID string) (n int, more bool, err error) {
-	// Read the feed before the waiting events. If the feed is unchanged at the commit, none of
-	// these events has been placed since then. Read both outside the transaction. Otherwise,
-	// every change to the account would abort it.
+	// Read the feed before the waiting events. If the feed is unchanged at commit time, none of
+	// these events has been placed since then. Read both outside the transaction. Otherwise, every
+	// change to the account would abort it.
 	before, err := e.store.Feed(ctx, accountID)
 	if err != nil {
 		return 0, false, err

@@ -2,9 +2,9 @@
 // number, its position. Callers read it newest first as a history, or oldest first from a given
 // position to get new events.
 //
-// An event gets its number only after its change has been committed and all lower numbers have
-// been assigned. A caller that reads the events after a number therefore misses none,
-// regardless of the order in which the changes became visible.
+// An event gets its number only after its change has been committed and all lower numbers have been
+// assigned. A caller that reads the events after a number therefore does not miss any, regardless
+// of the order in which the changes became visible.
 package feed
 
 import (
@@ -55,22 +55,22 @@ type Feed struct {
 	Head   int64
 	Recent []*Event
 	// Sending lists the events that have a position and are in their first attempts. Each of them
-	// remains in the outbox until the outcomes of all its first attempts are stored, so that no
-	// event is lost if a replica dies.
+	// remains in the outbox until the outcomes of all its first attempts are stored, so that events
+	// are not lost if a replica dies.
 	Sending []Sending
 	// Subscribers contains all the account's webhooks by ID. It determines which webhooks get a
 	// newly placed event.
 	Subscribers map[string]Subscriber
 	// Restores lists the database restores after which the feed has grown, oldest first.
 	Restores []Restore
-	// Version identifies the stored state. It is zero if nothing is stored yet. ReadAt is the
-	// time of the read by the database's clock, because a replica with a wrong clock must not
-	// drop events.
+	// Version identifies the stored state. It is zero if nothing is stored yet. ReadAt is when it
+	// was read, according to the database's clock: a replica whose clock is wrong must not drop
+	// events.
 	Version, ReadAt time.Time
 }
 
-// Restore is a feed's record of a database restore. Head is the feed's highest position at
-// the restore. Before the restore, the feed may have assigned higher positions to other events,
+// Restore is a feed's record of a database restore. Head is the feed's highest position at the time
+// of the restore. Before the restore, the feed may have assigned higher positions to other events,
 // which are now lost.
 type Restore struct {
 	ID   string
@@ -210,14 +210,14 @@ const (
 	pageBytes      = 512 << 10
 )
 
-// Place assigns the next positions to the waiting events, in order. It takes as many events as
-// fit into one commit together with their deliveries. It also drops expired events, so there
-// may be something to write even without waiting events. If there is nothing to write, Place
-// returns nil.
+// Place assigns the next positions to the waiting events, in order. It takes as many events as fit
+// into one commit together with their deliveries. It also drops expired events, so there may be
+// something to write even if no events are waiting. If there is nothing to write, Place returns
+// nil.
 func (f *Feed) Place(waiting []*Event) *Placing {
 	p := &Placing{Before: f, Placed: f.fitting(waiting)}
 	after := *f
-	// Drop only from the front, because positions must have no gaps. Positions are almost in time
+	// Drop only from the front because positions must have no gaps. Positions are almost in time
 	// order, so an expired event in the middle is kept only slightly too long.
 	for len(after.Recent) > 0 && !after.Recent[0].Kept(f.ReadAt) {
 		after.Recent = after.Recent[1:]
@@ -377,5 +377,5 @@ func check(accountID string, place []byte) []byte {
 	return sum[:4]
 }
 
-// ErrCursor means that a cursor did not come from a response from this feed.
+// ErrCursor means that a cursor was not issued by this feed.
 var ErrCursor = apierr.New(apierr.InvalidCursor, "This cursor does not come from an earlier response to this account. Pass a cursor unchanged, or leave it out to start again.")

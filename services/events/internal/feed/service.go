@@ -16,8 +16,7 @@ type Store interface {
 	// Page reads a page from all events that have a position. It fails in the same cases as
 	// [Feed.Reached].
 	Page(ctx context.Context, q Query) (Page, error)
-	// Feed reads the account's feed without its pages. The feed for an account without events is
-	// empty.
+	// Feed reads the account's feed without its pages. An account without events has an empty feed.
 	Feed(ctx context.Context, accountID string) (*Feed, error)
 	// PlaceOf finds the position of one of the account's events. It returns ErrCursor if there is no
 	// such event.
@@ -40,24 +39,24 @@ const (
 	maxHeld          = 5_000
 )
 
-// recheck is the interval at which a held request reads the feed even without a hint, because
-// hints may fail to reach this replica.
+// recheck is the interval at which a held request reads the feed even without a hint, since hints
+// may fail to reach this replica.
 const recheck = 5 * time.Second
 
 // Service reads feeds for the API.
 type Service struct {
 	store   Store
 	settler Settler
-	// restored returns the ID of the last restore of the database as long as the events that it
-	// lost would not have expired yet, and "" otherwise.
+	// restored returns the ID of the last database restore as long as the events that it lost would
+	// not have expired yet, and "" otherwise.
 	restored func() string
 	stop     chan struct{}
 	once     sync.Once
 	held     *turns.Slots // one slot for each waiting request
 }
 
-// NewService returns a service. restored returns the ID of the last restore of the database as
-// long as the events that it lost would not have expired yet, and "" otherwise.
+// NewService returns a service. restored returns the ID of the last database restore as long as the
+// events that it lost would not have expired yet, and "" otherwise.
 func NewService(store Store, settler Settler, restored func() string) *Service {
 	return &Service{store: store, settler: settler, restored: restored, stop: make(chan struct{}), held: turns.NewSlots(maxHeldOfAccount, maxHeld)}
 }
@@ -122,9 +121,8 @@ func (s *Service) Read(ctx context.Context, q Query) (Page, error) {
 // Page reads a page from the events that already have a position.
 func (s *Service) Page(ctx context.Context, q Query) (Page, error) { return s.store.Page(ctx, q) }
 
-// Wait is like Read, but it holds the request until the page has an event or the wait is over.
-// When the service stops, Wait returns early with an empty page, so that the caller asks
-// another replica.
+// Wait is like Read, but it holds the request until the page has an event or the wait is over. When
+// the service stops, Wait returns early with an empty page, so the caller asks another replica.
 func (s *Service) Wait(ctx context.Context, q Query, wait time.Duration) (Page, error) {
 	release, ok := s.held.Take(q.AccountID)
 	if !ok {

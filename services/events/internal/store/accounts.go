@@ -17,7 +17,7 @@ func Standings(db *firestoredb.DB) keeper.Standings {
 }
 
 // setOf returns the set of everything stored about accounts except their feeds. The set erases
-// webhooks first, so that no more messages can be sent.
+// webhooks first, so no more messages can be sent.
 func (s *Store) setOf(db *record.DB) *record.Set {
 	traces := func(collection string) record.Traces { return record.Traces{DB: db, Collection: collection} }
 	old := traces(pages)
@@ -36,9 +36,9 @@ func (s *Store) setOf(db *record.DB) *record.Set {
 // Indexes completes the content of firestore.indexes.json; see [record.Set.Indexes].
 func (s *Store) Indexes(file []byte) []byte { return s.all.Indexes(file) }
 
-// erasePage is the number of documents that one commit removes. A commit that removes feed
-// pages removes only ofPages, because a page can be up to 600 kB. An event or a delivery can be
-// up to about 90 kB. Deleted data counts towards a commit's 10 MiB limit.
+// erasePage is the number of documents that one commit removes. A commit that removes feed pages
+// removes only ofPages because a page can be up to 600 kB. An event or a delivery can be up to
+// about 90 kB. Deleted data counts towards a commit's 10 MiB limit.
 const (
 	erasePage = 100
 	ofPages   = 10

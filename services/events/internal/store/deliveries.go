@@ -17,8 +17,8 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// deliveryDoc is the document webhookDeliveries/{id}. Lane and DueAt are set while the delivery
-// is pending, so that sweeps find it.
+// deliveryDoc is the document webhookDeliveries/{id}. Lane and DueAt are set while the delivery is
+// pending, so sweeps find it.
 type deliveryDoc struct {
 	AccountID string       `firestore:"accountId"`
 	WebhookID string       `firestore:"webhookId"`
@@ -232,7 +232,7 @@ func (s *Store) land(ctx context.Context, d *webhook.Delivery, last bool) error 
 	}
 	commit := s.db.Tx
 	if last {
-		commit = s.db.Commit // the last commit reads nothing
+		commit = s.db.Commit // the last commit doesn't read anything
 	}
 	err := commit(ctx, "record first attempt", write, firestore.WithCommitResponseTo(&committed))
 	if err == nil {
@@ -385,10 +385,10 @@ func (s *Store) Replays(ctx context.Context) ([]*webhook.Replay, error) {
 	return out, err
 }
 
-// Advance writes the deliveries that a replay's step has created, and stores next as the
-// replay's new state. If next is nil, it deletes the replay. A delivery's ID is derived from
-// the replay and the event, so a repeated step creates it only once. If two replicas execute
-// the same step, one of them changes nothing.
+// Advance writes the deliveries that a replay's step has created, and stores next as the replay's
+// new state. If next is nil, it deletes the replay. A delivery's ID is derived from the replay and
+// the event, so a repeated step creates it only once. If two replicas execute the same step, one of
+// them has no effect.
 func (s *Store) Advance(ctx context.Context, r, next *webhook.Replay, list []*webhook.Delivery) error {
 	return s.records.Tx(ctx, "advance replay", func(tx *record.Tx) error {
 		var d replayDoc

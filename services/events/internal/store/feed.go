@@ -27,8 +27,8 @@ type feedDoc struct {
 	// Restores is absent if the database has never been restored.
 	Restores []restoreDoc `firestore:"restores,omitempty"`
 	// TrimOn is the first day on which the oldest event in Recent has expired. Sweeps use it to
-	// find inactive accounts. It is a day because a time would change the index on almost every
-	// write, and a day changes it at most once per account and day.
+	// find inactive accounts. It is a day rather than a time: a time would change the index on
+	// almost every write, while a day changes it at most once a day per account.
 	TrimOn string `firestore:"trimOn,omitempty"`
 }
 
@@ -184,15 +184,15 @@ func (s *Store) Feed(ctx context.Context, accountID string) (*feed.Feed, error) 
 	return f, err
 }
 
-// Place puts events into the feed and adds their deliveries. If the feed has changed since it
-// was read, Place returns feed.ErrMoved. A change to the feed's subscribers counts too, because
-// a webhook that was created before one of these events must get that event. Place removes all
-// events from the outbox except those in their first attempts. It sets the version of each
-// delivery, so that the delivery can be saved without reading it first.
+// Place puts events into the feed and adds their deliveries. If the feed has changed since it was
+// read, Place returns feed.ErrMoved. A change to the feed's subscribers counts too because a
+// webhook that was created before one of these events must get that event. Place removes all events
+// from the outbox except those in their first attempts. It sets the version of each delivery, so
+// the delivery can be saved without reading it first.
 func (s *Store) Place(ctx context.Context, p *feed.Placing, list []*webhook.Delivery) error {
 	var committed firestore.CommitResponse
-	// Use preconditions instead of reads. The commit then needs only one call to the database,
-	// and no change to the account can abort it.
+	// With preconditions instead of reads, the commit needs only one database call, and changes to
+	// the account cannot abort it.
 	write := func(_ context.Context, tx *firestore.Transaction) error {
 		if err := s.putFeed(tx, p.After); err != nil {
 			return err
@@ -204,7 +204,7 @@ func (s *Store) Place(ctx context.Context, p *feed.Placing, list []*webhook.Deli
 			}
 		}
 		for _, e := range p.Leaving() {
-			// The event must still exist, because an erased event must not come back.
+			// The event must still exist because an erased event must not come back.
 			if err := tx.Delete(s.outboxRef(e.ID), firestore.Exists); err != nil {
 				return err
 			}
@@ -259,11 +259,11 @@ func (s *Store) putFeed(tx *firestore.Transaction, f *feed.Feed) error {
 
 func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
-// Waiting reads an account's events in the outbox, in commit order. Up to sending of them
-// already have a position, and the others do not. Waiting reads as many events as one commit
-// takes, or all events from a single millisecond if there are more. If more is true, the outbox
-// may contain further events, and at least one event in the list has no position. Waiting
-// sets unreadable events aside, because they would block all later events.
+// Waiting reads an account's events in the outbox, in commit order. Up to sending of them already
+// have a position, and the others do not. Waiting reads as many events as one commit takes, or all
+// events from a single millisecond if there are more. If more is true, the outbox may contain
+// further events, and at least one event in the list has no position. Waiting sets unreadable
+// events aside because they would block all later events.
 func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (list []*feed.Event, more bool, err error) {
 	limit := feed.MaxPlaced + sending
 	type dated struct {
@@ -272,8 +272,7 @@ func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (lis
 		order     int64
 	}
 	var found []dated
-	// After setting events aside, repeat the query, because it then finds others in their
-	// place.
+	// After setting events aside, repeat the query because it will find others in their place.
 	for again := true; again; {
 		snaps, err := s.db.Query(ctx, "list waiting events", s.db.Collection(outbox.Collection).
 			Where("waiting", "==", accountID).OrderBy("at", firestore.Asc).Limit(limit))
@@ -303,8 +302,8 @@ func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (lis
 			}
 		}
 	}
-	// Do not sort by "at", which the database truncates to the millisecond, because two changes
-	// to one record could then be swapped. The commit time is exact, and order sorts the events in
+	// Do not sort by "at": the database truncates it to the millisecond, so sorting by it could
+	// swap two changes to the same record. The commit time is exact, and order sorts the events in
 	// one commit.
 	slices.SortStableFunc(found, func(a, b dated) int {
 		return cmp.Or(a.committed.Compare(b.committed), cmp.Compare(a.order, b.order))
@@ -326,9 +325,9 @@ func (s *Store) withoutPlace(ctx context.Context, snap *firestore.DocumentSnapsh
 const sweepPage = 100
 
 // Waiters lists accounts with events that have no position yet, starting after the given account.
-// oldest contains the time of each account's oldest such event. next is the account after which
-// to continue, or "" at the end. If one account fills a page, the next page starts after that
-// account, so that its backlog does not hide others.
+// oldest contains the time of each account's oldest such event. next is the account after which to
+// continue, or "" at the end. If one account fills a page, the next page starts after that account,
+// so its backlog does not hide others.
 func (s *Store) Waiters(ctx context.Context, after string) (oldest map[string]time.Time, next string, err error) {
 	snaps, err := s.db.Query(ctx, "list accounts with waiting events", s.db.Collection(outbox.Collection).
 		Where("waiting", ">", after).OrderBy("waiting", firestore.Asc).OrderBy("at", firestore.Asc).
@@ -399,8 +398,7 @@ func (s *Store) pagesOf(accountID string) firestore.Query {
 	return s.db.Collection(pages).Where("accountId", "==", accountID)
 }
 
-// Page reads a page of a feed. Page omits expired events, because the database deletes them
-// late.
+// Page reads a page of a feed. Page omits expired events because the database deletes them late.
 func (s *Store) Page(ctx context.Context, q feed.Query) (feed.Page, error) {
 	// Read the feed before the pages, so that an event that moves to a page in between is not
 	// missed. If both contain an event, take it only once.
@@ -452,8 +450,8 @@ func (s *Store) pages(ctx context.Context, q feed.Query, take func(*feed.Event) 
 	after, before := q.After, q.Before
 	for more := true; more; {
 		// When reading forwards, order pages by their last position. When reading backwards, order
-		// them by their first position. The query then starts with the page that contains the
-		// caller's position, so no separate query is needed to find it.
+		// them by their first position. This way, the query starts with the page that contains the
+		// caller's position, and a separate query to find it is not needed.
 		next := find.OrderBy("first", firestore.Desc)
 		switch {
 		case q.Forward:

@@ -86,9 +86,9 @@ func (s *Store) open(id string, secret webhook.Secret) (string, error) {
 	return string(text), nil
 }
 
-// Signing decrypts the secrets that are in use at now. It omits secrets that no key can
-// decrypt, and err names them. This is enough, because a receiver needs only one signature that
-// it can verify.
+// Signing decrypts the secrets that are in use at now. It omits secrets that no key can decrypt,
+// and err names them. This is enough because a receiver needs only one signature that it can
+// verify.
 func (s *Store) Signing(w *webhook.Webhook, now time.Time) (texts []string, err error) {
 	for _, secret := range w.Signing(now) {
 		text, e := s.open(w.ID, secret)
@@ -172,9 +172,9 @@ func (s *Store) Delete(ctx context.Context, accountID, id string, check func(rev
 	return s.hooks.Delete(ctx, accountID, id, func(w *webhook.Webhook) error { return check(w.Rev) })
 }
 
-// NoteHealth stores when a webhook started to fail, and the current cause. The zero time means
-// that the webhook works. The accounts' API returns neither value, so NoteHealth writes no
-// event and does not change the revision.
+// NoteHealth stores when a webhook started failing, and the current cause. The zero time means that
+// the webhook is working. The accounts' API doesn't return either value, so NoteHealth doesn't
+// write an event or change the revision.
 func (s *Store) NoteHealth(ctx context.Context, id string, failingSince time.Time, cause webhook.Cause) error {
 	health := []firestore.Update{
 		{Path: "failingSince", Value: failingSince}, {Path: "cause", Value: string(cause)}, {Path: "failing", Value: true},
@@ -208,8 +208,8 @@ func (s *Store) CountPending(ctx context.Context, webhookID string, most int) (i
 		Where("dueAt", ">", time.Time{}).OrderBy("dueAt", firestore.Asc).Limit(most))
 }
 
-// Rotation returns the work of resealing all webhooks' secrets with the first key. It writes no
-// events.
+// Rotation returns the task that reseals all webhooks' secrets with the first key. It does not
+// write events.
 func (s *Store) Rotation() *seal.Rotation {
 	return &seal.Rotation{
 		Keys: s.seal, What: "webhooks' secrets (LINKREEL_WEBHOOK_SECRET_KEY)", List: s.sealedBy, Reseal: s.reseal, Unopened: s.unopened,

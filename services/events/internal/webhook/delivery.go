@@ -60,13 +60,13 @@ type Delivery struct {
 	Tries     int       // attempts since the creation or the owner's last retry
 	NextTry   time.Time // the time of a pending delivery's next attempt; zero until its first attempt ends
 
-	// Payload is the event's data as JSON, and EventAt is its time. They are copies, so that an
-	// attempt need not read the feed.
+	// Payload is the event's data as JSON, and EventAt is its time. They are copies, so an attempt
+	// does not have to read the feed.
 	Payload string
 	EventAt time.Time
 
 	// DueAt is the time from which any replica may take the delivery. A claim sets DueAt to the end
-	// of the lease. If the replica dies, another one can then take the delivery.
+	// of the lease. If the replica dies, another one can take the delivery at that time.
 	DueAt time.Time
 	// Deferred is set while the delivery's lane is full. When the lane has room, it loads the
 	// delivery.
@@ -133,7 +133,7 @@ func deliveryID(source, eventID string) string { return identity.IDFrom("whd", s
 // Repeated reports whether the delivery was caused by a replay. Such a delivery's event may be old.
 func (d *Delivery) Repeated() bool { return d.ID != deliveryID(d.WebhookID, d.EventID) }
 
-// Claim reserves the delivery. No other replica takes it before Lease has passed.
+// Claim reserves the delivery. Other replicas won't take it until Lease has passed.
 func (d *Delivery) Claim(now time.Time) { d.DueAt, d.Deferred = now.Add(Lease), false }
 
 // PutOff makes the delivery wait until its lane has room, or until t.
@@ -207,7 +207,7 @@ const (
 	CauseClosed    Cause = "closed"    // the connection was closed before a response
 	CauseOther     Cause = "other"     // any other failure without a response
 	CauseStatus    Cause = "status"    // a non-2xx response
-	CauseUnsigned  Cause = "unsigned"  // not sent, because no secret can be decrypted
+	CauseUnsigned  Cause = "unsigned"  // not sent because none of the secrets can be decrypted
 )
 
 // Unanswered lists the causes of attempts without a response.
@@ -221,16 +221,16 @@ type Result struct {
 	// Cause is set if the attempt failed.
 	Cause      Cause
 	RetryAfter time.Duration
-	// Final is set if no further attempt can help, for example because the webhook is disabled.
+	// Final is set if further attempts cannot help, for example because the webhook is disabled.
 	Final bool
 	// Ours is set if a fault on our side prevented the call. The delivery is retried, and the
 	// result does not affect the webhook's health.
 	Ours bool
 }
 
-// Unsigned returns the result of an attempt without a signed message, because no key decrypts
-// any of the webhook's secrets. The owner can fix this by rolling the secret, or the operator
-// by restoring the removed key.
+// Unsigned returns the result of an attempt that could not sign its message because no key decrypts
+// any of the webhook's secrets. The owner can fix this by rolling the secret, or the operator by
+// restoring the removed key.
 func Unsigned(now time.Time) Result {
 	return Result{Attempt: Attempt{At: now, Error: "Nothing was sent: we cannot decrypt this webhook's secret to sign the message. " +
 		"Roll the secret, or ask the operator of this installation for help."}, Cause: CauseUnsigned, Ours: true}
@@ -239,7 +239,7 @@ func Unsigned(now time.Time) Result {
 // OK reports whether the receiver accepted the message.
 func (r Result) OK() bool { return r.Error == "" && r.Status >= 200 && r.Status < 300 }
 
-// Gone reports whether the receiver asked for no more messages.
+// Gone reports whether the receiver asked not to receive any more messages.
 func (r Result) Gone() bool { return r.Status == 410 }
 
 // Note adds the result of an attempt and decides the next state.
@@ -264,8 +264,8 @@ func (d *Delivery) Note(r Result, now time.Time) {
 }
 
 // pause returns the scheduled pause plus or minus up to a tenth, so that deliveries that failed
-// together are not all retried together. If the receiver requested a longer pause, it returns
-// that pause, up to maxRetryAfter.
+// together are not all retried at the same time. If the receiver requested a longer pause, it
+// returns that pause, up to maxRetryAfter.
 func pause(tries int, asked time.Duration) time.Duration {
 	usual := Schedule[tries-1]
 	usual += time.Duration((rand.Float64()*2 - 1) * 0.1 * float64(usual))

@@ -21,7 +21,7 @@ type Replay struct {
 }
 
 const (
-	// ReplayPage is the number of events that a step of a replay reads.
+	// ReplayPage is the number of events that one replay step reads.
 	ReplayPage = 100
 	// MaxWaiting is the number of a webhook's deferred deliveries at which its replays pause. The
 	// remaining events wait in the feed.
@@ -40,8 +40,8 @@ func (r *Replay) Step(w *Webhook, page feed.Page, now time.Time) (list []*Delive
 	after := *r
 	after.DueAt = now
 	for _, e := range page.Events {
-		// Positions follow the order of commits, and times follow the order of requests. The two
-		// orders can differ slightly, so read a little beyond the end.
+		// Positions follow commit order, and times follow request order. The two orders can differ
+		// slightly, so read a little beyond the end.
 		if e.At.After(r.To.Add(time.Minute)) {
 			return list, nil
 		}

@@ -156,9 +156,9 @@ func (s *Service) Delete(ctx context.Context, accountID, id string, check func(r
 	return s.store.Delete(ctx, accountID, id, check)
 }
 
-// Roll gives a webhook a new secret. The old secret also keeps signing until overlap has
-// passed. If a request is retried because its response was lost, it may safely roll the secret
-// again, because no caller has seen the first new secret.
+// Roll gives a webhook a new secret. The old secret also keeps signing until overlap has passed. If
+// a request is retried because its response was lost, it may safely roll the secret again because
+// no caller has seen the first new secret.
 func (s *Service) Roll(ctx context.Context, accountID, id string, overlap time.Duration) (*Webhook, error) {
 	secret, err := NewSecret()
 	if err != nil {
@@ -253,7 +253,7 @@ func (s *Service) Retry(ctx context.Context, accountID, id, deliveryID string) (
 		return nil, Disabled()
 	}
 	d.Again(s.now())
-	// Overwrite the stored delivery, because a running attempt's result no longer counts.
+	// Overwrite the stored delivery because a running attempt's result no longer counts.
 	if err := s.store.PutDelivery(ctx, d); err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-// Package webhook contains the rules for webhooks: subscriptions, addresses, signatures, the retry
+// Package webhook contains the rules for webhooks: subscriptions, URLs, signatures, the retry
 // schedule, and the conditions for disabling a webhook. It depends on neither HTTP nor webhook
 // storage.
 //
@@ -28,7 +28,7 @@ type Webhook struct {
 	ID          string
 	AccountID   string
 	URL         string   // as the caller sent it
-	Target      string   // as the URL standard normalizes it; calls use this address
+	Target      string   // as the URL standard normalizes it; calls use this URL
 	Events      []string // names of types, or All
 	Description string
 	Enabled     bool
@@ -50,8 +50,8 @@ type Webhook struct {
 // Place returns the webhook's position in its account's list.
 func (w *Webhook) Place() paging.Place { return paging.Place{At: w.CreatedAt, ID: w.ID} }
 
-// Secret signs messages until it expires. Text is set only when signing a message or returning
-// the secret, so that all other operations work even if no key can decrypt the secret.
+// Secret signs messages until it expires. Text is set only when signing a message or returning the
+// secret, so all other operations work even if no key can decrypt the secret.
 type Secret struct {
 	Text   string    // whsec_…; "" while it is sealed
 	Sealed []byte    // the encrypted secret in its stored form
@@ -67,7 +67,7 @@ const (
 	ReasonFailing Reason = "failing" // every attempt failed for five days
 )
 
-// Host returns the receiver's host and port, without the rest of its address.
+// Host returns the receiver's host and port, without the rest of its URL.
 func (w *Webhook) Host() string {
 	u, err := url.Parse(w.Target)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 
 // Options configure the routes.
 type Options struct {
-	// ShortBaseURL is the base address for links on the default host.
+	// ShortBaseURL is the base URL for links on the default host.
 	ShortBaseURL string
 	// Own lists the hosts that links must not redirect to.
 	Own link.Hosts

@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// bulk parses the request body item by item, so that one invalid item does not fail the others.
+// bulk parses the request body item by item, so one invalid item does not fail the others.
 func (h public) bulk(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	var body wire.BulkCreate
@@ -27,7 +27,7 @@ func (h public) bulk(c *fiber.Ctx) error {
 	if err := fields.Err(); err != nil {
 		return err
 	}
-	// Charge before parsing the items, because even invalid items take time to parse.
+	// Charge before parsing the items because even invalid items take time to parse.
 	if err := h.charge(c, len(body.URLs)); err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (h public) bulk(c *fiber.Ctx) error {
 // fields. These limits keep a response with a hundred failures below 64 kB.
 const (
 	repeatedURLs    = 12 << 10 // total bytes of URLs; after that, URLs are cut to cutURL
-	cutURL          = 64       // bytes kept of a URL that is cut
+	cutURL          = 64       // bytes to keep when a URL is cut
 	repeatedDetails = 10 << 10 // total bytes of details, excluding each item's first detail
 	repeatedNames   = 6 << 10  // total bytes of ignored field names
 )
@@ -118,7 +118,7 @@ func keep(e *wire.BulkItemFail, n int) {
 func encoded(v any) int {
 	text, err := json.Marshal(v)
 	if err != nil {
-		return repeatedURLs // unreachable, because v contains only strings and numbers
+		return repeatedURLs // unreachable because v contains only strings and numbers
 	}
 	return len(text) + 1
 }

@@ -35,7 +35,7 @@ func (h public) claimDomain(c *fiber.Ctx) error {
 	p := identity.FromContext(ctx)
 	hostname, ignored, err := h.readClaim(c)
 	if err != nil {
-		// A full account gets 403 for any request body, because 403 takes precedence over 400.
+		// A full account gets 403 for any request body because 403 takes precedence over 400.
 		if full := h.domains.CheckRoom(ctx, p); full != nil {
 			return full
 		}
@@ -119,7 +119,7 @@ func domainRev(d *customdomain.Domain) int64 {
 	return httpapi.Rev(strconv.FormatInt(d.CreatedAt.UnixMilli(), 10), d.Pages.Home.Given, d.Pages.NotFound.Given, d.Pages.Expired.Given)
 }
 
-// domainStats returns the number of visits to a domain that no link served.
+// domainStats returns the number of visits to a domain that were not served by a link.
 func (h public) domainStats(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	d, err := h.domains.Get(ctx, account(ctx), c.Params("id"))
@@ -131,7 +131,7 @@ func (h public) domainStats(c *fiber.Ctx) error {
 		return err
 	}
 	n := int(last-first) + 1
-	days, _, err := h.links.Days(ctx, d.ID, first-1, n) // a limit of n suffices, because there is at most one record for each day
+	days, _, err := h.links.Days(ctx, d.ID, first-1, n) // a limit of n suffices because there is at most one record for each day
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (h public) verifyDomain(c *fiber.Ctx) error {
 
 func (h public) deleteDomain(c *fiber.Ctx) error {
 	ctx := c.UserContext()
-	// When the call that sets a new default returns, every replica applies it.
+	// When the call that sets a new default returns, every replica already uses it.
 	if c.Params("id") == identity.FromContext(ctx).DefaultDomainID {
 		return customdomain.DefaultInUse()
 	}
@@ -226,8 +226,8 @@ func (d *domainsOf) get(id string) (*customdomain.Domain, error) {
 }
 
 // hosts returns the hosts that the account's pages and rules must not redirect to: the default
-// short host and all of the account's domains. It includes unverified domains, because addresses
-// that redirect to each other would form a loop once the domains are verified.
+// short host and all of the account's domains. It includes unverified domains because URLs that
+// redirect to each other would form a loop once the domains are verified.
 func (d *domainsOf) hosts() (link.Hosts, error) {
 	if d.all == nil {
 		domains, err := d.domains.List(d.ctx, account(d.ctx))
@@ -241,7 +241,7 @@ func (d *domainsOf) hosts() (link.Hosts, error) {
 }
 
 // leaves adds an error if a link on a custom domain redirects to one of the account's domains,
-// which could redirect the visit back. Links on the default short host may redirect to domains,
+// which could redirect the visit back. Links on the default short host may redirect to domains
 // because nothing on a domain can redirect to that host.
 func (d *domainsOf) leaves(f *httpapi.Fields, to link.URL) error {
 	if f.HasError("url") {
@@ -259,8 +259,8 @@ func (d *domainsOf) leaves(f *httpapi.Fields, to link.URL) error {
 	return err
 }
 
-// orDefault returns the domain in a request, or the account's default domain if the request names
-// none. nil means the default short host.
+// orDefault returns the domain in a request, or the account's default domain if the request does
+// not specify one. nil means the default short host.
 func (d *domainsOf) orDefault(named bool, id string) (*customdomain.Domain, error) {
 	if !named {
 		id = identity.FromContext(d.ctx).DefaultDomainID

@@ -33,8 +33,8 @@ func (h public) explain(c *fiber.Ctx) error {
 			return err
 		}
 		pages = link.PagesOf(domain.Pages)
-		// The host name of a lapsed domain may now belong to another account. The host then serves
-		// that account's links.
+		// The host name of a lapsed domain may now belong to another account. In that case, the
+		// host serves that account's links.
 		owner, _, err := h.domains.Owner(ctx, l.Host)
 		if err != nil {
 			return err

@@ -84,7 +84,7 @@ func (h public) create(c *fiber.Ctx) error {
 	p := identity.FromContext(ctx)
 	draft, ignored, err := h.readCreate(c)
 	if err != nil {
-		// A full account gets 403 for any request body, because 403 takes precedence over 404 and
+		// A full account gets 403 for any request body because 403 takes precedence over 404 and
 		// 400.
 		if full := h.links.CheckRoom(ctx, p); full != nil {
 			return full
@@ -92,8 +92,8 @@ func (h public) create(c *fiber.Ctx) error {
 		return err
 	}
 	// Ready writes the response before the commit, which stores it with the Idempotency-Key. If the
-	// commit is retried, perhaps with another slug, Ready runs again and replaces the response. The
-	// event contains the same record.
+	// commit is retried, perhaps with a different slug, Ready runs again and replaces the response.
+	// The event contains the same record.
 	draft.Ready = func(l *link.Link) error {
 		record := h.recordOf(l)
 		l.Shown = record
@@ -167,7 +167,7 @@ func (h public) draft(f *httpapi.Fields, body *wire.LinkCreate, domains *domains
 	for _, change := range changes {
 		change(&d.Link)
 	}
-	if in.Password.Set { // placeholder, so that a rejected request hashes nothing
+	if in.Password.Set { // placeholder, so that no hash is computed for a rejected request
 		hashed{true, in.Password.Value}.change(&d.Link)
 	}
 	if body.HasPassword && in.Password.Ptr() == nil {
@@ -223,8 +223,8 @@ func (h public) update(c *fiber.Ctx) error {
 			return err
 		}
 	}
-	// 404 takes precedence over 400, because the response for another account's link must not
-	// depend on the body. Errors in the body are therefore reported only if the link is found.
+	// 404 takes precedence over 400 because the response for another account's link must not depend
+	// on the body. Errors in the body are therefore reported only if the link is found.
 	l, err := h.links.Update(ctx, account(ctx), id, httpapi.IfMatch(c).Check, func(l *link.Link) (link.Patch, error) {
 		if bad != nil {
 			return link.Patch{}, bad
@@ -259,7 +259,7 @@ func (h public) patch(
 ) (link.Patch, error) {
 	own := h.opt.Own
 	if before.Host != "" {
-		// Cap the slice so that append copies it, because all requests share Own.
+		// Cap the slice so that append copies it because all requests share Own.
 		own = append(own[:len(own):len(own)], link.ParseHost(before.Host))
 	}
 	var p link.Patch
@@ -298,7 +298,7 @@ func (h public) patch(
 		image := validate(f, "ogImage", func() (link.URL, *apierr.Detail) { return link.ParseURL(b.Value, own) })
 		set(func(l *link.Link) { l.OpenGraph.Image = &image })
 	}
-	// Null resets these fields to no tags, no ID and not archived.
+	// Null removes the tags, removes the ID or unarchives the link.
 	if b := body.Tags; b.Set {
 		tags := readTags(f, "tags", b.Value)
 		set(func(l *link.Link) { l.Tags = tags })

@@ -58,7 +58,7 @@ func (p hashed) change(l *link.Link) {
 }
 
 // changes parses the fields and returns the changes that they make to a link. own returns the hosts
-// that no URL may point to. changes calls own only if the request contains a URL.
+// that URLs must not point to. changes calls own only if the request contains a URL.
 func (h public) changes(f *httpapi.Fields, in *wire.LinkRouting, own func() (link.Hosts, error)) (link.Patch, error) {
 	var p link.Patch
 	set := func(change func(*link.Routing)) {
@@ -109,7 +109,8 @@ func (h public) changes(f *httpapi.Fields, in *wire.LinkRouting, own func() (lin
 	return p, nil
 }
 
-// rules parses a link's rules. The contract has checked types, names and lengths.
+// rules parses a link's rules. Types, names and lengths have already been checked against the
+// contract.
 func (h public) rules(f *httpapi.Fields, in []wire.LinkRule, own link.Hosts) []link.Rule {
 	if f.HasError("rules") || len(in) == 0 {
 		return nil

@@ -26,7 +26,7 @@ func readRules(h public, text string) ([]link.Rule, error) {
 }
 
 // FuzzRules checks that any string is either rejected or parsed as rules. If it is parsed, the
-// rules as returned must be valid input again, and every visit must get a decision.
+// rules that are returned must be valid input too, and every visit must get a decision.
 func FuzzRules(f *testing.F) {
 	for _, text := range []string{
 		`null`, `[]`, `[{}]`, `[{"name":"a","url":"https://a.example/","when":{}}]`, `[{"name":"a","url":"https://a.example/","when":{"percent":50}}]`,

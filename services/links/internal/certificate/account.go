@@ -14,9 +14,9 @@ import (
 	"github.com/linkreel/linkreel/libs/seal"
 )
 
-// Account keeps the key for our account at the authority. All replicas share the account. Only the
-// key is stored, because an authority returns the existing account for a known key. Replicas that
-// register at the same time therefore get the same account.
+// Account holds the key for our account with the authority. All replicas share the account. Only
+// the key is stored because an authority returns the existing account for a known key. Replicas
+// that register at the same time therefore get the same account.
 type Account struct {
 	Store interface {
 		// ChangeAccount runs fn with an account's sealed key and the time when the key was stored.
@@ -29,7 +29,7 @@ type Account struct {
 	Now  func() time.Time
 }
 
-// key returns the account's key, and creates it if it does not exist.
+// key returns the account's key, creating it if it does not exist.
 func (a *Account) key(ctx context.Context) (key crypto.Signer, err error) {
 	err = a.Store.ChangeAccount(ctx, a.ID, func(sealed []byte, since time.Time) (_ []byte, err error) {
 		// If no sealing key decrypts it, do not replace it immediately; [Service.lost] explains

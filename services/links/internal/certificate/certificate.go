@@ -12,9 +12,9 @@
 // order continues after that.
 //
 // Private keys are sealed before they are stored (libs/seal). The ACME client is acmez. Replicas
-// also share its data. The key for the account at the authority is one record ([Account]). The
-// response to a challenge is stored in its order's record, so that the authority can get it from
-// any replica.
+// also share its data. The key for the account with the authority is one record ([Account]). The
+// response to a challenge is stored in its order's record, so the authority can get it from any
+// replica.
 package certificate
 
 import (
@@ -35,8 +35,8 @@ const (
 	// that does not point here yet. Let's Encrypt allows five failures per name per hour.
 	retryRefused = 15 * time.Minute
 	mostRefused  = 12 * time.Hour
-	// retryAway is the first pause if the authority is down. It is short, because the name is not
-	// at fault.
+	// retryAway is the first pause if the authority is down. It is short because the name is not at
+	// fault.
 	retryAway = time.Minute
 	mostAway  = 15 * time.Minute
 	// retryLimited is the first pause after "too many requests".
@@ -125,15 +125,15 @@ func (r *Record) Extend(now time.Time) {
 // leased reports whether a replica holds an unexpired lease on the order at now.
 func (r *Record) leased(now time.Time) bool { return r.Holder != "" && now.Before(r.Until) }
 
-// HandOver assigns the record to account, or to no domain if account is "". It removes the
-// certificate and its private key. It keeps the pause after failed orders, because otherwise an
-// owner could skip the pause by deleting the domain and verifying it again. It also keeps an
-// in-flight order, so that the order still counts if it fails. If there is neither a pause nor an
-// order, left is false, and the record can be removed.
+// HandOver assigns the record to account. An empty account means that the name no longer has a
+// domain. It removes the certificate and its private key. It keeps the pause after failed orders
+// because otherwise an owner could skip the pause by deleting the domain and verifying it again. It
+// also keeps an in-flight order, so the order still counts if it fails. If there is neither a pause
+// nor an order, left is false, and the record can be removed.
 //
 // If the account changes, the pause is shortened to the pause after a first failure, because the
 // new account may have fixed the cause. The pause does not end immediately, because the authority
-// counts failures by name and not by our accounts.
+// counts failures by name rather than by account.
 func (r *Record) HandOver(account string, now time.Time) (left bool) {
 	r.Certificate, r.DueAt = nil, time.Time{}
 	if account != "" && account != r.Account {
@@ -190,8 +190,8 @@ func (r *Record) Failed(f Failure, now time.Time) {
 }
 
 // schedule makes the sweep retry a renewal while the certificate is valid. Without a valid
-// certificate, an order is retried only when the name is next visited, so that unvisited names do
-// not use up orders.
+// certificate, an order is retried only when the name is next visited, so unvisited names do not
+// use up orders.
 func (r *Record) schedule(next time.Time) {
 	r.DueAt = time.Time{}
 	if r.Certificate != nil && next.Before(r.Certificate.NotAfter) {
@@ -223,8 +223,8 @@ func (e *RefusedError) Error() string {
 // Failure explains to the domain's owner why an order failed.
 type Failure struct {
 	Words string
-	// Away is set if the authority did not answer or had an internal error. The name is then not at
-	// fault.
+	// Away is set if the authority did not respond or had an internal error. In that case, the name
+	// is not at fault.
 	Away bool
 	// Limited is set if the authority is temporarily refusing new orders.
 	Limited bool

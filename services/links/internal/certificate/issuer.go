@@ -39,7 +39,7 @@ type Present func(ctx context.Context, c acme.Challenge) error
 // Present implements [acmez.Solver].
 func (p Present) Present(ctx context.Context, c acme.Challenge) error { return p(ctx, c) }
 
-// CleanUp implements [acmez.Solver]. It does nothing, because writing the next challenge or the
+// CleanUp implements [acmez.Solver]. It does nothing because writing the next challenge or the
 // order's outcome also removes this challenge from the record.
 func (p Present) CleanUp(context.Context, acme.Challenge) error { return nil }
 
@@ -59,7 +59,7 @@ type acmeIssuer struct {
 	client *acme.Client
 
 	mu      sync.Mutex
-	account acme.Account // the account at the authority; zero before registration
+	account acme.Account // the account with the authority; zero before registration
 }
 
 // callTimeout bounds one request to the authority.
@@ -109,7 +109,7 @@ func (i *acmeIssuer) obtain(ctx context.Context, csr *x509.CertificateRequest, p
 	if err != nil {
 		return nil, err
 	}
-	// Each order needs its own client, because the solver is part of the client.
+	// Each order needs its own client because the solver is part of the client.
 	client := acmez.Client{Client: i.client, ChallengeSolvers: map[string]acmez.Solver{
 		acme.ChallengeTypeHTTP01: present, acme.ChallengeTypeTLSALPN01: present,
 	}}

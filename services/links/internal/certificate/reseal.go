@@ -16,7 +16,7 @@ var sealedByOlderKeys = promauto.NewGaugeVec(prometheus.GaugeOpts{
 		"If it is 0 on every replica, the older keys can be removed.",
 }, nil)
 
-// newRotation returns the rotation that reseals certificates, and then the key for the account at
+// newRotation returns the rotation that reseals certificates, and then the key for the account with
 // the authority.
 func newRotation(opt Options) *seal.Rotation {
 	account := opt.Account
@@ -29,7 +29,7 @@ func newRotation(opt Options) *seal.Rotation {
 			hosts, err := opt.Store.SealedBy(ctx, keyIDs, after, 100)
 			if err == nil && len(hosts) == 0 {
 				// List the account regardless of its sealing key. If the first key sealed it,
-				// reseal changes nothing.
+				// reseal has no effect.
 				hosts = []string{account.ID}
 			}
 			return hosts, err

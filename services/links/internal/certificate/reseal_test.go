@@ -72,7 +72,7 @@ func older(t *testing.T) int {
 }
 
 // Records that cannot be resealed must be counted by the gauge and must not block other records, no
-// matter how many there are. The test is not parallel, because the process has only one gauge.
+// matter how many there are. The test is not parallel because the process has only one gauge.
 func TestReseal(t *testing.T) {
 	const formerly, now, lost = "the old key of thirty-two characters or more", "the new key of thirty-two characters or more", "a key that is lost with thirty-two characters or more"
 	keys := func(text string) *seal.Keys {

@@ -33,9 +33,9 @@ type Store interface {
 	// Certificate reads a host's record. found is false if the record does not exist.
 	Certificate(ctx context.Context, host string) (r *Record, found bool, err error)
 	// ChangeCertificate runs fn on a host's record and its owner, and stores the changes to both.
-	// If the host has no record, fn gets the zero record. fn may run several times and must have no
-	// other side effects. If fn returns an error, nothing is stored. If the error is ErrForget, the
-	// record is removed.
+	// If the host has no record, fn gets the zero record. fn may run several times and must not
+	// have any other side effects. If fn returns an error, nothing is stored. If the error is
+	// ErrForget, the record is removed.
 	ChangeCertificate(ctx context.Context, host string, fn func(r *Record, o *Owner) error) error
 	// DueCertificates lists up to limit hosts with due records, earliest first. It includes hosts
 	// with unreadable records.
@@ -62,7 +62,7 @@ var errNoChallenge = errors.New("no challenge is open")
 // ErrForget removes the record if the fn of ChangeCertificate returns it.
 var ErrForget = errors.New("forget this certificate")
 
-// Limiter limits the orders from all replicas together; see [ratelimit.Limiter].
+// Limiter limits the orders across all replicas; see [ratelimit.Limiter].
 type Limiter interface {
 	Take(ctx context.Context, rules ...ratelimit.Rule) (t ratelimit.Try, wait time.Duration)
 	Refund(ctx context.Context, t ratelimit.Try)
@@ -125,19 +125,19 @@ type flight struct {
 
 const (
 	// mostOrders limits the replica's concurrent orders. ordersOfAccount limits one account's
-	// concurrent orders, because orders for all of an account's names may hang. mostQueued and
+	// concurrent orders because orders for all of an account's names may hang. mostQueued and
 	// queuedOfAccount limit the queued orders.
 	mostOrders, ordersOfAccount = 64, 8
 	mostQueued, queuedOfAccount = 256, 8
-	// mostBegun limits all orders together, because the other limits apply only once an order's
-	// account is known.
+	// mostBegun limits the replica's total number of unfinished orders because the other limits
+	// apply only once an order's account is known.
 	mostBegun = 512
 	// mostWaiting limits the handshakes waiting for an order, and waitingForHost those waiting for
 	// one name. One account's handshakes therefore take at most a fifth of mostWaiting.
 	mostWaiting, waitingForHost = 2000, 25
 	// crowded is how long an order waits in the queue, and how long it is postponed after that.
 	crowded = 10 * time.Second
-	// strangersRate limits the reads for unknown names from all networks together.
+	// strangersRate limits the reads for unknown names across all networks.
 	strangersRate, strangersBurst = 50, 200
 	// cacheBytes limits the cache to about 8,000 certificates.
 	cacheBytes, certBytes = 64 << 20, 8 << 10
@@ -191,7 +191,7 @@ func (s *Service) TLS() *tls.Config {
 	}
 }
 
-// GetCertificate answers the first message of a visitor's handshake.
+// GetCertificate answers the first message in a visitor's handshake.
 func (s *Service) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c, err := s.answer(hello)
 	if err != nil {
@@ -223,8 +223,9 @@ func (s *Service) answer(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return s.serve(ctx, host)
 }
 
-// known rejects names that belong to no verified domain. It reads the store only for names that are
-// not cached, and only within two budgets: one per network, and one for all networks together.
+// known rejects names that do not belong to a verified domain. It reads the store only for names
+// that are not cached, and only within two budgets: one per network, and one shared by all
+// networks.
 func (s *Service) known(ctx context.Context, host string, client netip.Addr) error {
 	if s.opt.Own(host) {
 		return nil
@@ -245,8 +246,8 @@ func (s *Service) known(ctx context.Context, host string, client netip.Addr) err
 
 // mayAsk reports whether a network may request a challenge. Each such request reads the store. A
 // network that requests challenges that do not exist uses up its budget for misses. Until that
-// budget has recovered, its requests also count against a budget for all such networks together.
-// The authority requests only existing challenges, so other clients cannot use up its budget. "No
+// budget has recovered, its requests also count against a budget shared by all such networks. The
+// authority requests only existing challenges, so other clients cannot use up its budget. "No
 // challenge" is not cached: a client could cause it to be cached just before the name's order
 // starts, and make the order fail.
 func (s *Service) mayAsk(client netip.Addr) bool {
@@ -313,8 +314,8 @@ func (s *Service) load(ctx context.Context, host string) (*held, bool, error) {
 		if s.lost(c) {
 			return nil, false, nil
 		}
-		// Log an error and not a warning, because visitors to this host get no TLS until the
-		// setting is corrected.
+		// Log an error rather than a warning because visitors cannot reach this host over TLS until
+		// the setting is corrected.
 		slog.ErrorContext(ctx, "cannot decrypt a certificate's private key", "host", host, "error", err)
 		return nil, false, err
 	}
@@ -338,7 +339,7 @@ func (s *Service) lost(c *Certificate) bool {
 func (s *Service) wait(ctx context.Context, host string) error {
 	s.mu.Lock()
 	f := s.orders[host]
-	// Limit the waiting handshakes, because each holds a connection and anybody can open one.
+	// Limit the waiting handshakes because each holds a connection and anybody can open one.
 	if s.waiting >= mostWaiting || f != nil && f.waiting >= waitingForHost || f == nil && len(s.orders) >= mostBegun {
 		s.mu.Unlock()
 		return ErrLimited
@@ -409,7 +410,7 @@ func (s *Service) order(ctx context.Context, host string) error {
 			return err
 		}
 		// The account is known now, so wait in its queue. Waiting for another replica's order also
-		// takes a slot, because handshakes are waiting for that order.
+		// takes a slot because handshakes are waiting for that order.
 		if first {
 			end, err := s.turn(ctx, o.account)
 			switch {
@@ -454,8 +455,8 @@ func (s *Service) claim(ctx context.Context, host string) (o claimed, err error)
 		if renewal && s.lost(r.Certificate) {
 			r.Certificate = nil
 		}
-		// Renewals continue, because visitors to a suspended account's links must see the
-		// suspension page and not a TLS error.
+		// Renewals continue because visitors to a suspended account's links must see the suspension
+		// page rather than a TLS error.
 		if owner.Suspended && !renewal && !r.leased(s.opt.Now()) {
 			if r.DueAt.IsZero() {
 				return ErrSuspended
@@ -713,7 +714,7 @@ const (
 )
 
 // Sweep renews certificates and resumes orders from dead replicas. Several replicas may sweep
-// concurrently, because only one of them can claim the lease on an order.
+// concurrently because only one of them can claim the lease on an order.
 func (s *Service) Sweep(ctx context.Context) error {
 	var work errgroup.Group
 	work.SetLimit(atATime)
@@ -746,7 +747,7 @@ func (s *Service) sweepOne(ctx context.Context, host string) (limited bool) {
 		return true
 	}
 	if reasonOf(err) != unknownReason || apierr.CodeOf(err) != apierr.Internal {
-		return false // either the record contains the next due time, or Firestore does not answer
+		return false // either the record contains the next due time, or Firestore is not responding
 	}
 	setAside.Inc()
 	slog.ErrorContext(ctx, "cannot change a due certificate's record; postponing it by an hour", "host", host, "error", err)

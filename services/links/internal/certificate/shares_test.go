@@ -166,7 +166,7 @@ func TestStrangersLookUpFewChallenges(t *testing.T) {
 		for range each {
 			for n := range networks {
 				if ask("known.example.com", fmt.Sprintf("10.0.0.%d", n)) {
-					t.Fatal("got an answer for a challenge that does not exist, want none")
+					t.Fatal("got a response for a challenge that does not exist, want none")
 				}
 			}
 		}
@@ -175,7 +175,7 @@ func TestStrangersLookUpFewChallenges(t *testing.T) {
 		}
 		for range 10 { // the authority sends its request from several networks
 			if !ask("waiting.example.com", "192.0.2.1") {
-				t.Fatal("the authority's request got no answer, want one")
+				t.Fatal("the authority's request got no response, want one")
 			}
 		}
 	})

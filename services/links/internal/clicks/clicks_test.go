@@ -68,7 +68,7 @@ type book struct {
 	progress link.Progress
 	total    map[string]int64
 	rules    map[string]map[string]int64 // by link and rule
-	lose     int                         // number of answers to lose after storing the counts
+	lose     int                         // number of responses to lose after storing the counts
 	refuse   int                         // number of calls that fail before storing the counts
 }
 
@@ -451,8 +451,8 @@ func TestALeaseKeepsASecondFlusherAway(t *testing.T) {
 	}
 }
 
-// A flusher that has lost its lease counts nothing, so it must not log that counting has resumed.
-// The test is not parallel, because the whole process shares the logger.
+// A flusher that has lost its lease does not count anything, so it must not log that counting has
+// resumed. The test is not parallel because the whole process shares the logger.
 func TestOnlyAFlusherThatCountsSaysThatItCanAgain(t *testing.T) {
 	var log bytes.Buffer
 	former := slog.Default()
@@ -559,7 +559,7 @@ func TestASpoolBridgesRedisAndKeepsOrder(t *testing.T) {
 }
 
 // Visitors to one link are redirected by two rules or by no rule. At the same time, Redis is killed
-// and emptied and the flusher loses answers. The counts of all three groups must be exact.
+// and emptied and the flusher loses responses. The counts of all three groups must be exact.
 func TestClicksByRuleAreExactOverKills(t *testing.T) {
 	t.Parallel()
 	server := redistest.Server(t)
@@ -571,7 +571,7 @@ func TestClicksByRuleAreExactOverKills(t *testing.T) {
 			if out := p.Confirm(&good{}, &c); !out.Counted {
 				t.Fatalf("Confirm = %+v, want a counted click", out)
 			}
-			if i%7 == 0 { // as if the answer had not been sent
+			if i%7 == 0 { // as if the response had not been sent
 				p.Undo(&good{}, c)
 				want[c.Rule]--
 			}
@@ -618,7 +618,7 @@ func TestASuccessorTakesOverTheSpoolOfADeadProcess(t *testing.T) {
 	for range 5 {
 		dead.Confirm(&good{}, click("l"))
 	}
-	dead.stop() // leaves the spool behind, because it cannot drain it
+	dead.stop() // leaves the spool behind because it cannot drain it
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -685,7 +685,7 @@ func TestAFullSpoolLosesClicksButNoVisitor(t *testing.T) {
 }
 
 // With a full disk, every batch is lost, and there may be hundreds per second. The test is not
-// parallel, because the whole process shares the logger.
+// parallel because the whole process shares the logger.
 func TestLostClicksWriteALineASecond(t *testing.T) {
 	var log bytes.Buffer
 	former := slog.Default()
@@ -703,7 +703,7 @@ func TestLostClicksWriteALineASecond(t *testing.T) {
 	}
 }
 
-// A slow Redis becomes unavailable and recovers many times. The test is not parallel, because the
+// A slow Redis becomes unavailable and recovers many times. The test is not parallel because the
 // whole process shares the logger.
 func TestARedisThatComesAndGoesWritesALineAMinute(t *testing.T) {
 	var log bytes.Buffer
@@ -752,7 +752,7 @@ func TestADeadRedisIsTriedAtItsProbesOnly(t *testing.T) {
 		t.Error("drain = true, want false: no retry before the next probe")
 	}
 	if lane.spool.empty() {
-		t.Error("the spool is empty although Redis cannot have received its clicks, want them kept")
+		t.Error("the spool is empty even though Redis cannot have received its clicks, want them kept")
 	}
 }
 
@@ -833,8 +833,8 @@ func TestSpoolGivesTheDiskBackWhileItIsWritten(t *testing.T) {
 	}
 }
 
-// anyLeft finds dead processes' spools. It retries, because if another test starts a program,
-// the child process holds this process's locks until it calls exec.
+// anyLeft finds dead processes' spools. It retries because the child process of any program that
+// another test starts holds this process's locks until it calls exec.
 func anyLeft(dir string) (left []*spool) {
 	for end := time.Now().Add(30 * time.Second); len(left) == 0 && time.Now().Before(end); {
 		left = leftSpools(dir, "other")
@@ -865,7 +865,8 @@ func TestPayloadKeepsClicks(t *testing.T) {
 	}
 }
 
-// A payload for a link without rules contains no bytes for rules, even if other links have rules.
+// A payload for a link without rules does not contain any bytes for rules, even if other links have
+// rules.
 func TestPayloadOfAPlainLinkHasNoByteForRules(t *testing.T) {
 	t.Parallel()
 	var s sums
@@ -890,7 +891,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// Synced reports whether the process uses Redis, and not its spool, for all partitions.
+// Synced reports whether the process uses Redis rather than its spool for all partitions.
 func (l *Log) Synced() bool {
 	for _, lane := range l.lanes {
 		if lane.away.Load() {

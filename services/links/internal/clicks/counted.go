@@ -74,7 +74,7 @@ func (l *Log) register(ctx context.Context) {
 	for n := int64(1); ; n++ {
 		s := sign{at: l.cfg.Now().Unix(), host: cmp.Or(host, "-"), n: n, handed: l.handed()}
 		call, cancel := context.WithTimeout(ctx, 2*time.Second)
-		_ = l.slow.HSet(call, producersKey, l.id, s.String()).Err() // the next update tries again
+		_ = l.slow.HSet(call, producersKey, l.id, s.String()).Err() // the next update will try again
 		cancel()
 		select {
 		case <-ctx.Done():
@@ -85,8 +85,8 @@ func (l *Log) register(ctx context.Context) {
 }
 
 // handed returns the last numbers in all sequences. It first calls Redis for every partition, so
-// that this process has seen every change announced before the call. It returns nil if Redis does
-// not answer.
+// this process has seen every change announced before the call. It returns nil if Redis does not
+// answer.
 func (l *Log) handed() map[int][2]int64 {
 	all := map[int][2]int64{}
 	for part, lane := range l.lanes {

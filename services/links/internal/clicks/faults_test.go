@@ -74,7 +74,7 @@ func TestAFullRedisConfirmsAnswersAndDrainsByItself(t *testing.T) {
 	}
 }
 
-// The spools hold many times more clicks than will fit in Redis, because other clients have nearly
+// The spools hold many times more clicks than will fit in Redis because other clients have nearly
 // filled it.
 func TestARedisWithLittleLeftTakesClicksInSmallPieces(t *testing.T) {
 	t.Parallel()
@@ -129,7 +129,7 @@ func TestTheClickLogIsBoundedAndPushesBack(t *testing.T) {
 // an alert uses it.
 func TestTheBacklogIsMeteredBeyondWhatACycleReads(t *testing.T) {
 	t.Parallel()
-	const part, waiting = 61, readMax + 2*readPage // not used by any other test, because the whole process shares its metrics
+	const part, waiting = 61, readMax + 2*readPage // not used by any other test because the whole process shares its metrics
 	client := patient(t, redistest.Start(t))
 	pipe := client.Pipeline()
 	for range waiting {
@@ -160,7 +160,7 @@ func TestTheBacklogIsMeteredBeyondWhatACycleReads(t *testing.T) {
 
 func TestAFlusherThatLostItsLeaseMetersNothing(t *testing.T) {
 	t.Parallel()
-	const part = 62 // not used by any other test, because the whole process shares its metrics
+	const part = 62 // not used by any other test because the whole process shares its metrics
 	client := patient(t, redistest.Start(t))
 	metered := func() (series int) {
 		families, err := prometheus.DefaultGatherer.Gather()
@@ -390,7 +390,7 @@ func TestTheLogOfChangesIsBoundedInBytes(t *testing.T) {
 	}
 	sleeper.lanes[0].follower.Hear(r.news)
 	if answer.Current() {
-		t.Error("a cached answer is current although the process missed trimmed changes, want it stale")
+		t.Error("a cached answer is current even though the process missed trimmed changes, want it stale")
 	}
 }
 
@@ -534,7 +534,7 @@ func TestAClusterCountsOverAFailover(t *testing.T) {
 	eventually(t, "all clicks are counted", func() bool {
 		for part := range parts {
 			f := NewFlusher(client, part, books[part], nil)
-			_ = f.Cycle(t.Context()) // the next round retries
+			_ = f.Cycle(t.Context()) // the next round will retry
 			_ = releaseScript.Run(t.Context(), client, []string{flusherKey(part)}, f.id).Err()
 		}
 		return counted() >= total

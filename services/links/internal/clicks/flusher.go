@@ -47,8 +47,8 @@ const (
 	lease = 4 * time.Second // how soon another flusher replaces a dead one
 
 	// restPerLink makes a flusher rest longer after a cycle with many links, so that more clicks
-	// share a write, because Firestore charges for each write. restMax limits the rest, because
-	// counts must be visible within ten seconds.
+	// share a write. Firestore charges for each write. restMax limits the rest because counts must
+	// be visible within ten seconds.
 	restPerLink = time.Millisecond / 2
 	restMax     = 4 * time.Second
 )
@@ -133,13 +133,13 @@ func (f *Flushers) Run(ctx context.Context) error {
 	for p := range f.parts {
 		wg.Go(func() { NewFlusher(f.redis, p, f.counts(p), f.now).run(ctx) })
 	}
-	// Keep each flusher between rounds, because its ID holds the lease and it caches the progress.
+	// Keep each flusher between rounds because its ID holds the lease and it caches the progress.
 	former := map[int]*Flusher{}
 	var failed lograte.Limits[int]
 	for {
 		for p := f.parts; p < invalidation.MaxPartitions && ctx.Err() == nil; p++ {
 			// Nearly all of these partitions are empty, and Cycle would take a lease for each.
-			// After an error, the next round retries.
+			// After an error, the next round will retry.
 			if n, err := f.redis.XLen(ctx, streamKey(p)).Result(); err != nil || n == 0 {
 				if former[p] != nil {
 					former[p].forget()
@@ -173,7 +173,7 @@ func (f *Flusher) run(ctx context.Context) {
 	}()
 	due := time.Time{}
 	for ctx.Err() == nil {
-		started := time.Now() // real time, because this only paces the writes
+		started := time.Now() // real time because this only paces the writes
 		var err error
 		resting := started.Before(due)
 		if resting {
@@ -193,8 +193,8 @@ func (f *Flusher) run(ctx context.Context) {
 }
 
 // tell logs that clicks cannot be counted, at most once per minute, and logs when counting resumes.
-// counts is set if this flusher had the lease and ran a cycle. Other steps count nothing, so their
-// success does not show that counting has resumed.
+// counts is set if this flusher had the lease and ran a cycle. Other steps do not count anything,
+// so their success does not show that counting has resumed.
 func (f *Flusher) tell(ctx context.Context, err error, counts bool) {
 	now := time.Now()
 	switch {
@@ -209,7 +209,7 @@ func (f *Flusher) tell(ctx context.Context, err error, counts bool) {
 	}
 }
 
-// holdScript takes or keeps the lease. Like trimScript, it must work on a full server, because only
+// holdScript takes or keeps the lease. Like trimScript, it must work on a full server because only
 // the flusher can free memory.
 var holdScript = redis.NewScript(`#!lua flags=allow-oom
 local owner = redis.call('GET', KEYS[1])
@@ -299,7 +299,7 @@ func (f *Flusher) meter(ctx context.Context, read []redis.XMessage, all bool) {
 	f.waits.Set(waiting.Work{Of: "click_batches", For: "count"}, d)
 }
 
-// forget removes the partition's metrics, because another flusher now counts the partition and
+// forget removes the partition's metrics because another flusher now counts the partition and
 // reports them.
 func (f *Flusher) forget() {
 	backlog.DeleteLabelValues(strconv.Itoa(f.part))
@@ -371,7 +371,7 @@ func (f *Flusher) count(ctx context.Context, entries []redis.XMessage) (n int, e
 	return n, nil
 }
 
-// trim removes entries from the log. If that fails, the next cycle reads and skips them.
+// trim removes entries from the log. If that fails, the next cycle will read and skip them.
 func (f *Flusher) trim(ctx context.Context, entries []redis.XMessage) error {
 	size := 0
 	for _, e := range entries {
@@ -406,7 +406,7 @@ func (f *Flusher) audit(ctx context.Context) {
 	f.audited = now
 	all, err := f.redis.HGetAll(ctx, producersKey).Result()
 	if err != nil {
-		return // the next audit retries
+		return // the next audit will retry
 	}
 	for id, sign := range all {
 		s, _ := parseSign(sign)
@@ -485,7 +485,7 @@ func (t *tallies) add(c link.Click, n int64) {
 	t.size += sum.Add(c, n) // Add returns only the increase; count stops when size reaches a cycle's limit
 }
 
-// list returns the tallies in a fixed order, so that two writers lock documents in the same order.
+// list returns the tallies in a fixed order, so two writers lock documents in the same order.
 func (t *tallies) list() []*link.Tally {
 	return slices.SortedFunc(maps.Values(t.sums), func(a, b *link.Tally) int {
 		return cmp.Or(cmp.Compare(a.LinkID, b.LinkID), cmp.Compare(a.Day, b.Day))

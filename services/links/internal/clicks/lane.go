@@ -36,11 +36,11 @@ type lane struct {
 	follower *invalidation.Follower
 	away     atomic.Bool // Redis does not answer in time; changed only with state locked
 	wakeTend chan struct{}
-	usedAt   atomic.Int64 // time of the last answer from Redis, ns
+	usedAt   atomic.Int64 // time of the last response from Redis, ns
 	refused  atomic.Bool  // Redis had no memory for clicks; see check
 
 	mu      sync.Mutex // guards open and quit
-	open    *batch     // the batch that collects the next answers
+	open    *batch     // the batch that collects the next responses
 	wake    chan struct{}
 	quit    bool
 	stopped chan struct{}
@@ -184,9 +184,9 @@ func (l *lane) settle(items []item) {
 // errBehind means that the invalidation log is growing faster than this replica can read it.
 var errBehind = errors.New("cannot keep up with the invalidation log")
 
-// viaRedis appends the items' clicks and confirms their responses, usually in one call. It
-// needs more calls only if Redis has lost data or if many invalidations are pending. It returns
-// false if Redis does not answer, and the caller then spools the unsettled items.
+// viaRedis appends the items' clicks and confirms their responses, usually in one call. It needs
+// more calls only if Redis has lost data or if many invalidations are pending. It returns false if
+// Redis does not answer, in which case the caller spools the unsettled items.
 func (l *lane) viaRedis(items []item) bool {
 	now := l.log.cfg.Now()
 	// A call returns at most 1000 invalidations. If 32 calls are not enough to catch up, use the
@@ -241,9 +241,9 @@ func (l *lane) viaRedis(items []item) bool {
 	return false
 }
 
-// call takes no longer than the redirects' budget. The client's own timeout enforces that, because
-// a context for each call would cost more than everything else in the loop. Only a Cluster client
-// needs a context, because it follows redirections between servers.
+// call takes no longer than the redirects' budget. The client's own timeout enforces that because a
+// context for each call would cost more than everything else in the loop. Only a Cluster client
+// needs a context because it follows redirections between servers.
 func (l *lane) call(list []numbered) (reply, error) {
 	ctx := context.Background()
 	if l.ctx != nil {
@@ -316,7 +316,7 @@ func (l *lane) spoolClicks(items []item) {
 		l.tellAway(l.lines.StillFailing(l.log.cfg.Now()))
 	}
 	if err := l.spool.append(record{late: true, number: l.late.next, payload: payload}); err != nil {
-		// The next batch reuses this number, so the flusher sees no gap and does not count these
+		// The next batch reuses this number, so the flusher does not see a gap or count these
 		// clicks as lost a second time.
 		lost.Add(float64(max(0, clicks))) // a batch of undone clicks has a negative sum, and a counter panics if it is decreased
 		l.tellLost(err, clicks)
@@ -327,7 +327,7 @@ func (l *lane) spoolClicks(items []item) {
 	l.nudge()
 }
 
-// tellLost logs that clicks are lost. It writes at most one line per second, because hundreds of
+// tellLost logs that clicks are lost. It writes at most one line per second because hundreds of
 // batches per second may fail. The metric also includes losses that are not logged.
 func (l *lane) tellLost(err error, clicks int64) {
 	if lost := l.lost.DueAfter(time.Second, l.log.cfg.Now(), clicks); lost > 0 {

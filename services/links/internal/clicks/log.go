@@ -20,7 +20,7 @@ import (
 // Config configures click storage.
 type Config struct {
 	Redis redisdb.Config
-	// Bytes limits the size of the click log in Redis, for all partitions together.
+	// Bytes limits the size of the click log in Redis, across all partitions.
 	Bytes int64
 	// SpoolDir is the directory where clicks are stored while Redis is unreachable. It must outlive
 	// the process.
@@ -45,7 +45,7 @@ type Answer interface {
 
 // Outcome is the result of [Log.Confirm].
 type Outcome struct {
-	// Again means that the response is stale and the caller must resolve the address again.
+	// Again means that the response is stale and the caller must resolve the URL again.
 	Again bool
 	// Counted means that the click is durable. The caller must not pass it to Confirm again.
 	Counted bool
@@ -119,14 +119,14 @@ func (l *Log) Confirm(answer Answer, click *link.Click) Outcome {
 	return l.lanes[answer.Partition()].confirm(item{answer: answer, click: click})
 }
 
-// Undo removes a click that was counted although its response was not sent.
+// Undo removes a click that was counted even though its response was not sent.
 func (l *Log) Undo(answer Answer, click link.Click) {
 	l.lanes[answer.Partition()].confirm(item{click: &click, undo: true})
 }
 
 // Run maintains the log until ctx is done. It drains the spool, returns to Redis after an outage,
-// and takes over dead processes' spools. At the end, it tries for a few seconds to write the last
-// clicks to Redis. Clicks that it cannot write remain in the spool.
+// and takes over dead processes' spools. Before returning, it tries for a few seconds to write the
+// last clicks to Redis. Clicks that it cannot write remain in the spool.
 func (l *Log) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, lane := range l.lanes {
@@ -137,7 +137,7 @@ func (l *Log) Run(ctx context.Context) error {
 		for {
 			pause := 5 * time.Second
 			if l.adopt(ctx) {
-				pause = cycle / 2 // Redis was full; retry soon, because the flusher is freeing memory
+				pause = cycle / 2 // Redis was full; retry soon because the flusher is freeing memory
 			}
 			select {
 			case <-ctx.Done():
@@ -166,8 +166,8 @@ func (l *Log) close() error {
 	return errors.Join(append(errs, l.fast.Close(), l.slow.Close())...)
 }
 
-// adopt sends to Redis the clicks that dead processes left in the directory, and signs off these
-// processes. It reports whether it sent some clicks and more are left.
+// adopt sends to Redis the clicks that dead processes left in the directory, and signs these
+// processes off. It reports whether it sent some clicks and more are left.
 func (l *Log) adopt(ctx context.Context) (more bool) {
 	left := map[string]bool{} // by process: whether some of its clicks are left
 	for _, s := range leftSpools(l.cfg.SpoolDir, l.id) {
@@ -202,7 +202,7 @@ func (l *Log) adoptOne(ctx context.Context, s *spool) (batches int, err error) {
 		name, list := sequenceName(s.id, run[0].late), numberedOf(run)
 		r, err := c.call(ctx, l.slow, name, list, false)
 		if err == nil && r.code == gap && list[0].number > r.last+1 {
-			// Accept the gap, because the process that could fill it has died. The flusher counts
+			// Accept the gap because the process that could fill it has died. The flusher counts
 			// the missing clicks as lost.
 			r, err = c.call(ctx, l.slow, name, list, true)
 		}
@@ -211,7 +211,7 @@ func (l *Log) adoptOne(ctx context.Context, s *spool) (batches int, err error) {
 		}
 		done := upTo(run, r.last)
 		if done == 0 && len(run) == 1 {
-			return batches, nil // Redis is full; the next call retries
+			return batches, nil // Redis is full; the next call will retry
 		}
 		batches += done
 		if err := s.drained(run[:done]); err != nil {

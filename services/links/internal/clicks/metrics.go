@@ -5,7 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// These are plain Prometheus metrics, because redirects update some of them.
+// These are plain Prometheus metrics because redirects update some of them.
 var (
 	lost = promauto.NewCounter(prometheus.CounterOpts{Name: "linkreel_clicks_lost_total",
 		Help: "Clicks lost because the spool was full or a producer's batches are missing."})

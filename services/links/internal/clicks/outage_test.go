@@ -25,7 +25,7 @@ func away(t testing.TB, size int64) *lane {
 func TestAnOutageDoesNotReadTheSpool(t *testing.T) {
 	t.Parallel()
 	l := away(t, 100<<10)
-	// Reading the spool now would discard it, because its file is truncated.
+	// Reading the spool now would discard it because its file is truncated.
 	if err := os.Truncate(l.spool.files[0].path, 0); err != nil {
 		t.Fatal(err)
 	}

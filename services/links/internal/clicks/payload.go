@@ -9,8 +9,9 @@ import (
 
 // A payload is a batch of clicks. It consists of a version, the producer's running total after this
 // batch, and distinct clicks with their counts. The producer merges identical clicks, so a popular
-// link takes one entry per batch and not one per visit. A negative count undoes clicks. A bit in
-// the device byte indicates that a rule's name follows, so links without rules need no extra byte.
+// link takes one entry per batch rather than one per visit. A negative count undoes clicks. A bit
+// in the device byte indicates that a rule's name follows, so links without rules do not need an
+// extra byte.
 const (
 	payloadVersion = 1
 	withRule       = 0x80 // flag in the device byte

@@ -43,8 +43,8 @@ func (p *producer) keep(b numbered) {
 	p.kept = p.kept[drop:]
 }
 
-// missing appends to dst the kept batches that Redis is not known to have, up to limit bytes. all
-// is false if some did not fit. Usually, Redis has every kept batch.
+// missing appends the kept batches that Redis might not have to dst, up to limit bytes. all is
+// false if some did not fit. Usually, Redis has every kept batch.
 func (p *producer) missing(dst []numbered, limit int) (_ []numbered, all bool) {
 	if n := len(p.kept); n == 0 || p.kept[n-1].number <= p.acked {
 		return dst, true
@@ -67,8 +67,8 @@ func (p *producer) learn(before, last int64) {
 	}
 }
 
-// skips reports whether there is a gap before batches. Redis must accept that gap, because
-// the producer no longer keeps the missing batches.
+// skips reports whether there is a gap before batches. Redis must accept that gap because the
+// producer no longer keeps the missing batches.
 func (p *producer) skips(batches []numbered) bool {
 	return len(batches) > 0 && batches[0].number > p.acked+1
 }

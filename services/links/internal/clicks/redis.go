@@ -151,7 +151,7 @@ func (c *caller) heed(r reply, sent []numbered) {
 }
 
 // call appends a producer's batches. Without batches, it only reads the log. force allows a gap
-// before the first batch. After an error, it is unknown which batches were appended.
+// before the first batch. After an error, the caller cannot tell which batches were appended.
 func (c *caller) call(ctx context.Context, client redis.Scripter, producer string, batches []numbered, force bool) (reply, error) {
 	at := c.position()
 	forced := "0"

@@ -213,8 +213,8 @@ func (s *spool) next(limit int) ([]record, error) {
 }
 
 func (f *spoolFile) next(limit int) ([]record, error) {
-	// Read all records at once, because while Redis is unreachable, the same records are read
-	// several times per second.
+	// Read all records at once: while Redis is unreachable, the same records are read several times
+	// per second.
 	buf, err := f.readAt(f.read, min(max(int64(limit), recordHead), f.size-f.read))
 	if err != nil && !errors.Is(err, io.EOF) { // the file may have been truncated; see torn
 		return nil, f.torn(f.read, err)
@@ -263,7 +263,7 @@ func (f *spoolFile) readAt(at, size int64) ([]byte, error) {
 	return buf[:n], err
 }
 
-// torn handles an unreadable record. It discards the rest of the file, because the lengths in it
+// torn handles an unreadable record. It discards the rest of the file because the lengths in it
 // cannot be trusted.
 func (f *spoolFile) torn(at int64, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, errPayload) {
@@ -273,7 +273,7 @@ func (f *spoolFile) torn(at int64, err error) error {
 	return fmt.Errorf("read click spool: %w", err)
 }
 
-// drained marks the records in run as drained, because Redis has them now. The last call to next
+// drained marks the records in run as drained because Redis has them now. The last call to next
 // must have returned them.
 func (s *spool) drained(run []record) error {
 	f := s.files[0]

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// probeFirst and probeMax bound the pause between probes to a Redis that does not answer. If
-	// Redis is lost repeatedly, it is probed less often, because each loss makes all cached entries
+	// probeFirst and probeMax bound the pause between probes while Redis is not answering. If Redis
+	// is lost repeatedly, it is probed less often because each loss makes all cached entries
 	// uncertain for a second.
 	probeFirst = 20 * time.Millisecond
 	probeMax   = 2 * time.Second
@@ -34,7 +34,7 @@ func (l *lane) tend(ctx context.Context) {
 		case <-l.wakeTend:
 		case <-timer.C:
 		}
-		now := time.Now() // real time, because this only paces the probes
+		now := time.Now() // real time because this only paces the probes
 		wasAway := l.away.Load()
 		switch {
 		case !wasAway:
@@ -184,7 +184,7 @@ func (l *lane) sendLate(ctx context.Context, run []record) bool {
 }
 
 // drained removes from the spool the records that Redis has received. It keeps their late batches
-// in memory for some seconds, in case Redis loses them.
+// in memory for a few seconds, in case Redis loses them.
 func (l *lane) drained(run []record) {
 	if len(run) == 0 {
 		return
@@ -202,8 +202,8 @@ func (l *lane) drained(run []record) {
 	}
 }
 
-// check detects whether Redis has lost batches or has no memory left. It skips the live batches
-// while there are redirects, because the redirects' calls already detect this.
+// check detects whether Redis has lost batches or is out of memory. It skips the live batches while
+// there are redirects because the redirects' calls already detect this.
 func (l *lane) check(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -211,8 +211,8 @@ func (l *lane) check(ctx context.Context) {
 		l.checkOne(ctx, &l.live)
 	}
 	if l.refused.Swap(false) {
-		// Either the click log has reached its limit, or Redis has no memory. Another write shows
-		// which, and the client records its outcome (see redisdb).
+		// Either the click log has reached its limit, or Redis is out of memory. Another write
+		// shows which, and the client records its outcome (see redisdb).
 		_ = l.log.slow.Set(ctx, "lr:probe", 1, time.Minute).Err()
 	}
 	l.state.Lock()

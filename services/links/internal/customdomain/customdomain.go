@@ -2,7 +2,7 @@
 // ownership is proven, and what a claim permits.
 //
 // Several accounts may claim a name. The first account whose token is found in the DNS owns it. A
-// verified domain is checked again every day. If its proof disappears, nothing changes at first,
+// verified domain is checked again every day. If its proof disappears, nothing changes at first
 // because the record may have been removed by mistake. Once the proof has been missing for [Lapse],
 // no new links can be created on the domain, and another account may verify the name. Redirects
 // keep working until another account does so.
@@ -29,8 +29,8 @@ const (
 	Lapse = 7 * 24 * time.Hour
 
 	// retryMissing and retryUnknown are the first pauses after a failed check. They are shorter
-	// than Recheck, so that a restored record is noticed quickly. Each additional failure doubles
-	// the pause, up to [Recheck].
+	// than Recheck, so a restored record is noticed quickly. Each additional failure doubles the
+	// pause, up to [Recheck].
 	retryMissing = time.Hour
 	retryUnknown = 15 * time.Minute
 )
@@ -66,8 +66,8 @@ func DefaultInUse() error {
 // missing for [Lapse].
 //
 // A default domain can only be gone if it was deleted while an owner was making it the default. The
-// link is rejected and not created on another host, where it would get an address that the account
-// does not want.
+// link is rejected rather than created on a different host, where it would get a URL that the
+// account does not want.
 func DefaultUnusable(gone bool) error {
 	is := "is no longer verified. Verify it again, send a domainId,"
 	if gone {
@@ -95,13 +95,13 @@ type Domain struct {
 	FailingSince time.Time // the first check that did not find the proof since it was last found, or zero
 	Failures     int       // consecutive failed checks; each makes the pause longer
 	Failure      string    // why the last check failed, or ""
-	NextCheckAt  time.Time // zero while pending, because then only the owner can start a check
+	NextCheckAt  time.Time // zero while pending because only the owner can start a check in that state
 
-	// Pages are the URLs that the host redirects visits to if no link serves them. They are used
-	// once the domain is verified.
+	// Pages are the URLs that the host redirects visits to when no link matches. They are used once
+	// the domain is verified.
 	Pages Pages
 
-	// Visits is the total number of visits that no link served.
+	// Visits is the total number of visits that were not served by a link.
 	Visits int64
 
 	// Certificate is the certificate's state as the domain's owner sees it. Package
@@ -112,7 +112,7 @@ type Domain struct {
 // Place returns the domain's position in its account's list.
 func (d *Domain) Place() paging.Place { return paging.Place{At: d.CreatedAt, ID: d.ID} }
 
-// Pages are a host's URLs for visits to "/", to addresses without a link, and to expired links.
+// Pages are a host's URLs for visits to "/", to URLs without a link, and to expired links.
 type Pages struct{ Home, NotFound, Expired Page }
 
 // Page is a URL. Given is the owner's text, and Location is its form in a Location header. Both are
@@ -150,7 +150,7 @@ func (c Certificate) Shown(now time.Time) Certificate {
 }
 
 // ID returns the ID of an account's claim to a host name. If the account claims the name again, the
-// claim gets the same ID, so that its deleted links' slugs stay in quarantine.
+// claim gets the same ID, so its deleted links' slugs stay in quarantine.
 func ID(account, hostname string) string {
 	return identity.IDFrom("dom", account+"/"+hostname)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// DNS looks up proofs. It sends TXT queries to the configured resolvers. It contacts no other
-// server, no matter what the responses contain.
+// DNS looks up proofs. It sends TXT queries to the configured resolvers. It never contacts any
+// other server, no matter what the responses contain.
 type DNS struct {
 	servers []string
 	client  dns.Client
@@ -49,7 +49,7 @@ func (d *DNS) Texts(ctx context.Context, name string) ([]string, error) {
 	// fragmentation.
 	q.SetEdns0(1232, false)
 	var errs []error
-	// Try twice, because lost datagrams are the most common failure.
+	// Try twice because lost datagrams are the most common failure.
 	for range 2 {
 		for _, server := range d.servers {
 			r, err := d.ask(ctx, q, server)

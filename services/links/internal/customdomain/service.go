@@ -22,14 +22,14 @@ type Store interface {
 	// Page lists a page of claims, newest first, and reports whether there are more.
 	Page(ctx context.Context, accountID string, p paging.Page) (page []*Domain, more bool, err error)
 	// Due lists up to a few thousand domains that are due for a check, longest overdue first. It
-	// postpones an unreadable domain by an hour, so that it does not block later domains. Due then
-	// returns the other domains and an error.
+	// postpones an unreadable domain by an hour, so that it does not block later domains. In that
+	// case, Due returns the other domains and an error.
 	Due(ctx context.Context) ([]*Domain, error)
 	// Owner returns the domain that owns a host name. The name must be in lower case.
 	Owner(ctx context.Context, hostname string) (domainID string, found bool, err error)
 	// Atomically runs fn in one transaction. The records that fn reads do not change before the
-	// commit. fn must read before it writes. It may run several times and must have no other side
-	// effects.
+	// commit. fn must read before it writes. It may run several times and must not have any other
+	// side effects.
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
 }
 
@@ -52,7 +52,7 @@ type Tx interface {
 	ClearStats(d *Domain) error
 	// SetOwner makes d the owner of its host name, and sets d.Certificate to the name's
 	// certificate. Call Owner before SetOwner or ClearOwner. When the change returns, every replica
-	// knows the new owner, so no redirect uses the previous one.
+	// knows about the new owner, so redirects no longer use the previous one.
 	SetOwner(d *Domain)
 	// ClearOwner removes the owner of d's host name.
 	ClearOwner(d *Domain)
@@ -105,7 +105,7 @@ func (s *Service) Page(ctx context.Context, accountID string, p paging.Page) (pa
 }
 
 // Leave removes the domains in an account that is being erased, and releases their host names. It
-// skips unreadable domains. Their host names can still be claimed by other accounts, because a host
+// skips unreadable domains. Their host names can still be claimed by other accounts because a host
 // name is free once its domain no longer exists.
 func (s *Service) Leave(ctx context.Context, accountID string) error {
 	domains, err := s.opt.Store.Domains(ctx, accountID)
@@ -238,7 +238,7 @@ func (s *Service) check(ctx context.Context, d *Domain) (*Domain, error) {
 
 // moved returns the event for a check that verified the domain or found that it has lapsed. A
 // domain lapses as time passes, without a change to its record. moved therefore compares the
-// domain's state at the last check with its state now, so that only the first check after the lapse
+// domain's state at the last check with its state now, so only the first check after the lapse
 // writes an event.
 func moved(before, after *Domain) events.Type {
 	was, is := before.Verified(before.CheckedAt), after.Verified(after.CheckedAt)
@@ -309,8 +309,8 @@ func (s *Service) Delete(ctx context.Context, accountID, id string, check func(*
 		if err != nil {
 			return err
 		}
-		// Clear them in this transaction, because the account's next claim to the name gets the
-		// same ID.
+		// Clear them in this transaction because the account's next claim to the name gets the same
+		// ID.
 		if err := tx.ClearStats(d); err != nil {
 			return err
 		}
@@ -326,7 +326,7 @@ func (s *Service) Delete(ctx context.Context, accountID, id string, check func(*
 const parallelChecks = 16
 
 // RecheckDue checks the proofs that are due now. It logs and skips a domain that cannot be checked.
-// Several replicas may run it concurrently, because a domain that one of them has checked is no
+// Several replicas may run it concurrently because a domain that one of them has checked is no
 // longer due.
 func (s *Service) RecheckDue(ctx context.Context) error {
 	due, err := s.opt.Store.Due(ctx)

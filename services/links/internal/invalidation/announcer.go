@@ -18,8 +18,8 @@ import (
 const (
 	// announceBudget is how long a change's caller waits for Redis.
 	announceBudget = 500 * time.Millisecond
-	// callTimeout limits one call. It is longer than announceBudget, because aborting a slow call
-	// to start another would not be faster.
+	// callTimeout limits one call. It is longer than announceBudget because aborting a slow call to
+	// start another would not be faster.
 	callTimeout = 2 * time.Second
 	// retryPause is the pause between calls while Redis is unreachable and there are no new
 	// announcements.
@@ -74,7 +74,7 @@ type Announcer struct {
 }
 
 // announcements contains the unannounced changes in one partition. While one call is in flight, the
-// next batch is collected, so that many changes per second share a few calls.
+// next batch is collected, so many changes per second share a few calls.
 type announcements struct {
 	part      int
 	head, log string // Redis keys
@@ -144,7 +144,7 @@ func (p *announcements) add(keys []string) <-chan struct{} {
 	return done
 }
 
-// add adds keys and their waiting callers. If there are too many callers, it drops the earliest,
+// add adds keys and their waiting callers. If there are too many callers, it drops the earliest
 // because they have exceeded their budget and are no longer waiting.
 func (b *batch) add(other batch, keys ...string) {
 	if b.keys == nil {

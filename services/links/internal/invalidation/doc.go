@@ -10,7 +10,7 @@
 // a changed key are resolved again; all others are sent. A change therefore costs each replica one
 // reload of the changed record, and does not affect unrelated redirects.
 //
-// The log is split into partitions by slug. Each partition has its own head, so that several Redis
+// The log is split into partitions by slug. Each partition has its own head, so several Redis
 // servers can share the work. A response depends on one slug, and only that slug's partition
 // confirms it. Hosts and accounts are announced to every partition.
 //
@@ -49,7 +49,7 @@
 //
 // A replica has found a "different log" if the head has a different epoch, or a lower number than
 // the replica has already read. After a restart or a failover, a server may have lost entries even
-// though its head looks plausible. Its empty script cache reveals this, because Redis neither
+// though its head looks plausible. Its empty script cache reveals this because Redis neither
 // persists nor replicates scripts. A replica that gets NOSCRIPT starts a new epoch before it loads
 // its script, so no replica can run a script on a changed server and still see the old epoch. A
 // primary that was demoted and then promoted again without a restart still has its scripts. To
@@ -58,12 +58,12 @@
 // # Remaining stale responses
 //
 // If the replica that makes a change cannot reach Redis, it responds after [announceBudget] and
-// repeats the announcement in the background. It does not reject the change, because then losing
-// one connection would block all changes. Replicas that can reach Redis may serve the old state
-// until their entries expire, for at most 30 s. Replicas that cannot reach Redis may serve it for
-// at most 5 s. The same 30 s limit applies if a replica is killed between its commit and its
-// announcement. Repeating the create, edit, takedown or delete announces the change again, which
-// ends this period early.
+// repeats the announcement in the background. It does not reject the change: if it did, losing one
+// connection would block all changes. Replicas that can reach Redis may serve the old state until
+// their entries expire, for at most 30 s. Replicas that cannot reach Redis may serve it for at most
+// 5 s. The same 30 s limit applies if a replica is killed between its commit and its announcement.
+// Repeating the create, edit, takedown or delete announces the change again, which ends this period
+// early.
 //
 // A new link with a generated slug is not announced. It cannot have been visited before, so no
 // replica has cached that it does not exist.

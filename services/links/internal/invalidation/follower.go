@@ -39,7 +39,7 @@ elseif n > at then news = {'', n, redis.call('XRANGE', KEYS[2], ARGV[2] .. '-1',
 // reader has just done so. It may run even when Redis is full. Otherwise no replica could read the
 // log.
 //
-// KEYS: head. ARGV: the epoch that the reader knows, the reader's ID.
+// KEYS: head. ARGV: the reader's epoch, the reader's ID.
 var openScript = redis.NewScript(`#!lua flags=allow-oom
 local head = redis.call('HMGET', KEYS[1], 'e', 'n')
 if not head[1] or ARGV[1] == '' or head[1] == ARGV[1] then
@@ -49,8 +49,8 @@ if not head[1] or ARGV[1] == '' or head[1] == ARGV[1] then
 end
 return 1`)
 
-// Open starts a new epoch for all readers after a partition's server has answered NOSCRIPT to a
-// reader that knows epoch. It must succeed before the script is loaded.
+// Open starts a new epoch for all readers after a partition's server has returned NOSCRIPT to a
+// reader that has seen epoch. It must succeed before the script is loaded.
 func Open(ctx context.Context, client redis.Scripter, part int, epoch, id string) error {
 	if err := openScript.Eval(ctx, client, []string{HeadKey(part)}, epoch, id).Err(); err != nil {
 		return fmt.Errorf("start an epoch of the invalidation log: %w", err)
@@ -177,7 +177,7 @@ func (f *Follower) Hear(n News) (caughtUp bool) {
 	defer f.mu.Unlock()
 	switch {
 	case n.another != "":
-		// This also covers a process's first position, because the process may already have loaded
+		// This also covers a process's first position because the process may already have loaded
 		// links.
 		if n.at == f.at {
 			f.at = Position{n.another, n.head}

@@ -50,7 +50,7 @@ func NewMemory(opt Options) *Memory {
 	}
 	m.hosts = cache.New(cache.Options[link.Site]{Load: opt.Host, Capacity: 8 << 20, Now: opt.Now, Weigh: weighSite})
 	// Nearly all accounts are in good standing and have no document. load reports them as found, so
-	// that the cache keeps them as long as existing records.
+	// the cache keeps them for as long as existing records.
 	load := func(ctx context.Context, id string) (bool, bool, error) {
 		suspended, err := opt.Suspended(ctx, id)
 		return suspended, true, err
@@ -125,7 +125,7 @@ func (m *Memory) Invalidate(keys ...string) {
 }
 
 // invalidateAll drops all links in a partition after log entries were missed. It also drops all
-// hosts and accounts, because the missed entries may have contained their keys.
+// hosts and accounts because the missed entries may have contained their keys.
 func (m *Memory) invalidateAll(part int) {
 	m.targets[part].InvalidateAll()
 	m.hosts.InvalidateAll()
@@ -207,7 +207,7 @@ func (a *Answer) At() time.Time { return a.at }
 // Partition returns the partition whose log confirms the response.
 func (a *Answer) Partition() int { return a.part }
 
-// Current reports whether nothing that the response depends on has been invalidated since it was
+// Current returns false if anything that the response depends on has been invalidated since it was
 // resolved.
 func (a *Answer) Current() bool {
 	m := a.memory

@@ -156,8 +156,8 @@ func ReadAgent(userAgent string) Agent {
 	ua := useragent.Parse(userAgent)
 	a := Agent{System: systemOf(ua.OS), Robot: IsRobot([]byte(lower))}
 	switch {
-	// Check for tablets first, because an iPad's user agent also contains "Mobile". On Android,
-	// only phones send it.
+	// Check for tablets first because an iPad's user agent also contains "Mobile". On Android, only
+	// phones send it.
 	case ua.Tablet, ua.OS == useragent.Android && !strings.Contains(lower, "mobile"):
 		a.Device = Tablet
 	case ua.Mobile, a.System == IOS, a.System == Android:

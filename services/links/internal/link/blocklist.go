@@ -34,9 +34,9 @@ func OpenBlocklist(path string) (*Blocklist, error) {
 	return b, b.Refresh(context.Background())
 }
 
-// Refresh reads the file if it has changed. While the file cannot be read, the previous list
-// applies. Kubernetes updates a mounted ConfigMap by changing a symbolic link. Refresh detects
-// this, because the new file has a different modification time.
+// Refresh reads the file if it has changed. While the file cannot be read, the previous list stays
+// in effect. Kubernetes updates a mounted ConfigMap by changing a symbolic link. Refresh detects
+// this because the new file has a different modification time.
 func (b *Blocklist) Refresh(context.Context) error {
 	f, err := os.Open(b.path)
 	if err != nil {
@@ -71,7 +71,7 @@ func readBlocklist(r io.Reader) (map[string]bool, error) {
 			continue
 		}
 		// Convert the name to the form that destinations have: lower case, Punycode. Lists from
-		// other sources contain "*.example.com" or ".example.com". Both mean example.com here,
+		// other sources contain "*.example.com" or ".example.com". Both mean example.com here
 		// because a name covers its subdomains.
 		u, err := url.Parse("http://" + strings.TrimPrefix(strings.TrimPrefix(name, "*"), ".") + "/")
 		if err != nil || u.Hostname() == "" {
@@ -82,8 +82,8 @@ func readBlocklist(r io.Reader) (map[string]bool, error) {
 	return hosts, lines.Err()
 }
 
-// Has reports whether an address in its standard form is on a blocked host. It runs on every
-// redirect, so it does not copy the address.
+// Has reports whether a URL in standard form is on a blocked host. It runs on every redirect, so it
+// does not copy the URL.
 func (b *Blocklist) Has(location string) bool {
 	hosts := *b.hosts.Load()
 	if len(hosts) == 0 {

@@ -43,8 +43,8 @@ func (s *Service) Create(ctx context.Context, p *identity.Principal, o identity.
 
 // needsNothing reports whether the draft can be written without reading first. A slug is almost
 // always free, and reading first would double the database calls for an ordinary create. A draft
-// with a domain, an external ID or tags needs a read, because the domain must be verified, the
-// external ID may be taken, and tags may be new. A repeated request gets ErrInTheWay, because the
+// with a domain, an external ID or tags needs a read because the domain must be verified, the
+// external ID may be taken, and tags may be new. A repeated request gets ErrInTheWay because the
 // link from its first attempt already exists.
 func (d *Draft) needsNothing() bool {
 	return d.DomainID == "" && d.ExternalID == "" && len(d.Tags) == 0
@@ -147,8 +147,8 @@ func newLink(accountID string, o identity.Origin, d Draft, i int) *Link {
 }
 
 // move moves the item to a position that no other item in the batch has. The step depends only on
-// the request, so that a repeated request tries the same positions. The step is at most a
-// millisecond, so that the list stays sorted by time.
+// the request, so a repeated request tries the same positions. The step is at most a millisecond,
+// so the list stays sorted by time.
 func (b *batch) move(it *item) {
 	it.moves++
 	seq := it.link.Seq + stepFrom(it.link.Nonce, it.moves)
@@ -169,7 +169,7 @@ func (b *batch) has(seq int64) bool {
 	return slices.ContainsFunc(b.items, func(it *item) bool { return it.link.Seq == seq })
 }
 
-// drawn returns the slug generated for an attempt. It is derived from the random nonce, so that a
+// drawn returns the slug generated for an attempt. It is derived from the random nonce, so a
 // repeated request generates the same slug. After a few collisions, slugs get longer.
 func drawn(nonce string, try int) Slug {
 	return Slug(identity.SlugFrom(nonce+"/"+strconv.Itoa(try), GeneratedSlugLength+try/3))
@@ -190,7 +190,7 @@ func (b *batch) results() []Result {
 // items that can be created. If a position or a generated slug was taken, it writes nothing and
 // returns errAgain, and the caller calls it again.
 func (b *batch) settle(tx Tx) error {
-	// settle may run several times. Discard the decisions from an earlier run, because the records
+	// settle may run several times. Discard the decisions from an earlier run because the records
 	// may have changed.
 	for _, it := range b.part {
 		it.err, it.done = nil, false
@@ -283,7 +283,7 @@ func (b *batch) decide(tx Tx, open []*item, links []*Link, slugs []*SlugRecord) 
 		case free:
 			claimed[it.link.Key()] = true
 			// Use the records from this round. An earlier round may have read a takedown that has
-			// been lifted since.
+			// since been lifted.
 			it.link.Takedown = nil
 			if slugs[i] != nil {
 				it.link.Takedown = slugs[i].Takedown
@@ -300,7 +300,7 @@ func (b *batch) decide(tx Tx, open []*item, links []*Link, slugs []*SlugRecord) 
 }
 
 // onDomains rejects each item with an unusable domain. It makes the commit depend on the items'
-// domains, so that none of them can be deleted concurrently.
+// domains, so none of them can be deleted concurrently.
 func (b *batch) onDomains(tx Tx) error {
 	domains := map[string]*customdomain.Domain{}
 	for _, it := range b.part {
