@@ -616,7 +616,7 @@ func TestARepeatedCreateIsOneLink(t *testing.T) {
 	// The responses to successful commits are lost. There must be no duplicates.
 	remove := c.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 2, LoseAnswer: true, Code: codes.Unavailable})
 	for i := range 10 {
-		eventually(t, "a create succeeds although commits lose their responses", func() bool {
+		eventually(t, "a create succeeds even though commits lose their responses", func() bool {
 			a := r.api(key, "POST", "/api/v1/links", fmt.Sprintf(`{"url":"https://example.com/%d","slug":"lost%d"}`, i, i), "Idempotency-Key", fmt.Sprint("lost", i))
 			if a.status != 201 && a.status != 503 && a.code() != "IDEMPOTENCY_IN_PROGRESS" {
 				t.Fatalf("create %d: %v, want 201, 503 or IDEMPOTENCY_IN_PROGRESS", i, a)

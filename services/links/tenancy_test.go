@@ -151,7 +151,7 @@ func TestATakedownOutlivesItsLink(t *testing.T) {
 	if got := a.api(key, "GET", "/api/v1/links/"+second, nil); got.str("status") != "active" || got.json["takenDown"] != nil {
 		t.Errorf("link as its owner sees it after the lift = %v, want active", got)
 	}
-	// auth did not get the response, so it knows only the URL in the order.
+	// auth did not get the response, so it only knows the URL in the order.
 	order.ID = "tkd_3"
 	if _, err := auth.TakeDown(t.Context(), order); err != nil {
 		t.Fatal(err)

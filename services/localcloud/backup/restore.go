@@ -97,7 +97,7 @@ func Restore(ctx context.Context, dir string, m *Manifest, identities []age.Iden
 	return records.EndRestore()
 }
 
-// Verify reads a whole backup and checks it the way Restore does, but writes nothing. It
+// Verify reads a whole backup and checks it the way Restore does, but does not write anything. It
 // calls damaged, which may be nil, for each damaged object and continues. If any object is damaged,
 // Verify returns an error at the end.
 func Verify(ctx context.Context, dir string, m *Manifest, identities []age.Identity, damaged func(Damage)) error {

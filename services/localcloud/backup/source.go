@@ -39,8 +39,9 @@ const (
 const maxHave = 64 << 20
 
 // stalled is how long one side waits for the other before it gives up: a source for a receiver that
-// does not read, and a receiver for a source that sends nothing. Without this limit, a hanging
-// receiver would keep deleted bytes on the disk forever, and a hanging source would stop all backups.
+// does not read, and a receiver for a source that does not send anything. Without this limit, a
+// hanging receiver would keep deleted bytes on the disk forever, and a hanging source would stop
+// all backups.
 const stalled = 2 * time.Minute
 
 // Source is a running local cloud.

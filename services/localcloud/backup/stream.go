@@ -65,7 +65,7 @@ type stream struct {
 	parts *multipart.Reader
 }
 
-// errSilent means that the source sent nothing for too long.
+// errSilent means that the source did not send anything for too long.
 var errSilent = errors.New("the server sent nothing")
 
 // connect requests the state of a source. limit is how long the source may be silent. The request

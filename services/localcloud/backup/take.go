@@ -48,8 +48,8 @@ type Options struct {
 }
 
 // Take copies the current state of a source into a new backup. Then it removes at most two expired
-// backups, and the objects that no backup refers to. If Take fails, the earlier backups are intact.
-// If the disk is full, the error says so.
+// backups, and the objects that no backup refers to. If Take fails, the earlier backups remain
+// intact. If the disk is full, the error says so.
 func Take(ctx context.Context, o Options) (*Manifest, error) {
 	if o.Now == nil {
 		o.Now = time.Now

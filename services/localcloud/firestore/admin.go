@@ -73,7 +73,7 @@ func (s *Server) Wipe(ctx context.Context) error {
 			return nil, err
 		}
 		// Reads of past states need an in-memory copy of each changed document. Wipe changes all
-		// documents, so it keeps no copies, and later reads of earlier states fail.
+		// documents, so it does not keep copies, and later reads of earlier states fail.
 		s.store.history.forget(at)
 		return changes, nil
 	})

@@ -230,7 +230,7 @@ func (w *writer) apply(sn *snapshot, r *commitRequest) (err error) {
 		return err
 	}
 	// Run all checks before the first put. The batch shares one transaction on the file, so the
-	// puts from a single rejected request could not be undone.
+	// puts from an individual rejected request could not be undone.
 	r.at = s.clock.tick()
 	if r.tx != nil {
 		if r.err = s.validate(sn, r.tx); r.err != nil {

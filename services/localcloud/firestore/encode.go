@@ -60,7 +60,7 @@ func appendElements(b []byte, vs []*pb.Value) []byte {
 }
 
 // appendNumber appends the greatest double that does not exceed the number. If the number is an
-// integer that no double represents exactly, appendNumber adds the remainder.
+// integer that a double cannot represent exactly, appendNumber adds the remainder.
 func appendNumber(b []byte, v *pb.Value) []byte {
 	i, isInt := v.GetValueType().(*pb.Value_IntegerValue)
 	if !isInt {

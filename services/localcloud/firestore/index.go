@@ -28,7 +28,7 @@ type IndexField struct {
 	ArrayConfig string `json:"arrayConfig,omitempty"`
 }
 
-// FieldOverride replaces the automatic indexes of one field. If TTL is set, a document expires at
+// FieldOverride replaces the automatic indexes on one field. If TTL is set, a document expires at
 // the time stored in the field.
 type FieldOverride struct {
 	CollectionGroup string          `json:"collectionGroup"`

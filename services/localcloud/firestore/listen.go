@@ -252,7 +252,7 @@ func (l *listenStream) addTarget(a *pb.Target) error {
 }
 
 // resume restores the state of a client that was connected earlier. If that was too long ago, it
-// returns false and no error, and the full state is sent again.
+// returns false without an error, and the full state is sent again.
 func (l *listenStream) resume(t *target, a *pb.Target) (bool, error) {
 	var at int64
 	switch {

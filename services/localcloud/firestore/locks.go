@@ -154,7 +154,7 @@ func (l *lockTable) releaseWriters(names []string) {
 	l.changed.Broadcast()
 }
 
-// end releases all locks held by t. Later reads by t take no locks.
+// end releases all locks held by t. Later reads by t do not take any locks.
 func (l *lockTable) end(t *transaction) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

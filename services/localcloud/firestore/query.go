@@ -206,8 +206,8 @@ func (q *query) compileOrders(explicit []*pb.StructuredQuery_Order, aggregated [
 	return nil
 }
 
-// descendingKeyScan reports whether only the documents in reverse order could answer the query.
-// If there is a filter on any field, an index can answer the query.
+// descendingKeyScan reports whether the query could only be answered by reading the documents in
+// reverse order. If there is a filter on any field, an index can answer the query.
 func (q *query) descendingKeyScan(explicit []*pb.StructuredQuery_Order) bool {
 	for _, o := range explicit {
 		if o.GetField().GetFieldPath() != nameField || o.GetDirection() != pb.StructuredQuery_DESCENDING {

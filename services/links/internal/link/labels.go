@@ -132,9 +132,10 @@ func (s Set) apply(l *Link, now time.Time) (*Link, error) {
 }
 
 // UpdateAll changes several links in the account. Each ID has its own result. An ID that occurs
-// twice gets the same result twice. If the links do not all fit into one commit, UpdateAll uses
-// several commits, and some links may have changed before an error. A link that needs no change is
-// not written, so a retry after an error resumes, and writes no event twice.
+// twice has the same result both times. If the links do not all fit into one commit, UpdateAll uses
+// several commits, and some links may have changed before an error. Links that are already up to
+// date are not written, so a retry after an error picks up where it left off and never writes an
+// event twice.
 func (s *Service) UpdateAll(ctx context.Context, accountID string, ids []string, set Set) ([]Result, error) {
 	return s.all(ctx, "update links", accountID, ids, func(l *Link) (*Link, error) {
 		after, err := set.apply(l, s.opt.Now())

@@ -88,8 +88,8 @@ func (l *Link) Route() Routing {
 	return *l.Routing
 }
 
-// SetRoute sets the link's routing. A routing without any settings becomes nil, so that a plain
-// link stays plain.
+// SetRoute sets the link's routing. A routing without any settings becomes nil, so a plain link
+// stays plain.
 func (l *Link) SetRoute(r Routing) {
 	if r.plain() {
 		l.Routing = nil

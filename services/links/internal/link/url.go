@@ -112,7 +112,7 @@ func LeadsBack() *apierr.Detail {
 	}
 }
 
-// Host returns the host of the address.
+// Host returns the URL's host.
 func (u URL) Host() Host {
 	host, _ := authority(u.Location)
 	return ParseHost(host)

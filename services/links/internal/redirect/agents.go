@@ -21,12 +21,12 @@ const (
 )
 
 // agents caches parsed user agents, because a few agents account for nearly all requests. Its keys
-// are hashes of the user agents, so its size does not depend on what clients send. The hash has a
-// secret seed, so that no client can find two strings with the same hash.
+// are hashes of the user agents, so its size does not depend on what clients send. The hash uses a
+// secret seed, so clients cannot find two strings with the same hash.
 //
 // The cache has two generations. When the young generation is full, it becomes the old generation.
 // An agent in the old generation that is used again moves to the young one. User agents that are
-// sent only once, no matter how many, therefore do not evict the agents of real visitors.
+// sent only once therefore never evict the agents of real visitors, no matter how many there are.
 type agents struct {
 	seed   maphash.Seed
 	second atomic.Int64 // the second when left was last increased

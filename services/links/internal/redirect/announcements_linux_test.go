@@ -122,7 +122,7 @@ func processOf(b *testing.B, s *redisproc.Server) (pid int) {
 	b.Helper()
 	_, text, _ := strings.Cut(redistest.Do(b, s.Addr(), "INFO", "server"), "process_id:")
 	if _, err := fmt.Sscan(text, &pid); err != nil {
-		b.Fatal("read the process ID of Redis: ", err)
+		b.Fatal("read the Redis process ID: ", err)
 	}
 	return pid
 }

@@ -93,7 +93,7 @@ var (
 	neverStored        = []byte("no-store")
 )
 
-// redirect redirects the visitor to the decision's location. It sets no Referrer-Policy, so that
+// redirect redirects the visitor to the decision's location. It does not set a Referrer-Policy, so
 // the destination can see the referrer.
 func (h *Handler) redirect(ctx *fasthttp.RequestCtx, d *link.Decision, prefetch bool) {
 	res := &ctx.Response
@@ -106,7 +106,7 @@ func (h *Handler) redirect(ctx *fasthttp.RequestCtx, d *link.Decision, prefetch 
 	switch {
 	case d.MaxAge < 0:
 		res.Header.SetCanonical(headerCacheControl, neverCached)
-	case prefetch: // the actual visit must send its own request, so that it is counted
+	case prefetch: // the actual visit must send its own request, so it is counted
 		res.Header.SetCanonical(headerCacheControl, neverStored)
 	default:
 		res.Header.Set("Cache-Control", "private, max-age="+strconv.Itoa(d.MaxAge))
@@ -211,9 +211,9 @@ var style = func() template.CSS {
 // password page.
 var policy, lockedPolicy = policyWith("'none'"), policyWith("*")
 
-// policyWith returns a policy that allows forms to be sent to certain URLs. Browsers also apply it
-// to the redirect that follows a form. The correct password can redirect to any destination, so the
-// form's policy must allow all URLs.
+// policyWith returns a policy that allows forms to be submitted to certain URLs. Browsers also
+// apply it to the redirect that follows a submission. The correct password can redirect to any
+// destination, so the form's policy must allow all URLs.
 func policyWith(forms string) string {
 	sum := sha256.Sum256([]byte(style))
 	return fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; base-uri 'none'; form-action %s; frame-ancestors 'none'",
@@ -257,8 +257,8 @@ func (h *Handler) inspectPage(ctx *fasthttp.RequestCtx, t *link.Target, location
 }
 
 // limitedPage responds to visits that do not count as clicks, if the link has maxClicks. It does
-// not reveal the destination. Otherwise anybody could use a robot's user agent to get the
-// destination without using up a click.
+// not reveal the destination. Otherwise anybody could get the destination without using up a click
+// by sending a robot's user agent.
 func (h *Handler) limitedPage(ctx *fasthttp.RequestCtx) {
 	ctx.Response.Header.Set("Vary", "User-Agent")
 	page(ctx, fasthttp.StatusOK, "message.html", message{

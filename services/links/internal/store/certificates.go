@@ -182,8 +182,8 @@ func (s Certificates) DueCertificates(ctx context.Context, at time.Time, limit i
 }
 
 // Waits looks for certificates that are due to be ordered or renewed. It also reports the earliest
-// expiry. Expired certificates are ignored, because their hosts get no visits or the owner has
-// moved the domain to another service.
+// expiry. Expired certificates are ignored, because either their hosts do not get any visits or the
+// owner has moved the domain to another service.
 func (s Certificates) Waits() waiting.Look {
 	all := s.db.Collection("certificates")
 	due := waiting.Query(s.db.DB, "due certificates", "due.at", func() []firestore.Query {

@@ -79,8 +79,8 @@ func (s *Store) page(ctx context.Context, want link.Query, size int) ([]*link.Li
 }
 
 // withTerms returns the query for the links between two IDs that have all the terms, newest first.
-// It does not need a composite index. A range of document names contains one account's links in the
-// order of its list ([link.ID]), and Firestore merges the indexes on the terms.
+// It does not need a composite index. A range of document names contains one account's links in
+// list order ([link.ID]), and Firestore merges the indexes on the terms.
 func (s *Store) withTerms(low, high string, terms ...string) firestore.Query {
 	q := s.db.Collection("links").Where(firestore.DocumentID, ">", s.linkRef(low)).
 		Where(firestore.DocumentID, "<", s.linkRef(high)).OrderBy(firestore.DocumentID, firestore.Asc)

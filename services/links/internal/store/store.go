@@ -102,8 +102,8 @@ type ogDoc struct {
 }
 
 // slugDoc is the document slugs/{domain|folded}. If ReleasedUntil is set, the slug's link was
-// deleted. Until that time, only the link's account may use the slug again. After that, every
-// account may use it, and Firestore's TTL removes the document.
+// deleted. Until that time, only the link's account may use the slug again. After that, any account
+// may use it, and Firestore's TTL removes the document.
 type slugDoc struct {
 	LinkID        string    `firestore:"linkId,omitempty"`
 	AccountID     string    `firestore:"accountId"`

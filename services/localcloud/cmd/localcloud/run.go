@@ -43,8 +43,8 @@ type options struct {
 	apiHosts                             list
 }
 
-// size is a flag for a number of bytes, such as 10737418240. It accepts the units of Kubernetes,
-// for example 10Gi.
+// size is a flag for a number of bytes, such as 10737418240. It accepts Kubernetes units, such as
+// 10Gi.
 type size int64
 
 func (s *size) String() string { return strconv.FormatInt(int64(*s), 10) }
@@ -318,7 +318,7 @@ func openStorage(o *options, apiURL, token string, log *slog.Logger) (*storage.S
 }
 
 // readToken reads a token file, if there is one. An empty file is an error. Otherwise callers would
-// need no token.
+// not need a token.
 func readToken(path string) (string, error) {
 	if path == "" {
 		return "", nil
@@ -434,8 +434,8 @@ Health        %s
 Signing key   %s
 `, d.FirestoreAddr, d.StorageURL, d.StorageAPIURL, d.HealthURL, d.KeyFile)
 	if d.TokenFile != "" {
-		// Clients that find an emulator through these variables send no token, so the servers would
-		// reject their calls.
+		// Clients that find an emulator through these variables do not send a token, so the servers
+		// would reject their calls.
 		fmt.Fprintf(w, "Token         %s   for Firestore and the storage API\n", d.TokenFile)
 		return
 	}
