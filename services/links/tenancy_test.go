@@ -462,7 +462,7 @@ func (r *replica) export(account string) (lines *bufio.Reader, stop func()) {
 	return bufio.NewReader(res.Body), func() { _ = res.Body.Close() }
 }
 
-// startExport calls the service without sockets, because sockets would buffer megabytes.
+// startExport calls the service without sockets because sockets would buffer megabytes.
 func (r *replica) startExport(account string) *http.Response {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, "http://internal/internal/v1/accounts/export",
@@ -524,7 +524,7 @@ func TestWhatIsCommittedAfterAnErasureIsErasedToo(t *testing.T) {
 	key, n := c.keys.Key(t, "acc_a", identity.Business), 0
 	keepertest.TakesWhatIsCommittedLate(t, keepertest.Service{
 		Holder: r.holder(), Account: "acc_a", Forward: c.forward,
-		// The key still works, because this test's auth service does not know about the erasure.
+		// The key still works because this test's auth service does not know about the erasure.
 		Commit: func() { n++; r.create(key, map[string]any{"url": "https://a.example", "slug": fmt.Sprint("late", n)}) },
 		Left: func() int {
 			found, err := c.Client(t).Collection("links").Where("accountId", "==", "acc_a").Documents(t.Context()).GetAll()

@@ -98,7 +98,7 @@ func openFolder(path, recipient string) (*folder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create the backup folder: %w", err)
 	}
-	// Always sync the first one, because the process that created the folder may have been killed.
+	// Always sync the first one because the process that created the folder may have been killed.
 	f.parents = []string{filepath.Dir(absolute)}
 	for dir := f.parents[0]; ; dir = filepath.Dir(dir) {
 		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
@@ -298,8 +298,8 @@ func (f *folder) complete(dir string, m *Manifest) error {
 	return f.sync(f.path)
 }
 
-// plain returns the folder without encryption. The manifest is written this way, because it says
-// how to decrypt the other files.
+// plain returns the folder without encryption. The manifest is written this way because it says how
+// to decrypt the other files.
 func (f *folder) plain() *folder { return &folder{path: f.path, write: f.write} }
 
 func syncDir(path string) error {
@@ -326,7 +326,7 @@ func Names(path string) (names []string, err error) {
 }
 
 // Newest returns the name of the most recently made backup in a folder. It fails if any manifest is
-// unreadable, because in that case the order of that backup is unknown. The backup's name cannot
+// unreadable because in that case the order of that backup is unknown. The backup's name cannot
 // replace the order, because the clock may have been wrong.
 func Newest(path string) (string, error) {
 	names, err := Names(path)

@@ -104,7 +104,7 @@ func connect(ctx context.Context, url, token string, have []string, limit time.D
 	return s, nil
 }
 
-// Read reads the response. Only the time inside Read counts as silence, because the receiver may be
+// Read reads the response. Only the time inside Read counts as silence because the receiver may be
 // slow to store what it has read.
 func (s *stream) Read(p []byte) (int, error) {
 	s.quiet.Reset(s.limit)

@@ -150,7 +150,7 @@ func (c *Cloud) Client(tb testing.TB) *gcfirestore.Client {
 	return client
 }
 
-// ServiceAccountKey returns the key of every storage that [Start] runs. All of them share one key,
+// ServiceAccountKey returns the key of every storage that [Start] runs. All of them share one key
 // because creating a key takes longer than most tests.
 var ServiceAccountKey = sync.OnceValue(func() []byte {
 	dir, err := os.MkdirTemp("", "localcloud-key-")

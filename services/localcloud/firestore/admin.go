@@ -43,7 +43,7 @@ func (s *Server) Export(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// compactJSON removes the spaces that protojson inserts at random, so that exports can be compared.
+// compactJSON removes the spaces that protojson inserts at random, so exports can be compared.
 func compactJSON(b []byte) ([]byte, error) {
 	return json.Marshal(json.RawMessage(b))
 }

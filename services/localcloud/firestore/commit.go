@@ -112,7 +112,7 @@ func (w *writer) take() []*commitRequest {
 	n, size := 0, 0
 	for n < len(w.queue) && n < maxBatchRequests && size < maxBatchBytes {
 		if w.queue[n].admin != nil {
-			// An administrative request runs in its own batch, because it may delete buckets that
+			// An administrative request runs in its own batch because it may delete buckets that
 			// the snapshot of a shared batch has cached.
 			n = max(n, 1)
 			break

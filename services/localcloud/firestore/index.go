@@ -220,7 +220,7 @@ func (ix *Indexes) exempted(collection string, f IndexField) bool {
 }
 
 // override returns the override for a field. If there is none, it returns the override for the
-// nearest enclosing map, because members inherit it.
+// nearest enclosing map because members inherit it.
 func (ix *Indexes) override(collection, path string) *FieldOverride {
 	var best *FieldOverride
 	for i := range ix.Overrides {

@@ -145,7 +145,7 @@ func (l *listenStream) run(ctx context.Context) error {
 		requests, changes, err := l.requests, l.changes, l.recvErr
 		l.requests, l.changes = nil, nil
 		l.mu.Unlock()
-		// Deliver before handling requests, because the first state of a new target includes the
+		// Deliver before handling requests because the first state of a new target includes the
 		// previously queued changes.
 		if err := l.deliver(changes); err != nil {
 			return err

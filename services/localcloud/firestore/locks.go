@@ -146,7 +146,7 @@ func (l *lockTable) releaseWriters(names []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, n := range names {
-		// writers is a count, because commits to the same document may overlap.
+		// writers is a count because commits to the same document may overlap.
 		if l.writers[n]--; l.writers[n] == 0 {
 			delete(l.writers, n)
 		}

@@ -161,7 +161,7 @@ func appendFloat(b []byte, f float64) []byte {
 		return append(b, 0, 0, 0, 0, 0, 0, 0, 0) // NaN sorts below minus infinity
 	}
 	if f == 0 {
-		f = 0 // turns -0 into 0, because they are equal
+		f = 0 // turns -0 into 0 because they are equal
 	}
 	bits := math.Float64bits(f)
 	if bits>>63 == 1 {

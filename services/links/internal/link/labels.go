@@ -114,14 +114,14 @@ type Set struct {
 func (s Set) apply(l *Link, now time.Time) (*Link, error) {
 	p := s.Patch
 	if len(s.AddTags)+len(s.RemoveTags) > 0 {
-		// Remove before adding, so that a tag in both lists is kept.
+		// Remove before adding, so a tag in both lists is kept.
 		after := label.Without(l.Tags, s.RemoveTags)
 		after = append(after, label.Without(s.AddTags, after)...)
 		kept, bad := label.Tags("tags", after)
 		if len(bad) > 0 {
 			return nil, apierr.Invalid(bad...)
 		}
-		// Copy the patch, because all links in the request share it.
+		// Copy the patch because all links in the request share it.
 		p = append(p[:len(p):len(p)], func(l *Link) { l.Tags = kept })
 	}
 	after := p.apply(*l, now)

@@ -50,7 +50,7 @@ type Link struct {
 	Expiry      Moment
 	// Routing contains the link's other settings for visits. It is nil for a plain link.
 	Routing *Routing
-	// UsedUp is set if all MaxClicks slots are taken; see [Places]. Clicks may still be lower,
+	// UsedUp is set if all MaxClicks slots are taken; see [Places]. Clicks may still be lower
 	// because some clicks may not be counted yet and some visits may have been lost with their
 	// replica.
 	UsedUp bool
@@ -116,7 +116,7 @@ type OpenGraph struct {
 }
 
 // Moment is a time that an owner chose, such as the expiry of a link. The zero value means never.
-// It is stored in milliseconds, because JavaScript dates can be later than Go and Firestore
+// It is stored in milliseconds because JavaScript dates can be later than Go and Firestore
 // timestamps.
 type Moment struct {
 	Set bool

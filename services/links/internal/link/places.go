@@ -32,7 +32,7 @@ type Grant struct {
 type Ask struct {
 	ID   string // unique for each ask
 	Want int64  // number of slots to take
-	Back int64  // number of slots to return, because their visits did not use them
+	Back int64  // number of slots to return; their visits did not use them
 	// Unsure contains the IDs of earlier asks with unknown outcomes. The replica has not redirected
 	// any visits for these asks, so the slots that they got become free again. The slots that they
 	// returned are not returned again, because the first return may have succeeded.

@@ -138,7 +138,7 @@ func (q Query) Terms() []string {
 	return slices.Compact(terms)
 }
 
-// asked returns the words that the search looks up. It selects the longest words, because they are
+// asked returns the words that the search looks up. It selects the longest words because they are
 // the rarest.
 func (q Query) asked() []string {
 	words := slices.Clone(q.Words)

@@ -52,7 +52,7 @@ func Released(l *Link, now time.Time) *SlugRecord {
 }
 
 // FreeFor reports whether the account may take the slug at now. Any account may take a slug without
-// a record, because the slug has never been used or its quarantine has ended.
+// a record: it has never been used, or its quarantine has ended.
 func (r *SlugRecord) FreeFor(accountID string, now time.Time) bool {
 	if r == nil {
 		return true

@@ -83,7 +83,7 @@ func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
 	// The URL standard would skip any extra slashes and treat the next part as the host.
 	case host == "":
 		return refuse(apierr.InvalidFormat, "The address has no host.")
-	// Check this before parsing, because the parser drops empty user info.
+	// Check this before parsing because the parser drops empty user info.
 	case strings.Contains(host, "@"):
 		return refuse(apierr.NotAllowed, "The address must not contain a user name or password.")
 	}

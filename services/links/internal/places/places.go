@@ -188,7 +188,7 @@ func (g *Gate) serve(l *line) {
 		if !ok {
 			return
 		}
-		started := time.Now() // real time, because this only paces the commits
+		started := time.Now() // real time because this only paces the commits
 		err := g.take(l, visits, back)
 		if err == nil && l.counted != nil {
 			err = g.settle(l)
@@ -297,8 +297,8 @@ var (
 	errUnsettled = errors.New("clicks from before the limit are still being counted")
 )
 
-// begin starts settling a link. It first announces the link, because replicas that do not know
-// about its limit yet would redirect visits without a slot.
+// begin starts settling a link. It first announces the link because replicas that do not know about
+// its limit yet would redirect visits without a slot.
 func (g *Gate) begin(l *line) {
 	_ = g.call(l, func(ctx context.Context) error { g.opt.Announce(ctx, l.key); return nil })
 	l.counted = g.opt.Counted()

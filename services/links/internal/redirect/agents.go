@@ -20,7 +20,7 @@ const (
 	agentsAtOnce = 4096
 )
 
-// agents caches parsed user agents, because a few agents account for nearly all requests. Its keys
+// agents caches parsed user agents because a few agents account for nearly all requests. Its keys
 // are hashes of the user agents, so its size does not depend on what clients send. The hash uses a
 // secret seed, so clients cannot find two strings with the same hash.
 //

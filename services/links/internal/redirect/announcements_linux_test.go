@@ -45,7 +45,7 @@ func generate(spec string) error {
 	memory := invalidation.NewMemory(invalidation.Options{Target: generated{}.Target, Host: generated{}.Host, Suspended: nobody, Capacity: 1 << 20, Partitions: parts})
 	a := invalidation.NewAnnouncer(client, memory, "generator")
 	go func() { _ = a.Run(context.Background()) }()
-	// Announce 50 batches per second, because concurrent changes share calls.
+	// Announce 50 batches per second because concurrent changes share calls.
 	each := max(rate/50, 1)
 	pause := time.Duration(each) * time.Second / time.Duration(rate)
 	fmt.Println("ready")

@@ -117,7 +117,7 @@ func (h *Handler) redirect(ctx *fasthttp.RequestCtx, d *link.Decision, prefetch 
 func (h *Handler) fail(ctx *fasthttp.RequestCtx, e *apierr.Error) {
 	status := e.Status()
 	if (status == fasthttp.StatusNotFound || status == fasthttp.StatusMethodNotAllowed) && h.callsAPI(ctx) {
-		moved := *e // change a copy, because the error may be shared
+		moved := *e // change a copy because the error may be shared
 		moved.Message += " The API is at " + strings.TrimRight(h.opt.BaseURL, "/") + "/api/v1."
 		e = &moved
 	}
@@ -144,8 +144,8 @@ func (h *Handler) fail(ctx *fasthttp.RequestCtx, e *apierr.Error) {
 }
 
 // callsAPI reports whether a program has mistaken the default short host for the API, because it
-// sent JSON or requested an API path. On a custom domain callsAPI returns false, because responses
-// there must reveal nothing about the deployment.
+// sent JSON or requested an API path. On a custom domain callsAPI returns false because responses
+// there must not reveal anything about the deployment.
 func (h *Handler) callsAPI(ctx *fasthttp.RequestCtx) bool {
 	if _, isDefault, _ := h.hostOf(ctx); !isDefault || h.opt.BaseURL == "" {
 		return false
@@ -257,8 +257,8 @@ func (h *Handler) inspectPage(ctx *fasthttp.RequestCtx, t *link.Target, location
 }
 
 // limitedPage responds to visits that do not count as clicks, if the link has maxClicks. It does
-// not reveal the destination. Otherwise anybody could get the destination without using up a click
-// by sending a robot's user agent.
+// not reveal the destination. Otherwise anybody could use a robot's user agent to get the
+// destination without using up a click.
 func (h *Handler) limitedPage(ctx *fasthttp.RequestCtx) {
 	ctx.Response.Header.Set("Vary", "User-Agent")
 	page(ctx, fasthttp.StatusOK, "message.html", message{

@@ -465,7 +465,7 @@ func (h *Handler) decide(v *visit, target *link.Target, host, folded string, age
 
 // placeOf returns the visitor's bucket, from 0 to 99, computed from a hash of the link's key, the
 // operator's key, and the visitor's address and user agent. The hash is never stored. An IPv6
-// network counts as one address, because devices often change their IPv6 address.
+// network counts as one address because devices often change their IPv6 address.
 func (v *visit) placeOf(splitKey string) int {
 	client := v.h.opt.Client(v.request)
 	if !client.IsValid() {

@@ -518,7 +518,7 @@ func benchmarkMemory(b *testing.B, m *invalidation.Memory, c Confirmer) {
 }
 
 // The log must contain the cause of failed visits, but many failed visits must not flood it. The
-// test is not parallel, because the whole process shares the logger.
+// test is not parallel because the whole process shares the logger.
 func TestVisitsThatFailWriteALineASecond(t *testing.T) {
 	var log strings.Builder
 	former := slog.Default()

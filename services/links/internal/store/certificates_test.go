@@ -67,7 +67,7 @@ func TestDeleteTakesACertificateThatCannotBeReadAlong(t *testing.T) {
 	}
 }
 
-// The test is not parallel, because the whole process shares the metric.
+// The test is not parallel because the whole process shares the metric.
 func TestWaitsTellsWhichCertificatesAreDueAndWhichEndsFirst(t *testing.T) {
 	b := newWorld(t)
 	waits := b.Certificates().Waits()

@@ -43,8 +43,8 @@ func (s *Store) Counts(part, parts int, overtaken error) *Counts {
 const (
 	// linksPerCommit and bytesPerCommit keep commits small. A commit has at most 400 writes, and
 	// takes up well under 1 MiB when it is first stored as one pending document. The writes
-	// themselves take about three times that, because each repeats its document's name and the
-	// paths of its fields. Firestore accepts 10 MiB.
+	// themselves take about three times that because each repeats its document's name and the paths
+	// of its fields. Firestore accepts 10 MiB.
 	linksPerCommit = 200
 	bytesPerCommit = 700 << 10
 	// commitsAtOnce is the number of concurrent commits.
@@ -55,7 +55,7 @@ const (
 	producerMemory = 14
 	producersMax   = 5000
 	// maxReferrers and maxRuleNames limit the names in a day document. All other names share one
-	// entry, because visitors can send any host, and owners can rename a link's rules as often as
+	// entry because visitors can send any host, and owners can rename a link's rules as often as
 	// they like. Firestore accepts 500 changed counts per document in one commit, and countries
 	// need nearly 300 of them.
 	maxReferrers = 100

@@ -59,7 +59,7 @@ func (s *Store) List(ctx context.Context, want link.Query) (page []*link.Link, m
 }
 
 // unlisted logs that unreadable links are omitted. If every link on a page is omitted, unlisted
-// returns an error, because an empty page must not look like the end of the list.
+// returns an error because an empty page must not look like the end of the list.
 func unlisted(ctx context.Context, page []*link.Link, broken error) error {
 	if broken == nil || len(page) == 0 {
 		return broken

@@ -121,7 +121,7 @@ type slugDoc struct {
 	Takedown *takedownDoc `firestore:"takedown,omitempty"`
 }
 
-// takedownDoc has the same fields as [link.Takedown], so that Go can convert one to the other.
+// takedownDoc has the same fields as [link.Takedown], so Go can convert one to the other.
 type takedownDoc struct {
 	ID     string    `firestore:"id"`
 	Reason string    `firestore:"reason"`

@@ -950,7 +950,7 @@ func TestErasurePassesOverALinkThatIsRefused(t *testing.T) {
 	if done, err := accounts.Erased(t.Context(), "acc"); done || err != nil {
 		t.Errorf("Erased with one link left = %v, %v; want false", done, err)
 	}
-	// Once the cause is fixed, the erasure completes without another call, because it retries a
+	// Once the cause is fixed, the erasure completes without another call because it retries a
 	// minute after a failure.
 	b.offset.Add(int64(time.Minute))
 	ctx, stop = context.WithCancel(t.Context())

@@ -50,7 +50,7 @@ func New(o Options) *keeper.Keeper {
 const purgePage = 100
 
 // erase removes a page of links. If no links are left, it removes the domains and then the other
-// records. It skips links that cannot be removed, so that they do not block others. As long as such
+// records. It skips links that cannot be removed, so they do not block others. As long as such
 // links remain, erase keeps the domains and returns an error.
 func (o Options) erase(ctx context.Context, accountID string) (more bool, err error) {
 	var kept error

@@ -282,7 +282,7 @@ func readIndexes(paths []string) (*firestore.Indexes, error) {
 	return indexes, nil
 }
 
-// described returns the attributes of the startup log line. They include the number of indexes,
+// described returns the attributes of the startup log line. They include the number of indexes
 // because a query without its index fails.
 func (o *options) described(indexes *firestore.Indexes) []any {
 	count := 0
@@ -361,8 +361,8 @@ func server(h http.Handler) *http.Server {
 }
 
 // health makes /readyz fail until all parts are ready. /livez succeeds from the start. While
-// commits fail, both say so in their response text. The status remains 200, because reads work and
-// a restart would not help.
+// commits fail, both say so in their response text. The status remains 200 because reads work and a
+// restart would not help.
 func health(serving *atomic.Bool, fire *firestore.Server, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/readyz" && !serving.Load() {
