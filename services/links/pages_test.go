@@ -95,7 +95,7 @@ func TestADomainIsChangedOnlyInTheVersionThatWasRead(t *testing.T) {
 	}
 	one := change("https://example.com/1", first)
 	if tag := one.header.Get("ETag"); one.status != 200 || tag == first || tag != r.api(key, "GET", path, nil).header.Get("ETag") {
-		t.Fatalf("edit: %v, ETag %s; want 200, a new ETag that GET returns too (the first was %s)", one, tag, first)
+		t.Fatalf("edit: %v, ETag %s; want 200 and a new ETag that GET also returns (the first was %s)", one, tag, first)
 	}
 	// A check is not an edit, so the ETag stays the same.
 	if got := r.api(key, "POST", path+"/verify", nil).header.Get("ETag"); got != one.header.Get("ETag") {

@@ -139,7 +139,7 @@ func TestALimitThatChangesCountsAllClicks(t *testing.T) {
 	if n := c.places(t); n != 0 {
 		t.Errorf("got %d slot records for a link without a limit, want 0", n)
 	}
-	// There have been ten clicks by now, but the last ones have not been counted yet.
+	// There have been ten clicks by now, but the most recent ones have not been counted yet.
 	set(12)
 	lead(6, 2)
 	is("exhausted")

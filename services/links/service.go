@@ -60,7 +60,7 @@ type Config struct {
 	// ClicksRedisURL is a separate Redis for the click log and the log of changes. If it is empty,
 	// both logs are in the main Redis.
 	ClicksRedisURL string `env:"LINKREEL_CLICKS_REDIS_URL"`
-	// ClicksRedisPassword is used if ClicksRedisURL contains no password.
+	// ClicksRedisPassword is used if ClicksRedisURL does not contain a password.
 	ClicksRedisPassword string `env:"LINKREEL_CLICKS_REDIS_PASSWORD"`
 	// ClickPartitions is the number of partitions in the click log and in the log of changes, from
 	// 1 to 64. With several partitions, the servers in a Redis Cluster share the work.

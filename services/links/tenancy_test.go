@@ -412,7 +412,7 @@ func TestAnExportHoldsFewDaysOfItsLinks(t *testing.T) {
 }
 
 // TestAPodRunsFewExports checks the limits on concurrent exports. Exports compete with redirects
-// for memory, and one account must not occupy all slots.
+// for memory, and one account must not take up all slots.
 func TestAPodRunsFewExports(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -442,7 +442,7 @@ func TestAPodRunsFewExports(t *testing.T) {
 	}
 	begin("acc_a")
 	begin("acc_a")
-	refused("acc_a") // both of the account's slots are in use, although other slots are free
+	refused("acc_a") // both of the account's slots are in use, even though other slots are free
 	for _, account := range accounts[1:] {
 		begin(account)
 		begin(account)

@@ -924,7 +924,7 @@ func TestABackupEndsWithASilentSource(t *testing.T) {
 	}
 }
 
-// The receiver takes longer to write than the source may be silent.
+// The receiver takes longer to write than the source is allowed to be silent.
 func TestASlowDiskIsNoSilentSource(t *testing.T) {
 	t.Parallel()
 	c := start(t, t.TempDir())
@@ -967,7 +967,7 @@ func mustPost(tb testing.TB, address string) *http.Request {
 	return req
 }
 
-// The machine's clock is behind the times in the restored records.
+// The machine's clock shows an earlier time than the restored records.
 func TestANewServerCommitsAfterTheRestoredState(t *testing.T) {
 	t.Parallel()
 	future := time.Now().Add(time.Hour)
@@ -1001,7 +1001,8 @@ func TestANewServerCommitsAfterTheRestoredState(t *testing.T) {
 }
 
 // The test makes one backup while the clock is years ahead, and others after the clock is
-// corrected. While any manifest is damaged, the newest backup is unknown.
+// corrected. As long as any manifest is damaged, there is no way to tell which backup is the
+// newest.
 func TestTheNewestBackupIsTheOneMadeLast(t *testing.T) {
 	t.Parallel()
 	c, dir := start(t, t.TempDir()), t.TempDir()

@@ -3,10 +3,10 @@
 //
 // # What it promises
 //
-//   - A backup is a consistent snapshot of all records and all objects at one moment. It contains
-//     every write that was acknowledged before it started. Writes continue while a backup runs.
-//   - An object's bytes are copied once. Later backups in the same folder only refer to
-//     them.
+//   - A backup is a consistent snapshot of all records and all objects at one point in time. It
+//     contains every write that was acknowledged before it started. Writes continue while a backup
+//     runs.
+//   - An object's bytes are copied once. Later backups in the same folder only refer to them.
 //   - A backup appears in the folder only when it is complete. If it is killed or the disk is
 //     full, the earlier backups are unaffected, and the next attempt reuses the bytes that were
 //     already copied.

@@ -36,8 +36,8 @@ type Manifest struct {
 	Format int `json:"format"`
 	// Name is the name of the backup's folder, which is the time when the backup started.
 	Name string `json:"name"`
-	// Order is higher than that of every earlier backup in the folder. Names come from a clock
-	// that may be wrong, so they do not show which backup is the newest.
+	// Order is higher than that of any earlier backup in the folder. Names come from a clock that
+	// may be wrong, so they do not show which backup is the newest.
 	Order int64 `json:"order,omitempty"`
 	// At is the time of the newest record in the backup.
 	At time.Time `json:"at"`
@@ -177,9 +177,9 @@ func (s *summed) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// objects returns the completely copied objects, by id. Some may not belong to any backup, because
-// a killed backup leaves its objects behind. Objects that were truncated later are omitted. newest
-// is the highest order of any backup.
+// objects returns the fully copied objects, by id. Some may not belong to any backup, because a
+// killed backup leaves its objects behind. Objects that were truncated later are omitted. newest is
+// the highest order of any backup.
 func (f *folder) objects() (found map[string]File, newest int64, err error) {
 	entries, err := os.ReadDir(filepath.Join(f.path, objectsDir))
 	if err != nil {
@@ -326,8 +326,8 @@ func Names(path string) (names []string, err error) {
 }
 
 // Newest returns the name of the most recently made backup in a folder. It fails if any manifest is
-// unreadable because in that case the order of that backup is unknown. The backup's name cannot
-// replace the order, because the clock may have been wrong.
+// unreadable because in that case the order of that backup is unknown. The backup's name is no
+// substitute, because the clock may have been wrong.
 func Newest(path string) (string, error) {
 	names, err := Names(path)
 	if err != nil {

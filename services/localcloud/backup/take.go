@@ -245,8 +245,9 @@ func (r *receiver) readIndex(in *bufio.Reader) error {
 	})
 }
 
-// maxEntry bounds one entry of an index, and maxIndex all of them. A small compressed file could
-// otherwise fill up memory. Two million objects with long names take less than a third of maxIndex.
+// maxEntry bounds one entry of an index, and maxIndex all of them. Without these limits, a small
+// compressed file could fill up memory. Two million objects with long names take less than a third
+// of maxIndex.
 const maxEntry = 1 << 20
 
 var maxIndex int64 = 4 << 30 // replaced by tests

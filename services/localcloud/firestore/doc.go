@@ -13,7 +13,8 @@
 //   - A document and its index entries change in one transaction on the data file, so a
 //     crash cannot leave them inconsistent.
 //   - Transactions are serializable. This includes their queries and the documents they found
-//     missing. Every read sees the state at one moment, including all commits acknowledged earlier.
+//     missing. Every read sees the state at one point in time, including all commits acknowledged
+//     earlier.
 //   - Reads never wait for the disk or for transactions.
 //   - A query with a limit reads about as many documents as it returns, if there is a suitable
 //     index. Composite indexes can be declared. In collections of more than 100 documents, the

@@ -11,7 +11,7 @@ import (
 
 func formatNumericID(n int64) string { return "__id" + strconv.FormatInt(n, 10) + "__" }
 
-// appendValue encodes v so that the bytes sort in the order of compareValues. No encoding is a
+// appendValue encodes v so that the bytes sort in the same order as compareValues. No encoding is a
 // prefix of another, so encoded values can be concatenated in a key.
 func appendValue(b []byte, v *pb.Value) []byte {
 	kind := kindOf(v)

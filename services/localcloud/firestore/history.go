@@ -42,8 +42,8 @@ func (h *history) add(v pastVersion) {
 	h.bytes += len(v.before) + len(v.name) + 48
 }
 
-// retract removes the commits after a time, because they have failed. If one of them was a Wipe,
-// the states before that time remain unavailable.
+// retract removes all commits after a given time, because they have failed. If one of them was a
+// Wipe, the states before that time remain unavailable.
 func (h *history) retract(after int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -84,7 +84,7 @@ func (s *service) Listen(stream pb.Firestore_ListenServer) error {
 	defer s.hub.remove(l)
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
-	go l.receive() // returns when the stream ends, at the latest when this function returns
+	go l.receive() // returns when the stream ends, which is when this function returns at the latest
 	return l.run(ctx)
 }
 

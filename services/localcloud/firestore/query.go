@@ -76,8 +76,8 @@ type query struct {
 	filtered     bool // there is a filter on a field other than the name
 }
 
-// compileQuery validates a query by production's rules. The less obvious rules were found by
-// running random queries against Google's emulator. A document that lacks one of the aggregated
+// compileQuery validates a query according to production's rules. The less obvious rules were found
+// by running random queries against Google's emulator. A document that lacks one of the aggregated
 // fields is not in the result.
 func compileQuery(parent string, s *pb.StructuredQuery, aggregated ...string) (*query, error) {
 	if s == nil {

@@ -231,8 +231,7 @@ func (s *Surroundings) lead(d *Decision, v *Visit, address string) {
 // the visitor's bucket is unknown.
 //
 // Rules with percentages divide the buckets from 0 to 99 among themselves, in order. Only rules
-// whose other conditions are met get a share. Two rules with 50 percent each therefore cover all
-// visitors.
+// whose other conditions are met get a share. So two rules with 50 percent each cover all visitors.
 func (r *Routing) choose(v *Visit) (_ *Rule, split bool) {
 	begin, place := 0, -1
 	if r.splits() && v.Place != nil {

@@ -72,8 +72,8 @@ type Link struct {
 	Takedown *Takedown // nil unless the operator took the link down
 
 	// Foreseeable is set on a new link with a chosen slug. Its URL may have been visited before, so
-	// replicas may have cached that the link does not exist, and must be notified. A generated slug
-	// cannot have been visited.
+	// replicas may have cached that it does not exist and must be notified. A generated slug cannot
+	// have been visited.
 	Foreseeable bool
 	// Shown is the API's representation of a new link, used in its event. If it is nil, the store
 	// converts the link.

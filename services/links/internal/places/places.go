@@ -2,11 +2,11 @@
 // number of replicas.
 //
 // A visit takes a slot in Firestore before it is redirected. Its click is recorded in the click log
-// like any other, so neither a lost click nor an outage of Redis can let a visit exceed the limit.
-// On each replica, a link has at most one commit in flight. The next commit takes slots for all
-// visits that arrived in the meantime. If a process is killed before it responds to a visit, the
-// visit's slot remains used. If the outcome of a commit is unknown, its visits get an error. The
-// replica then retries until it knows the outcome, and gives the slots to other visits.
+// like any other, so neither a lost click nor a Redis outage can let a visit exceed the limit. On
+// each replica, a link has at most one commit in flight. The next commit takes slots for all visits
+// that arrived in the meantime. If a process is killed before it responds to a visit, the visit's
+// slot remains used. If the outcome of a commit is unknown, its visits get an error. The replica
+// then retries until it knows the outcome, and gives the slots to other visits.
 //
 // When a link is exhausted, the change is written to its slug's record, which every replica caches.
 // From then on, only a replica's first visit to the link requests a slot.

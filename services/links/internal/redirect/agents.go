@@ -11,7 +11,7 @@ import (
 
 const (
 	// agentsKept is the maximum number of user agents in a cache generation. Together, the two
-	// generations take about half a megabyte.
+	// generations take up about half a megabyte.
 	agentsKept = 1 << 13
 	// newAgents is the number of new user agents that a process parses per second, and agentsAtOnce
 	// is the number in a burst, such as after startup. The limit is necessary because clients can
@@ -69,8 +69,8 @@ func (a *agents) read(userAgent []byte, now time.Time) link.Agent {
 }
 
 // mayRead takes one agent from the budget for new agents and reports whether there was one left.
-// Unlike rate.Limiter, which has a lock, it costs almost nothing when the budget is used up. When a
-// new second begins, slightly more agents than the budget may be parsed.
+// Unlike rate.Limiter, which has a lock, it costs almost nothing when the budget is used up. At the
+// start of a new second, slightly more agents may be parsed than the budget allows.
 func (a *agents) mayRead(now time.Time) bool {
 	second := now.Unix()
 	if last := a.second.Load(); second != last && a.second.CompareAndSwap(last, second) {

@@ -21,7 +21,7 @@ import (
 )
 
 // generatorEnv turns the test binary into a process that announces changes. Its value consists of
-// the address of Redis, the number of partitions and the number of changes per second.
+// the Redis address, the number of partitions and the number of changes per second.
 const generatorEnv = "LINKREEL_TEST_ANNOUNCE"
 
 func init() {

@@ -43,13 +43,13 @@ func notYet(begins link.Moment) *apierr.Error {
 }
 
 // takenDown returns the error for links that the operator took down, and for destinations that the
-// operator blocks. The reason is for the owner and not for visitors.
+// operator blocks. The reason is meant for the owner, not for visitors.
 func takenDown() *apierr.Error {
 	return apierr.New(apierr.TakenDown, "This link was taken down by the operator of this service.")
 }
 
-// suspended returns an error that reveals only that the link is out of service. The reason is only
-// for the account and the operator.
+// suspended returns an error that only reveals that the link is out of service. The reason is meant
+// only for the account and the operator.
 func suspended() *apierr.Error {
 	return &apierr.Error{Code: apierr.AccountSuspended, OnPage: true, Message: "This link is out of service."}
 }
@@ -207,8 +207,8 @@ var style = func() template.CSS {
 	return template.CSS(design.Tokens + string(raw)) //nolint:gosec // our own embedded file
 }()
 
-// policy allows a page to use its own style and nothing else. lockedPolicy is the policy of the
-// password page.
+// policy allows a page to use its own style and nothing else. lockedPolicy is the password page's
+// policy.
 var policy, lockedPolicy = policyWith("'none'"), policyWith("*")
 
 // policyWith returns a policy that allows forms to be submitted to certain URLs. Browsers also

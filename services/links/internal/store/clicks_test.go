@@ -138,7 +138,8 @@ func TestCountKeepsEveryRequestSmall(t *testing.T) {
 	}
 }
 
-// A link without rules stores nothing about rules, neither in its days nor in its pending clicks.
+// A link without rules does not store anything about rules, either in its days or in its pending
+// clicks.
 func TestPlainLinksStoreNothingAboutRules(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)

@@ -213,7 +213,7 @@ func TestCountWritesLinksDaysAndProgressTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := c.Count(t.Context(), p, marks, tallies); !errors.Is(err, errOvertaken) {
-		t.Errorf("Count with old progress: %v, want errOvertaken", err)
+		t.Errorf("Count with stale progress: %v, want errOvertaken", err)
 	}
 	stored, err := c.Progress(t.Context())
 	if diff := cmp.Diff(next, stored); diff != "" || err != nil {

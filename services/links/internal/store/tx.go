@@ -117,7 +117,7 @@ func (t *tx) find(
 
 // Released implements [link.Tx].
 func (t *tx) Released(accountID string, linkIDs ...string) (slugKeys []string, err error) {
-	// Skip strings that cannot be IDs; no link has them.
+	// Skip strings that cannot be IDs. They do not belong to any link.
 	valid := slices.DeleteFunc(slices.Clone(linkIDs), func(id string) bool { return !identity.ValidID(id) })
 	for ids := range slices.Chunk(valid, 30) { // the maximum for an "in" filter
 		snaps, err := t.Query(t.s.db.Collection("slugs").Where("formerly", "in", ids))
