@@ -401,7 +401,7 @@ func TestPlacesOfLostAnswersAreFound(t *testing.T) {
 }
 
 // home runs a replica that can be killed. Killing it closes its connections to Firestore and Redis,
-// and its visitors get no response.
+// and its visitors do not get a response.
 type home struct {
 	mu           sync.Mutex
 	r            *replica

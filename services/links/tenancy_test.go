@@ -141,7 +141,7 @@ func TestATakedownOutlivesItsLink(t *testing.T) {
 	if err := auth.Lift(t.Context(), tenant.Takedown{ID: "tkd_other", Kind: tenant.KindLink, RecordID: second, URL: down.URL}); err != nil {
 		t.Fatal(err)
 	}
-	gone("other takedown lifted")
+	gone("different takedown lifted")
 	if err := auth.Lift(t.Context(), down); err != nil {
 		t.Fatal(err)
 	}

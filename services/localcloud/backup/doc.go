@@ -12,7 +12,8 @@
 //     already copied.
 //   - Every file has a checksum, and a restore checks all of them. A restore that fails or is
 //     killed leaves a folder that no server will open.
-//   - A backup does not contain any keys. [Manifest.Keys] names the keys that open its sealed values.
+//   - A backup does not contain any keys. [Manifest.Keys] names the keys that open its
+//     sealed values.
 //   - With an age recipient, everything is encrypted except manifests and file names.
 //
 // # The folder

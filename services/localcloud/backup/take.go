@@ -136,7 +136,7 @@ func (r *receiver) both(part io.Reader, name string, read func(*bufio.Reader) er
 	done := make(chan error, 1)
 	go func() {
 		err := unpack(out, read)
-		_ = out.CloseWithError(err) // unpack returns nil only at the end, so no write follows
+		_ = out.CloseWithError(err) // unpack returns nil only at the end, so nothing is written after that
 		done <- err
 	}()
 	stored, err := r.folder.store(r.dir, io.TeeReader(part, in), func(string) string { return name + r.folder.tag })

@@ -17,7 +17,7 @@ type Places struct {
 	Max  int64  // the link's MaxClicks
 	Used int64  // slots taken, plus the clicks made before the limit was set
 	// Settled is false as long as clicks made before the limit was set may still be uncounted.
-	// While it is false, the number of remaining slots is unknown, and visits get none.
+	// While it is false, the number of remaining slots is unknown, and visits do not get any.
 	Settled bool
 	Recent  []Grant // most recent grants, oldest first
 }

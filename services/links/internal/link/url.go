@@ -62,9 +62,9 @@ func (h Hosts) Names() []string {
 }
 
 // ParseURL accepts the URL of a destination or of a preview image. It never fetches the URL. The
-// URL must be http or https, have a host right after the slashes, and have no user info. It must be
-// valid under the WHATWG URL standard, be at most 8,192 bytes long, and not be on one of the hosts
-// in own.
+// URL must be http or https, have a host right after the slashes, and not contain any user info. It
+// must be valid under the WHATWG URL standard, be at most 8,192 bytes long, and not be on one of
+// the hosts in own.
 func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
 	if len(text) > maxURL {
 		return URL{}, &apierr.Detail{Code: apierr.TooLong, Message: "Use at most 8,192 bytes.", Max: maxURL}

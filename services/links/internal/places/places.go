@@ -38,8 +38,8 @@ var ErrChanged = errors.New("the link has changed")
 // Store keeps the slots of links.
 type Store interface {
 	// Take processes the ask and returns the resulting slots. If the link is not settled, the ask
-	// gets no slots. The error is [link.ErrNoLimit] if the link has no slots. After any other error
-	// the ask may have been processed.
+	// does not get any slots. The error is [link.ErrNoLimit] if the link has no slots. After any
+	// other error the ask may have been processed.
 	Take(ctx context.Context, linkID string, ask link.Ask) (granted int64, left link.Places, err error)
 	// Settle counts the link's clicks as used slots and marks the link as settled. Call it only
 	// after all clicks have been counted; see [Options].Counted.

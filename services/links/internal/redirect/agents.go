@@ -41,7 +41,7 @@ func newAgentCache() *agents {
 }
 
 // read returns the parsed user agent. When the budget for new agents is used up, the result for a
-// new agent reports only whether the agent calls itself a robot.
+// new agent only reports whether the agent calls itself a robot.
 func (a *agents) read(userAgent []byte, now time.Time) link.Agent {
 	key := maphash.Bytes(a.seed, userAgent)
 	a.mu.RLock()

@@ -14,7 +14,7 @@ import (
 var listed = []string{
 	"accountId", "seq", "domainId", "host", "slug", "url", "location", "title", "expiresAt", "clicks", "createdAt",
 	"takedown", "tags", "externalId", "archived", "importedClicks", "usedUp",
-	// The rules are omitted, because they may be large and lists show only whether there are any.
+	// The rules are omitted, because they may be large and lists only show whether there are any.
 	"routing.ruled", "routing.type", "routing.query", "routing.path", "routing.startsAt", "routing.expired", "routing.password", "routing.maxClicks",
 }
 
