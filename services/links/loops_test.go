@@ -49,8 +49,8 @@ func (m *mapped) tries(what, method, path string, body map[string]any) answer {
 	return a
 }
 
-// follow visits an address and follows redirects to our hosts. It reports a loop after 20
-// redirects, when browsers give up.
+// follow visits a URL and follows redirects to our hosts. It reports a loop after 20 redirects,
+// when browsers give up.
 func (m *mapped) follow(address string) {
 	m.r.t.Helper()
 	chain := []string{address}

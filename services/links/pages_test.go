@@ -95,7 +95,7 @@ func TestADomainIsChangedOnlyInTheVersionThatWasRead(t *testing.T) {
 	}
 	one := change("https://example.com/1", first)
 	if tag := one.header.Get("ETag"); one.status != 200 || tag == first || tag != r.api(key, "GET", path, nil).header.Get("ETag") {
-		t.Fatalf("edit: %v, ETag %s; want 200, a new ETag that GET returns too (the first was %s)", one, tag, first)
+		t.Fatalf("edit: %v, ETag %s; want 200 and a new ETag that GET also returns (the first was %s)", one, tag, first)
 	}
 	// A check is not an edit, so the ETag stays the same.
 	if got := r.api(key, "POST", path+"/verify", nil).header.Get("ETag"); got != one.header.Get("ETag") {
@@ -140,7 +140,7 @@ func TestADomainHasPages(t *testing.T) {
 	leads("home page", on(b, "/"), "https://example.com/home")
 	leads("home page with a query", on(b, "/?a=b"), "https://example.com/home")
 	leads("home page requested as JSON", b.visit("/", "Host", "go.example.com", "Accept", "application/json"), "https://example.com/home")
-	want(t, "unknown address, no page set", on(b, "/nothing"), 404, "")
+	want(t, "unknown URL, no page set", on(b, "/nothing"), 404, "")
 	made = a.create(key, map[string]any{"url": "https://example.com/x", "slug": "x", "domainId": strings.TrimPrefix(path, "/api/v1/domains/"), "expiresAt": 1e12})
 	want(t, "expired link, no page set", on(b, "/x"), 410, "")
 
@@ -150,10 +150,10 @@ func TestADomainHasPages(t *testing.T) {
 		if got := a.api(key, "PATCH", path, body); got.status != 200 {
 			t.Fatal(got)
 		}
-		leads("unknown address", on(b, "/nothing"), to)
-		leads("unknown address with several segments", on(b, "/nothing/at/all"), to)
+		leads("unknown URL", on(b, "/nothing"), to)
+		leads("unknown URL with several segments", on(b, "/nothing/at/all"), to)
 		for _, odd := range []string{"/a%20b", "/%C3%BCber", "//x", "/" + strings.Repeat("x", 500), "/-"} {
-			leads("address that no link can have", on(b, odd), to)
+			leads("URL that no link can have", on(b, odd), to)
 		}
 		leads("expired link", on(b, "/x"), to+"/ended")
 		leads("home page", on(b, "/"), to+"/home")
@@ -234,7 +234,7 @@ func TestADomainCountsVisitsThatNoLinkServes(t *testing.T) {
 		t.Fatal(got)
 	}
 	visits(b)
-	on(b, "/robots.txt") // an ended link has this name
+	on(b, "/robots.txt") // a link that has expired has this slug
 	stats := func(query string) answer { return a.api(key, "GET", path+"/stats"+query, nil) }
 	is := func(got answer, home, notFound, ended float64) bool {
 		return got.status == 200 && got.json["home"] == home && got.json["notFound"] == notFound && got.json["ended"] == ended
@@ -370,5 +370,5 @@ func TestHomesOfUnknownHostsCountAsMisses(t *testing.T) {
 			return
 		}
 	}
-	t.Error("2000 visits to home pages of unknown hosts: none was refused, want some refused")
+	t.Error("2000 visits to home pages of unknown hosts: none were refused, want some refused")
 }

@@ -139,7 +139,7 @@ func TestALimitThatChangesCountsAllClicks(t *testing.T) {
 	if n := c.places(t); n != 0 {
 		t.Errorf("got %d slot records for a link without a limit, want 0", n)
 	}
-	// There have been ten clicks by now, but the last ones have not been counted yet.
+	// There have been ten clicks by now, but the most recent ones have not been counted yet.
 	set(12)
 	lead(6, 2)
 	is("exhausted")
@@ -401,7 +401,7 @@ func TestPlacesOfLostAnswersAreFound(t *testing.T) {
 }
 
 // home runs a replica that can be killed. Killing it closes its connections to Firestore and Redis,
-// and its visitors get no response.
+// and its visitors do not get a response.
 type home struct {
 	mu           sync.Mutex
 	r            *replica

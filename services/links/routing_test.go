@@ -18,7 +18,7 @@ const (
 	windows = "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 Chrome/120.0.0.0 Safari/537.36"
 )
 
-// decider returns a replica that trusts its proxy to report the address and country of visitors.
+// decider returns a replica that trusts its proxy to report visitors' addresses and countries.
 func (c *world) decider(t *testing.T) *replica {
 	return c.replica(t, func(cfg *links.Config) {
 		cfg.CountryHeader, cfg.TrustedProxies = "CF-IPCountry", []netip.Prefix{netip.MustParsePrefix("0.0.0.0/32")}

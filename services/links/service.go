@@ -51,8 +51,8 @@ type Config struct {
 	ShortBaseURL string `env:"LINKREEL_SHORT_BASE_URL" envDefault:"http://localhost:8081"`
 
 	// ShortHomeURL, ShortNotFoundURL and ShortExpiredURL are where the default short host redirects
-	// visits to "/", to addresses without a link, and to expired links. If a URL is empty, visitors
-	// get one of our own pages.
+	// visits to "/", to URLs without a link, and to expired links. If a URL is empty, visitors get
+	// one of our own pages.
 	ShortHomeURL     string `env:"LINKREEL_SHORT_HOME_URL"`
 	ShortNotFoundURL string `env:"LINKREEL_SHORT_NOT_FOUND_URL"`
 	ShortExpiredURL  string `env:"LINKREEL_SHORT_EXPIRED_URL"`
@@ -60,7 +60,7 @@ type Config struct {
 	// ClicksRedisURL is a separate Redis for the click log and the log of changes. If it is empty,
 	// both logs are in the main Redis.
 	ClicksRedisURL string `env:"LINKREEL_CLICKS_REDIS_URL"`
-	// ClicksRedisPassword is used if ClicksRedisURL contains no password.
+	// ClicksRedisPassword is used if ClicksRedisURL does not contain a password.
 	ClicksRedisPassword string `env:"LINKREEL_CLICKS_REDIS_PASSWORD"`
 	// ClickPartitions is the number of partitions in the click log and in the log of changes, from
 	// 1 to 64. With several partitions, the servers in a Redis Cluster share the work.
@@ -94,8 +94,8 @@ type Config struct {
 	// TLSAddr is the address to listen on for visits to custom domains over TLS. If it is empty,
 	// links does not serve TLS. A domain's certificate is ordered on its first visit.
 	TLSAddr string `env:"LINKREEL_TLS_ADDR"`
-	// ACMEDirectory is the address of the certificate authority. By setting TLSAddr you agree to
-	// the authority's terms.
+	// ACMEDirectory is the directory URL of the certificate authority. By setting TLSAddr you agree
+	// to the authority's terms.
 	ACMEDirectory string `env:"LINKREEL_ACME_DIRECTORY" envDefault:"https://acme-v02.api.letsencrypt.org/directory"`
 	// ACMEEmail is the contact e-mail address for the account at the authority. It may be empty.
 	ACMEEmail string `env:"LINKREEL_ACME_EMAIL"`
@@ -126,8 +126,8 @@ type Config struct {
 	// BlockedDestinations is a file of host names, one per line. Links must not redirect to these
 	// hosts or their subdomains. The file is reloaded when it changes.
 	BlockedDestinations string `env:"LINKREEL_BLOCKED_DESTINATIONS"`
-	// AbuseContact is an address (mailto:, https:, or a plain e-mail address) that public pages
-	// link to as "Report".
+	// AbuseContact is a mailto: or https: URL, or a plain e-mail address, that public pages link to
+	// as "Report".
 	AbuseContact string `env:"LINKREEL_ABUSE_CONTACT"`
 }
 

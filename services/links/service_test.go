@@ -71,14 +71,14 @@ func TestWhatCountsAsAClick(t *testing.T) {
 	}
 	card := r.visit("/counts", "User-Agent", facebook)
 	if card.status != 200 || !strings.Contains(card.text, `property="og:title" content="&lt;T&gt;"`) || !strings.Contains(card.text, `http-equiv="refresh" content="0;url=https://example.com/"`) || card.header.Get("Vary") != "User-Agent" {
-		t.Errorf("visit to a crawler: %v %v, want 200 with the Open Graph tags and a refresh", card, card.header)
+		t.Errorf("visit by a crawler: %v %v, want 200 with the Open Graph tags and a refresh", card, card.header)
 	}
 	if p := r.visit("/counts+"); p.status != 200 || !strings.Contains(p.text, `href="https://example.com/"`) || !strings.Contains(p.text, shortBase+"/Counts") {
 		t.Errorf("preview page: %v, want the destination and the short URL", p)
 	}
 	plain := r.create(key, map[string]any{"url": "https://example.com", "title": "secret"}).str("slug")
 	if a := r.visit("/"+plain, "User-Agent", facebook); a.status != 302 {
-		t.Errorf("visit to a crawler, link without preview fields: %v, want 302", a)
+		t.Errorf("visit by a crawler to a link without preview fields: %v, want 302", a)
 	}
 	if a := r.visit("/" + plain + "+"); strings.Contains(a.text, "secret") {
 		t.Errorf("preview page: %v, want no private title", a)
@@ -616,7 +616,7 @@ func TestARepeatedCreateIsOneLink(t *testing.T) {
 	// The responses to successful commits are lost. There must be no duplicates.
 	remove := c.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 2, LoseAnswer: true, Code: codes.Unavailable})
 	for i := range 10 {
-		eventually(t, "a create succeeds although commits lose their responses", func() bool {
+		eventually(t, "a create succeeds even though commits lose their responses", func() bool {
 			a := r.api(key, "POST", "/api/v1/links", fmt.Sprintf(`{"url":"https://example.com/%d","slug":"lost%d"}`, i, i), "Idempotency-Key", fmt.Sprint("lost", i))
 			if a.status != 201 && a.status != 503 && a.code() != "IDEMPOTENCY_IN_PROGRESS" {
 				t.Fatalf("create %d: %v, want 201, 503 or IDEMPOTENCY_IN_PROGRESS", i, a)

@@ -141,7 +141,7 @@ func TestATakedownOutlivesItsLink(t *testing.T) {
 	if err := auth.Lift(t.Context(), tenant.Takedown{ID: "tkd_other", Kind: tenant.KindLink, RecordID: second, URL: down.URL}); err != nil {
 		t.Fatal(err)
 	}
-	gone("other takedown lifted")
+	gone("different takedown lifted")
 	if err := auth.Lift(t.Context(), down); err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestATakedownOutlivesItsLink(t *testing.T) {
 	if got := a.api(key, "GET", "/api/v1/links/"+second, nil); got.str("status") != "active" || got.json["takenDown"] != nil {
 		t.Errorf("link as its owner sees it after the lift = %v, want active", got)
 	}
-	// auth did not get the response, so it knows only the URL in the order.
+	// auth did not get the response, so it only knows the URL in the order.
 	order.ID = "tkd_3"
 	if _, err := auth.TakeDown(t.Context(), order); err != nil {
 		t.Fatal(err)
@@ -412,7 +412,7 @@ func TestAnExportHoldsFewDaysOfItsLinks(t *testing.T) {
 }
 
 // TestAPodRunsFewExports checks the limits on concurrent exports. Exports compete with redirects
-// for memory, and one account must not occupy all slots.
+// for memory, and one account must not take up all slots.
 func TestAPodRunsFewExports(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -442,7 +442,7 @@ func TestAPodRunsFewExports(t *testing.T) {
 	}
 	begin("acc_a")
 	begin("acc_a")
-	refused("acc_a") // both of the account's slots are in use, although other slots are free
+	refused("acc_a") // both of the account's slots are in use, even though other slots are free
 	for _, account := range accounts[1:] {
 		begin(account)
 		begin(account)
@@ -462,7 +462,7 @@ func (r *replica) export(account string) (lines *bufio.Reader, stop func()) {
 	return bufio.NewReader(res.Body), func() { _ = res.Body.Close() }
 }
 
-// startExport calls the service without sockets, because sockets would buffer megabytes.
+// startExport calls the service without sockets because sockets would buffer megabytes.
 func (r *replica) startExport(account string) *http.Response {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, "http://internal/internal/v1/accounts/export",
@@ -524,7 +524,7 @@ func TestWhatIsCommittedAfterAnErasureIsErasedToo(t *testing.T) {
 	key, n := c.keys.Key(t, "acc_a", identity.Business), 0
 	keepertest.TakesWhatIsCommittedLate(t, keepertest.Service{
 		Holder: r.holder(), Account: "acc_a", Forward: c.forward,
-		// The key still works, because this test's auth service does not know about the erasure.
+		// The key still works because this test's auth service does not know about the erasure.
 		Commit: func() { n++; r.create(key, map[string]any{"url": "https://a.example", "slug": fmt.Sprint("late", n)}) },
 		Left: func() int {
 			found, err := c.Client(t).Collection("links").Where("accountId", "==", "acc_a").Documents(t.Context()).GetAll()

@@ -95,8 +95,8 @@ type replica struct {
 	stop    func()
 }
 
-// meet makes the service's first database calls, as [boot.Warm] does, so that tests do not count
-// them. If the database is down, the service makes these calls later.
+// meet makes the service's first database calls, as [boot.Warm] does, so tests do not count them.
+// If the database is down, the service makes these calls later.
 func meet(t testing.TB, svc *boot.Service) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)

@@ -197,7 +197,7 @@ func restoreTo(tb testing.TB, to, dir string, m *backup.Manifest, ids ...age.Ide
 
 // TestABackupIsOneStateUnderWrites takes backups while objects and records are being added and
 // deleted. Each backup must contain every record that was acknowledged before it began, and the
-// object of each of its records.
+// object that each record refers to.
 func TestABackupIsOneStateUnderWrites(t *testing.T) {
 	t.Parallel()
 	c, dir := start(t, t.TempDir()), t.TempDir()
@@ -656,7 +656,7 @@ func TestAFullDiskIsNoDamage(t *testing.T) {
 	}
 	err := backup.Restore(t.Context(), dir, m, nil, backup.Target{
 		Records: filepath.Join(to, "firestore.db"), Objects: storage.Options{Dir: filepath.Join(to, "objects")},
-		Damaged: func(d backup.Damage) { t.Errorf("%s was left out (%v), want no object left out", d.Object, d.Err) },
+		Damaged: func(d backup.Damage) { t.Errorf("%s was left out (%v), want no objects left out", d.Object, d.Err) },
 	})
 	if err == nil {
 		t.Error("Restore succeeded, want an error")
@@ -924,7 +924,7 @@ func TestABackupEndsWithASilentSource(t *testing.T) {
 	}
 }
 
-// The receiver's disk is slower than the limit on how long the source may be silent.
+// The receiver takes longer to write than the source is allowed to be silent.
 func TestASlowDiskIsNoSilentSource(t *testing.T) {
 	t.Parallel()
 	c := start(t, t.TempDir())
@@ -940,7 +940,7 @@ func TestASlowDiskIsNoSilentSource(t *testing.T) {
 	}
 }
 
-// A proxy must not receive the data and the token. Go never uses a proxy for a loopback address, so
+// A proxy must not receive the data or the token. Go never uses a proxy for a loopback address, so
 // the test uses a different address of this machine.
 func TestABackupUsesNoProxy(t *testing.T) { // not parallel, like TestAKilledBackupIsNoBackup
 	c := start(t, t.TempDir())
@@ -967,7 +967,7 @@ func mustPost(tb testing.TB, address string) *http.Request {
 	return req
 }
 
-// The machine's clock is behind the times in the restored records.
+// The machine's clock shows an earlier time than the restored records.
 func TestANewServerCommitsAfterTheRestoredState(t *testing.T) {
 	t.Parallel()
 	future := time.Now().Add(time.Hour)
@@ -1001,7 +1001,8 @@ func TestANewServerCommitsAfterTheRestoredState(t *testing.T) {
 }
 
 // The test makes one backup while the clock is years ahead, and others after the clock is
-// corrected. While any manifest is damaged, the newest backup is unknown.
+// corrected. As long as any manifest is damaged, there is no way to tell which backup is the
+// newest.
 func TestTheNewestBackupIsTheOneMadeLast(t *testing.T) {
 	t.Parallel()
 	c, dir := start(t, t.TempDir()), t.TempDir()

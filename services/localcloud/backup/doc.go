@@ -3,16 +3,17 @@
 //
 // # What it promises
 //
-//   - A backup is a consistent snapshot of all records and all objects at one moment. It contains
-//     every write that was acknowledged before it started. Writes continue while a backup runs.
-//   - The bytes of an object are copied once. Later backups in the same folder only refer to
-//     them.
+//   - A backup is a consistent snapshot of all records and all objects at one point in time. It
+//     contains every write that was acknowledged before it started. Writes continue while a backup
+//     runs.
+//   - An object's bytes are copied once. Later backups in the same folder only refer to them.
 //   - A backup appears in the folder only when it is complete. If it is killed or the disk is
 //     full, the earlier backups are unaffected, and the next attempt reuses the bytes that were
 //     already copied.
 //   - Every file has a checksum, and a restore checks all of them. A restore that fails or is
 //     killed leaves a folder that no server will open.
-//   - A backup contains no keys. [Manifest.Keys] names the keys that open its sealed values.
+//   - A backup does not contain any keys. [Manifest.Keys] names the keys that open its
+//     sealed values.
 //   - With an age recipient, everything is encrypted except manifests and file names.
 //
 // # The folder

@@ -36,8 +36,8 @@ type Manifest struct {
 	Format int `json:"format"`
 	// Name is the name of the backup's folder, which is the time when the backup started.
 	Name string `json:"name"`
-	// Order is higher than that of every earlier backup in the folder. Names come from a clock
-	// that may be wrong, so they do not show which backup is the newest.
+	// Order is higher than that of any earlier backup in the folder. Names come from a clock that
+	// may be wrong, so they do not show which backup is the newest.
 	Order int64 `json:"order,omitempty"`
 	// At is the time of the newest record in the backup.
 	At time.Time `json:"at"`
@@ -47,7 +47,7 @@ type Manifest struct {
 	Documents int64  `json:"documents"`
 	Records   File   `json:"records"`
 	Index     File   `json:"index"`
-	Objects   []File `json:"objects"` // in the folder objects
+	Objects   []File `json:"objects"` // in the objects folder
 	// Keys are the ids of the keys that sealed values in the records, by [Sealed.Keys]. A
 	// restored server needs these keys. The backup does not contain them.
 	Keys map[string][]string `json:"keys,omitempty"`
@@ -83,7 +83,7 @@ type folder struct {
 	parents []string
 }
 
-// openFolder creates the folder if it does not exist, and locks it so that only one backup runs.
+// openFolder creates the folder if it does not exist, and locks it so only one backup can run.
 func openFolder(path, recipient string) (*folder, error) {
 	f := &folder{path: path, write: (*os.File).Write, sync: syncDir}
 	if recipient != "" {
@@ -98,7 +98,7 @@ func openFolder(path, recipient string) (*folder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create the backup folder: %w", err)
 	}
-	// Always sync the first one, because the process that created the folder may have been killed.
+	// Always sync the first one because the process that created the folder may have been killed.
 	f.parents = []string{filepath.Dir(absolute)}
 	for dir := f.parents[0]; ; dir = filepath.Dir(dir) {
 		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
@@ -177,7 +177,7 @@ func (s *summed) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// objects returns the completely copied objects, by id. Some may belong to no backup, because a
+// objects returns the fully copied objects, by id. Some may not belong to any backup, because a
 // killed backup leaves its objects behind. Objects that were truncated later are omitted. newest is
 // the highest order of any backup.
 func (f *folder) objects() (found map[string]File, newest int64, err error) {
@@ -298,8 +298,8 @@ func (f *folder) complete(dir string, m *Manifest) error {
 	return f.sync(f.path)
 }
 
-// plain returns the folder without encryption. The manifest is written this way, because it says
-// how to decrypt the other files.
+// plain returns the folder without encryption. The manifest is written this way because it says how
+// to decrypt the other files.
 func (f *folder) plain() *folder { return &folder{path: f.path, write: f.write} }
 
 func syncDir(path string) error {
@@ -326,8 +326,8 @@ func Names(path string) (names []string, err error) {
 }
 
 // Newest returns the name of the most recently made backup in a folder. It fails if any manifest is
-// unreadable, because the order of that backup is then unknown. The backup's name cannot replace
-// the order, because the clock may have been wrong.
+// unreadable because in that case the order of that backup is unknown. The backup's name is no
+// substitute, because the clock may have been wrong.
 func Newest(path string) (string, error) {
 	names, err := Names(path)
 	if err != nil {
@@ -425,9 +425,9 @@ func others(path string) string {
 	return ". The latest backups here are " + strings.Join(names[max(0, len(names)-othersShown):], ", ")
 }
 
-// removedAtOnce bounds how many old backups a new one removes. A clock that is years ahead cannot
-// be distinguished from a folder that has received no backups for years. With this bound, a wrong
-// clock removes only two backups per night, so an operator has time to notice.
+// removedAtOnce bounds how many old backups a new one removes. A clock that is years ahead looks
+// the same as a folder that has not received a backup in years. With this bound, a wrong clock
+// removes only two backups per night, so an operator has time to notice.
 const removedAtOnce = 2
 
 // remove removes a backup, unless a restore is reading it.
@@ -447,9 +447,9 @@ func (f *folder) remove(name string) (gone bool, err error) {
 	return true, errors.Join(os.Rename(filepath.Join(f.path, name), part), os.RemoveAll(part))
 }
 
-// hold prevents the removal of a backup until release is called. It locks the manifest, which needs
-// no write access, so it also works for backups on a read-only disk. If the disk does not support
-// locks, hold does nothing: backups cannot be made there either.
+// hold prevents the removal of a backup until release is called. It locks the manifest, which does
+// not require write access, so it also works for backups on a read-only disk. If the disk does not
+// support locks, hold does nothing: backups cannot be made there either.
 func hold(path string, m *Manifest) (release func(), err error) {
 	manifest, err := os.Open(filepath.Join(path, m.Name, manifestFile))
 	if err != nil {

@@ -97,7 +97,7 @@ func Restore(ctx context.Context, dir string, m *Manifest, identities []age.Iden
 	return records.EndRestore()
 }
 
-// Verify reads a whole backup and checks it the way Restore does, but writes nothing. It
+// Verify reads a whole backup and checks it the way Restore does, but does not write anything. It
 // calls damaged, which may be nil, for each damaged object and continues. If any object is damaged,
 // Verify returns an error at the end.
 func Verify(ctx context.Context, dir string, m *Manifest, identities []age.Identity, damaged func(Damage)) error {
@@ -161,7 +161,7 @@ func (in reader) open(path string, want File, read func(io.Reader) error) error 
 	raw := &summedReader{r: bufio.NewReaderSize(f, 256<<10), sum: sha256.New()}
 	failed := in.plain(raw, read)
 	_, _ = io.Copy(io.Discard, raw) // raw records the error
-	// Report disk errors first and then damage, because these explain any other failure.
+	// Report disk errors first, then damage. Either would explain any other failure.
 	if raw.err != nil {
 		return fmt.Errorf("read the backup %s: %w. The file may be intact, so run the command again. "+
 			"If it still cannot be read, move the file out of the backup; it is then treated as damaged", in.m.Name, raw.err)
@@ -176,7 +176,7 @@ func (in reader) open(path string, want File, read func(io.Reader) error) error 
 }
 
 // summedReader reads a file and computes the checksum of the bytes read so far. After an error it
-// stops reading, because the next read could skip bytes.
+// stops reading because the next read could skip bytes.
 type summedReader struct {
 	r   io.Reader
 	sum hash.Hash

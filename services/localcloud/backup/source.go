@@ -39,8 +39,9 @@ const (
 const maxHave = 64 << 20
 
 // stalled is how long one side waits for the other before it gives up: a source for a receiver that
-// does not read, and a receiver for a source that sends nothing. Without this limit, a hanging
-// receiver would keep deleted bytes on the disk forever, and a hanging source would stop all backups.
+// does not read, and a receiver for a source that does not send anything. Without this limit, a
+// hanging receiver would keep deleted bytes on the disk forever, and a hanging source would stop
+// all backups.
 const stalled = 2 * time.Minute
 
 // Source is a running local cloud.
@@ -48,8 +49,7 @@ type Source struct {
 	Records *firestore.Server
 	Objects *storage.Server
 	Tokens  guard.Tokens // required from callers
-	// In-flight requests are aborted when Stop is done, so that they do not delay the server's
-	// shutdown.
+	// In-flight requests are aborted when Stop is done, so they do not delay the server's shutdown.
 	Stop context.Context
 }
 
@@ -194,7 +194,7 @@ func sendBlob(m *multipart.Writer, sn *storage.Snapshot, b storage.Blob) error {
 
 // packed compresses what fill writes.
 func packed(w io.Writer, fill func(io.Writer) error) error {
-	z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // cannot fail, because the level is valid
+	z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // cannot fail because the level is valid
 	buf := bufio.NewWriterSize(z, 64<<10)
 	if err := fill(buf); err != nil {
 		return err

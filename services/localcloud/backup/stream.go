@@ -65,7 +65,7 @@ type stream struct {
 	parts *multipart.Reader
 }
 
-// errSilent means that the source sent nothing for too long.
+// errSilent means that the source did not send anything for too long.
 var errSilent = errors.New("the server sent nothing")
 
 // connect requests the state of a source. limit is how long the source may be silent. The request
@@ -104,7 +104,7 @@ func connect(ctx context.Context, url, token string, have []string, limit time.D
 	return s, nil
 }
 
-// Read reads the response. Only the time inside Read counts as silence, because the receiver may be
+// Read reads the response. Only the time inside Read counts as silence because the receiver may be
 // slow to store what it has read.
 func (s *stream) Read(p []byte) (int, error) {
 	s.quiet.Reset(s.limit)

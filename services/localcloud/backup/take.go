@@ -48,8 +48,8 @@ type Options struct {
 }
 
 // Take copies the current state of a source into a new backup. Then it removes at most two expired
-// backups, and the objects that no backup refers to. If Take fails, the earlier backups are intact.
-// If the disk is full, the error says so.
+// backups, and the objects that no backup refers to. If Take fails, the earlier backups remain
+// intact. If the disk is full, the error says so.
 func Take(ctx context.Context, o Options) (*Manifest, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -136,7 +136,7 @@ func (r *receiver) both(part io.Reader, name string, read func(*bufio.Reader) er
 	done := make(chan error, 1)
 	go func() {
 		err := unpack(out, read)
-		_ = out.CloseWithError(err) // unpack returns nil only at the end, so no write follows
+		_ = out.CloseWithError(err) // unpack returns nil only at the end, so nothing is written after that
 		done <- err
 	}()
 	stored, err := r.folder.store(r.dir, io.TeeReader(part, in), func(string) string { return name + r.folder.tag })
@@ -245,8 +245,9 @@ func (r *receiver) readIndex(in *bufio.Reader) error {
 	})
 }
 
-// maxEntry bounds one entry of an index, and maxIndex all of them. A small compressed file could
-// otherwise fill up memory. Two million objects with long names take less than a third of maxIndex.
+// maxEntry bounds one entry of an index, and maxIndex all of them. Without these limits, a small
+// compressed file could fill up memory. Two million objects with long names take less than a third
+// of maxIndex.
 const maxEntry = 1 << 20
 
 var maxIndex int64 = 4 << 30 // replaced by tests

@@ -21,14 +21,14 @@ import (
 // Project is the project for [Cloud.Client]. The servers accept any project.
 const Project = "test"
 
-// Options configures the servers for a test. The zero value starts an in-memory Firestore that
-// enforces no indexes.
+// Options configures the servers for a test. The zero value starts an in-memory Firestore that does
+// not enforce indexes.
 type Options struct {
 	// Indexes contains the contents of firestore.indexes.json files. If Indexes is not empty, a
 	// query without its index fails, as in production.
 	Indexes [][]byte
-	// Complete means that Indexes covers all collections to which the test writes. The test then
-	// fails if it stores a time in an index that all documents in a collection share.
+	// Complete means that Indexes covers all collections to which the test writes. In that case,
+	// the test fails if it stores a time in an index that all documents in a collection share.
 	Complete bool
 	// Rare lists fields ("collection.field") that Complete allows in such an index, because only
 	// operators write them, and only rarely.
@@ -36,8 +36,8 @@ type Options struct {
 	// Clock returns the time for signatures, commits and objects. If it is nil, the servers use
 	// time.Now.
 	Clock func() time.Time
-	// Token is the bearer token that callers of the servers must send. If it is empty, no token is
-	// needed. Signed URLs and [Cloud.Client] work in both cases.
+	// Token is the bearer token that callers of the servers must send. If it is empty, callers do
+	// not need a token. Signed URLs and [Cloud.Client] work in both cases.
 	Token string
 	// Buckets are created at the start. Without buckets, the test has no object storage.
 	Buckets []string
@@ -150,7 +150,7 @@ func (c *Cloud) Client(tb testing.TB) *gcfirestore.Client {
 	return client
 }
 
-// ServiceAccountKey returns the key of every storage that [Start] runs. All of them share one key,
+// ServiceAccountKey returns the key of every storage that [Start] runs. All of them share one key
 // because creating a key takes longer than most tests.
 var ServiceAccountKey = sync.OnceValue(func() []byte {
 	dir, err := os.MkdirTemp("", "localcloud-key-")

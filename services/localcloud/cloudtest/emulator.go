@@ -63,7 +63,7 @@ func (e *Emulator) start(java, jar string) error {
 	if err != nil {
 		return err
 	}
-	// Use a background context, because the emulator must outlive the test that starts it.
+	// Use a background context because the emulator must outlive the test that starts it.
 	e.cmd = exec.CommandContext(context.Background(), java, "-Xmx1g", "-Duser.language=en", "-cp", jar,
 		"com.google.cloud.datastore.emulator.firestore.CloudFirestore", "--host=127.0.0.1", "--port="+port)
 	e.cmd.Stdout, e.cmd.Stderr = &e.log, &e.log

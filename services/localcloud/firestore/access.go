@@ -238,7 +238,7 @@ func (s *store) bestAccess(p *partition, q *query, c conjunction) *access {
 	if !q.group {
 		best = q.scanAccess(p, c)
 		if c.equal[nameField] != nil {
-			return best // one document at most
+			return best // at most one document
 		}
 	}
 	for _, x := range s.indexes.list(q.database, q.collection) {
@@ -412,7 +412,7 @@ func (q *query) direction(x *indexDef, fields []indexField, sorted []order) (rev
 	return reverse, true
 }
 
-// bounds narrows the range of the first field that has no equality.
+// bounds narrows the range of the first field without an equality.
 func (a *access) bounds(x *indexDef, f indexField, c conjunction) {
 	for _, r := range c.ranges {
 		if r.field.raw != f.raw {

@@ -43,7 +43,7 @@ func (s *Server) Export(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// compactJSON removes the spaces that protojson inserts at random, so that exports can be compared.
+// compactJSON removes the spaces that protojson inserts at random, so exports can be compared.
 func compactJSON(b []byte) ([]byte, error) {
 	return json.Marshal(json.RawMessage(b))
 }
@@ -73,7 +73,7 @@ func (s *Server) Wipe(ctx context.Context) error {
 			return nil, err
 		}
 		// Reads of past states need an in-memory copy of each changed document. Wipe changes all
-		// documents, so it keeps no copies, and later reads of earlier states fail.
+		// documents, so it does not keep copies, and later reads of earlier states fail.
 		s.store.history.forget(at)
 		return changes, nil
 	})

@@ -13,7 +13,7 @@ type aggregation struct {
 	field field // the field that sum or average reads
 	upTo  int64 // the limit on count; negative means no limit
 
-	integers big.Int // exact, because large positive and negative numbers may cancel out
+	integers big.Int // exact because large positive and negative numbers may cancel out
 	doubles  float64
 	inexact  bool // at least one of the numbers was a double
 	numbers  int64

@@ -102,7 +102,7 @@ func BenchmarkNewest20(b *testing.B) {
 	}
 }
 
-// load writes documents in batches of 1,000. It bypasses the network, because the benchmarks do not
+// load writes documents in batches of 1,000. It bypasses the network because the benchmarks do not
 // measure loading.
 func load(tb testing.TB, s *firestore.Server, n int) {
 	tb.Helper()

@@ -112,7 +112,7 @@ func (w *writer) take() []*commitRequest {
 	n, size := 0, 0
 	for n < len(w.queue) && n < maxBatchRequests && size < maxBatchBytes {
 		if w.queue[n].admin != nil {
-			// An administrative request runs in its own batch, because it may delete buckets that
+			// An administrative request runs in its own batch because it may delete buckets that
 			// the snapshot of a shared batch has cached.
 			n = max(n, 1)
 			break
@@ -230,7 +230,7 @@ func (w *writer) apply(sn *snapshot, r *commitRequest) (err error) {
 		return err
 	}
 	// Run all checks before the first put. The batch shares one transaction on the file, so the
-	// puts from a single rejected request could not be undone.
+	// puts from an individual rejected request could not be undone.
 	r.at = s.clock.tick()
 	if r.tx != nil {
 		if r.err = s.validate(sn, r.tx); r.err != nil {

@@ -75,7 +75,7 @@ func (owner) GetRequestMetadata(context.Context, ...string) (map[string]string, 
 
 func (owner) RequireTransportSecurity() bool { return false }
 
-// raw connects to a server without Google's client library, because that library hides some
+// raw connects to a server without Google's client library because that library hides some
 // responses.
 func raw(tb testing.TB, s *firestore.Server) pb.FirestoreClient {
 	tb.Helper()
@@ -347,7 +347,7 @@ func (d *differential) members(n int) *pb.ArrayValue {
 	return a
 }
 
-// prepared sets a write's precondition for one server, because update times differ between the
+// prepared sets a write's precondition for one server because update times differ between the
 // servers.
 func (d *differential) prepared(side int, w *pb.Write, precondition string) *pb.Write {
 	w = proto.CloneOf(w)
@@ -571,7 +571,7 @@ func (d *differential) runQuery(side int, req *pb.RunQueryRequest) answer {
 	}
 }
 
-// timeless removes the times, because they differ between servers.
+// timeless removes the times because they differ between servers.
 func timeless(d *pb.Document) *pb.Document {
 	return &pb.Document{Name: d.GetName(), Fields: d.GetFields()}
 }

@@ -13,8 +13,9 @@
 //   - A document and its index entries change in one transaction on the data file, so a
 //     crash cannot leave them inconsistent.
 //   - Transactions are serializable. This includes their queries and the documents they found
-//     missing. Every read sees the state at one moment, including all commits acknowledged earlier.
-//   - Reads wait neither for the disk nor for transactions.
+//     missing. Every read sees the state at one point in time, including all commits acknowledged
+//     earlier.
+//   - Reads never wait for the disk or for transactions.
 //   - A query with a limit reads about as many documents as it returns, if there is a suitable
 //     index. Composite indexes can be declared. In collections of more than 100 documents, the
 //     first query of each kind builds the index that it needs. That query and all commits wait
@@ -36,11 +37,11 @@
 // # When transactions conflict
 //
 // See Mode. By default a write to a document that a transaction has read waits for that
-// transaction, and is Aborted after Options.LockTimeout. Of two transactions that wait
-// for each other, one is Aborted immediately. Plain reads never wait. A transaction may ask
-// to be optimistic (TransactionOptions.ReadWrite.ConcurrencyMode): it locks nothing and is Aborted
-// at commit if anything that it read has changed. A transaction expires after a minute without
-// calls.
+// transaction, and is Aborted after Options.LockTimeout. If two transactions wait for each other,
+// one of them is Aborted immediately. Plain reads never wait. A transaction may ask to be
+// optimistic (TransactionOptions.ReadWrite.ConcurrencyMode): it does not lock anything and is
+// Aborted at commit if anything that it read has changed. A transaction expires after a minute
+// without calls.
 //
 // # Listening
 //

@@ -11,7 +11,7 @@ import (
 
 func formatNumericID(n int64) string { return "__id" + strconv.FormatInt(n, 10) + "__" }
 
-// appendValue encodes v so that the bytes sort in the order of compareValues. No encoding is a
+// appendValue encodes v so that the bytes sort in the same order as compareValues. No encoding is a
 // prefix of another, so encoded values can be concatenated in a key.
 func appendValue(b []byte, v *pb.Value) []byte {
 	kind := kindOf(v)
@@ -60,7 +60,7 @@ func appendElements(b []byte, vs []*pb.Value) []byte {
 }
 
 // appendNumber appends the greatest double that does not exceed the number. If the number is an
-// integer that no double represents exactly, appendNumber adds the remainder.
+// integer that a double cannot represent exactly, appendNumber adds the remainder.
 func appendNumber(b []byte, v *pb.Value) []byte {
 	i, isInt := v.GetValueType().(*pb.Value_IntegerValue)
 	if !isInt {

@@ -15,8 +15,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// anyValue generates values that are similar, so that many encodings differ only in their last
-// bytes.
+// anyValue generates values that are similar, so many encodings differ only in their last bytes.
 func anyValue(t *rapid.T, depth int) *pb.Value {
 	kinds := 9
 	if depth < 3 {

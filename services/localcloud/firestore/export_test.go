@@ -116,7 +116,7 @@ func checkCounts(p *partition, want map[string]int64) error {
 			id, key, _ := strings.Cut(string(k), "\x00")
 			path, _ := decodeSegments([]byte(key))
 			if want[key] == 0 || path[len(path)-1] != id {
-				return fmt.Errorf("the group entry %q refers to no documents", k)
+				return fmt.Errorf("the group entry %q does not refer to any documents", k)
 			}
 			return nil
 		})

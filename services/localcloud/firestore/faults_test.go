@@ -132,7 +132,7 @@ func TestMaxSustainedWrites(t *testing.T) {
 }
 
 // On a full disk, every write fails. The log must contain at most one line per minute, and one line
-// when writes succeed again. This test is not parallel, because it replaces the process's logger.
+// when writes succeed again. This test is not parallel because it replaces the process's logger.
 func TestAFullDiskIsToldOnce(t *testing.T) {
 	var log strings.Builder
 	former := slog.Default()

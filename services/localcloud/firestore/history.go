@@ -33,8 +33,8 @@ type pastVersion struct {
 
 func newHistory(floor int64) *history { return &history{floor: floor} }
 
-// add must be called before the commit becomes visible, so that a reader that sees the commit also
-// finds the previous state.
+// add must be called before the commit becomes visible, so a reader that sees the commit also finds
+// the previous state.
 func (h *history) add(v pastVersion) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -42,8 +42,8 @@ func (h *history) add(v pastVersion) {
 	h.bytes += len(v.before) + len(v.name) + 48
 }
 
-// retract removes the commits after a time, because they failed. If one of them was a Wipe, the
-// states before that time remain unavailable.
+// retract removes all commits after a given time, because they have failed. If one of them was a
+// Wipe, the states before that time remain unavailable.
 func (h *history) retract(after int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

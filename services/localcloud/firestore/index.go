@@ -28,7 +28,7 @@ type IndexField struct {
 	ArrayConfig string `json:"arrayConfig,omitempty"`
 }
 
-// FieldOverride replaces the automatic indexes of one field. If TTL is set, a document expires at
+// FieldOverride replaces the automatic indexes on one field. If TTL is set, a document expires at
 // the time stored in the field.
 type FieldOverride struct {
 	CollectionGroup string          `json:"collectionGroup"`
@@ -220,7 +220,7 @@ func (ix *Indexes) exempted(collection string, f IndexField) bool {
 }
 
 // override returns the override for a field. If there is none, it returns the override for the
-// nearest enclosing map, because members inherit it.
+// nearest enclosing map because members inherit it.
 func (ix *Indexes) override(collection, path string) *FieldOverride {
 	var best *FieldOverride
 	for i := range ix.Overrides {

@@ -42,8 +42,8 @@ func TestIndexEnforcement(t *testing.T) {
 		query func(c *gc.Client) gc.Query
 		want  codes.Code
 	}{
-		{"a single field needs no index", func(c *gc.Client) gc.Query { return c.Collection("k").Where("x", "==", 1) }, codes.OK},
-		{"a range on a single field needs no index", func(c *gc.Client) gc.Query { return c.Collection("k").Where("x", ">", 1).OrderBy("x", gc.Desc) }, codes.OK},
+		{"a single field does not need an index", func(c *gc.Client) gc.Query { return c.Collection("k").Where("x", "==", 1) }, codes.OK},
+		{"a range on a single field does not need an index", func(c *gc.Client) gc.Query { return c.Collection("k").Where("x", ">", 1).OrderBy("x", gc.Desc) }, codes.OK},
 		{"several equalities are merged", func(c *gc.Client) gc.Query { return c.Collection("k").Where("x", "==", 1).Where("y", "==", 1) }, codes.OK},
 		{"an equality and an order need an index", func(c *gc.Client) gc.Query { return c.Collection("k").Where("x", "==", 1).OrderBy("n", gc.Desc) }, refused},
 		{"an equality and an order with their index", func(c *gc.Client) gc.Query { return c.Collection("k").Where("g", "==", 1).OrderBy("n", gc.Desc) }, codes.OK},
@@ -65,7 +65,7 @@ func TestIndexEnforcement(t *testing.T) {
 		{"a collection group with its index", func(c *gc.Client) gc.Query { return c.CollectionGroup("k").Where("g", "==", 1).OrderBy("n", gc.Asc) }, codes.OK},
 		{"a collection group needs an index even for a single field", func(c *gc.Client) gc.Query { return c.CollectionGroup("k").Where("x", "==", 1) }, refused},
 		{"a collection group with an index from a field override", func(c *gc.Client) gc.Query { return c.CollectionGroup("k").Where("one", "==", 1) }, codes.OK},
-		{"a collection group without a filter or an order needs no index", func(c *gc.Client) gc.Query { return c.CollectionGroup("k").Query }, codes.OK},
+		{"a collection group without a filter or an order does not need an index", func(c *gc.Client) gc.Query { return c.CollectionGroup("k").Query }, codes.OK},
 		{"each side of an or needs its own index", func(c *gc.Client) gc.Query {
 			return c.Collection("k").WhereEntity(gc.OrFilter{Filters: []gc.EntityFilter{
 				gc.PropertyFilter{Path: "g", Operator: "==", Value: 1}, gc.PropertyFilter{Path: "x", Operator: "==", Value: 1},

@@ -230,7 +230,7 @@ func (r *indexRegistry) add(database string, defs ...*indexDef) {
 	for _, d := range defs {
 		have := r.by[database][d.collection]
 		if !slices.ContainsFunc(have, func(x *indexDef) bool { return bytes.Equal(x.id, d.id) }) {
-			// create a new slice, because readers use the old one
+			// create a new slice because readers use the old one
 			r.by[database][d.collection] = append(slices.Clip(have), d)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// serveEnv, if set, makes this test binary serve a data file, so that a test can kill it.
+// serveEnv, if set, makes this test binary serve a data file, so a test can kill it.
 const serveEnv = "LINKREEL_TEST_SERVE_FIRESTORE"
 
 func TestMain(m *testing.M) {
@@ -107,11 +107,11 @@ func killOnce(t *testing.T, path string, round int, acked *ledger) {
 	}
 	// wait for some commits and then kill the process at a random moment
 	for acked.size() < before+20 && ctx.Err() == nil {
-		time.Sleep(time.Millisecond) // poll, because the server process does not signal its progress
+		time.Sleep(time.Millisecond) // poll because the server process does not signal its progress
 	}
 	time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond)
 	must(t, cmd.Process.Kill())
-	_ = cmd.Wait() // always fails, because the process was killed
+	_ = cmd.Wait() // always fails because the process was killed
 	cancel()
 	wg.Wait()
 }

@@ -48,7 +48,7 @@ func isReserved(s string) bool {
 }
 
 // checkFields validates the new content of a document, truncates timestamps to microseconds, and
-// returns the size by production's rules.
+// returns the size according to production's rules.
 func checkFields(m map[string]*pb.Value, depth int) (int, error) {
 	size := 0
 	for k, v := range m {

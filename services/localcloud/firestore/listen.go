@@ -84,7 +84,7 @@ func (s *service) Listen(stream pb.Firestore_ListenServer) error {
 	defer s.hub.remove(l)
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
-	go l.receive() // returns when the stream ends, at the latest when this function returns
+	go l.receive() // returns when the stream ends, which is when this function returns at the latest
 	return l.run(ctx)
 }
 
@@ -145,7 +145,7 @@ func (l *listenStream) run(ctx context.Context) error {
 		requests, changes, err := l.requests, l.changes, l.recvErr
 		l.requests, l.changes = nil, nil
 		l.mu.Unlock()
-		// Deliver before handling requests, because the first state of a new target includes the
+		// Deliver before handling requests because the first state of a new target includes the
 		// previously queued changes.
 		if err := l.deliver(changes); err != nil {
 			return err
@@ -252,7 +252,7 @@ func (l *listenStream) addTarget(a *pb.Target) error {
 }
 
 // resume restores the state of a client that was connected earlier. If that was too long ago, it
-// returns false and no error, and the full state is sent again.
+// returns false without an error, and the full state is sent again.
 func (l *listenStream) resume(t *target, a *pb.Target) (bool, error) {
 	var at int64
 	switch {

@@ -146,7 +146,7 @@ func (l *lockTable) releaseWriters(names []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, n := range names {
-		// writers is a count, because commits to the same document may overlap.
+		// writers is a count because commits to the same document may overlap.
 		if l.writers[n]--; l.writers[n] == 0 {
 			delete(l.writers, n)
 		}
@@ -154,7 +154,7 @@ func (l *lockTable) releaseWriters(names []string) {
 	l.changed.Broadcast()
 }
 
-// end releases all locks held by t. Later reads by t take no locks.
+// end releases all locks held by t. Later reads by t do not take any locks.
 func (l *lockTable) end(t *transaction) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

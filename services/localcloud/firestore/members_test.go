@@ -16,9 +16,8 @@ import (
 	local "github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// An override indexes the members of a map. Queries that compare several members must then return
-// the documents in the order of their names, as production does when it merges single-field
-// indexes.
+// An override indexes the members of a map. With this index, queries that compare several members
+// must return the documents in name order, as production does when it merges single-field indexes.
 func TestMergedMembersOfAMap(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

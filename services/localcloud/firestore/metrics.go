@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// metrics are the metrics for one server. They are not registered here, because a process may run
+// metrics are the metrics for one server. They are not registered here because a process may run
 // several servers.
 type metrics struct {
 	requests *prometheus.CounterVec

@@ -131,7 +131,7 @@ func decodeEscaped(b []byte) (s string, rest []byte) {
 	if end < 0 {
 		return string(b), nil
 	}
-	if end+1 >= len(b) || b[end+1] == 0x01 { // the usual case, without a zero byte in the string
+	if end+1 >= len(b) || b[end+1] == 0x01 { // the usual case: the string does not contain a zero byte
 		return string(b[:end]), b[min(end+2, len(b)):]
 	}
 	var out []byte
@@ -161,7 +161,7 @@ func appendFloat(b []byte, f float64) []byte {
 		return append(b, 0, 0, 0, 0, 0, 0, 0, 0) // NaN sorts below minus infinity
 	}
 	if f == 0 {
-		f = 0 // turns -0 into 0, because they are equal
+		f = 0 // turns -0 into 0 because they are equal
 	}
 	bits := math.Float64bits(f)
 	if bits>>63 == 1 {

@@ -76,8 +76,8 @@ type query struct {
 	filtered     bool // there is a filter on a field other than the name
 }
 
-// compileQuery validates a query by production's rules. The less obvious rules were found by
-// running random queries against Google's emulator. A document that lacks one of the aggregated
+// compileQuery validates a query according to production's rules. The less obvious rules were found
+// by running random queries against Google's emulator. A document that lacks one of the aggregated
 // fields is not in the result.
 func compileQuery(parent string, s *pb.StructuredQuery, aggregated ...string) (*query, error) {
 	if s == nil {
@@ -206,8 +206,8 @@ func (q *query) compileOrders(explicit []*pb.StructuredQuery_Order, aggregated [
 	return nil
 }
 
-// descendingKeyScan reports whether only the documents in reverse order could answer the query.
-// If there is a filter on any field, an index can answer the query.
+// descendingKeyScan reports whether the query could only be answered by reading the documents in
+// reverse order. If there is a filter on any field, an index can answer the query.
 func (q *query) descendingKeyScan(explicit []*pb.StructuredQuery_Order) bool {
 	for _, o := range explicit {
 		if o.GetField().GetFieldPath() != nameField || o.GetDirection() != pb.StructuredQuery_DESCENDING {

@@ -23,8 +23,8 @@ type Visit struct {
 	Language string // Accept-Language header
 	// Place returns the visitor's bucket, a number from 0 to 99 that rules with percentages use to
 	// divide visitors, or a negative number if it is unknown. It is called only for a link with
-	// percentages. The bucket depends only on the link's SplitKey and on the visitor, so that a
-	// visitor is always redirected to the same destination.
+	// percentages. The bucket depends only on the link's SplitKey and on the visitor, so a visitor
+	// is always redirected to the same destination.
 	Place func(splitKey string) int
 }
 
@@ -48,7 +48,7 @@ type Site struct {
 
 // Surroundings contains the inputs to a decision other than the link and the visit.
 type Surroundings struct {
-	Suspended bool   // the account of the link, or of the host's pages, is out of service
+	Suspended bool   // the account that owns the link or the host's pages is out of service
 	Exhausted bool   // all clicks on a link with MaxClicks are used up
 	Unlocked  bool   // the visitor has entered the link's password
 	Own       Hosts  // hosts of the default short host
@@ -172,8 +172,8 @@ func (t *Target) takes(path string) bool {
 	return t.Routing != nil && t.Routing.ForwardPath && forwardable(path)
 }
 
-// refuses reports whether an address is blocked or points back to the visited host. Visitors must
-// not be redirected to such an address.
+// refuses reports whether a URL is blocked or points back to the visited host. Visitors must not be
+// redirected to such a URL.
 func (s *Surroundings) refuses(address string, v *Visit) bool {
 	return s.Blocked != nil && s.Blocked.Has(address) || s.loops(address, v)
 }
@@ -220,7 +220,7 @@ func (s *Surroundings) over(t *Target, v *Visit) Decision {
 	return d
 }
 
-// lead decides on a redirect to the address, unless the address is empty or must not be used.
+// lead redirects to the URL, unless it is empty or must not be used.
 func (s *Surroundings) lead(d *Decision, v *Visit, address string) {
 	if address != "" && !s.refuses(address, v) {
 		d.Location, d.Status = address, DefaultRedirect
@@ -231,8 +231,7 @@ func (s *Surroundings) lead(d *Decision, v *Visit, address string) {
 // the visitor's bucket is unknown.
 //
 // Rules with percentages divide the buckets from 0 to 99 among themselves, in order. Only rules
-// whose other conditions are met get a share. Two rules with 50 percent each therefore cover all
-// visitors.
+// whose other conditions are met get a share. So two rules with 50 percent each cover all visitors.
 func (r *Routing) choose(v *Visit) (_ *Rule, split bool) {
 	begin, place := 0, -1
 	if r.splits() && v.Place != nil {
@@ -258,7 +257,7 @@ func (r *Routing) choose(v *Visit) (_ *Rule, split bool) {
 	return nil, split
 }
 
-// facts contains a visit and the values parsed from it, each at most once.
+// facts contains a visit and the values parsed from it. Each value is parsed at most once.
 type facts struct {
 	visit     *Visit
 	languages []string

@@ -393,7 +393,7 @@ func TestWithQueryAsNodeMergesIt(t *testing.T) {
 	}
 }
 
-// A path with a traversal must get 404, no matter how and where the traversal is written.
+// A path with a traversal must get 404, no matter how or where the traversal is written.
 func TestTraversalsAreNotForwarded(t *testing.T) {
 	t.Parallel()
 	dot, odd := []string{".", "%2e", "%2E"}, []string{"a%2fb", "a%2Fb", `a\b`, "a%5cb", "a%5Cb", "a%00b", "%2f..", `..\`, "%", "%g0", "%2"}
@@ -417,7 +417,7 @@ func TestTraversalsAreNotForwarded(t *testing.T) {
 		}
 	}
 	if tried < 200 {
-		t.Errorf("%d paths were tried, want at least 200", tried)
+		t.Errorf("tried %d paths, want at least 200", tried)
 	}
 }
 

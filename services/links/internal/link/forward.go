@@ -13,12 +13,12 @@ const MaxForwardedPath = 2048
 // passedOn lists the parameters for which the visitor's values replace the owner's.
 var passedOn = map[string]bool{"utm_source": true, "utm_medium": true, "utm_campaign": true, "utm_term": true, "utm_content": true}
 
-// WithQuery adds a visitor's query to an address. The query is the text that the visitor sent,
-// without the question mark. If the address already has a parameter with the same name, the owner's
-// parameter is kept and the visitor's is omitted. The five utm_ parameters are the exception: the
-// visitor's parameters replace the owner's, at the position of the owner's first such parameter.
-// Names are compared after decoding. The order, repeated names, the fragment and the text of all
-// values are preserved.
+// WithQuery adds a visitor's query to a URL. The query is the text that the visitor sent, without
+// the question mark. If the URL already has a parameter with the same name, the owner's parameter
+// is kept and the visitor's is omitted. The five utm_ parameters are the exception: the visitor's
+// parameters replace the owner's, at the position of the owner's first such parameter. Names are
+// compared after decoding. The order, repeated names, the fragment and the text of all values are
+// preserved.
 func WithQuery(address, query string) string {
 	visitor := piecesOf(query, false)
 	if len(visitor) == 0 {
@@ -139,8 +139,8 @@ func escaped(text, special string) string {
 	return string(out)
 }
 
-// WithPath appends the part of a short URL after the slug to the path of an address. That part must
-// be the text that the visitor sent, start with a slash, and be forwardable.
+// WithPath appends the part of a short URL after the slug to the path of a URL. That part must be
+// the text that the visitor sent, start with a slash, and be forwardable.
 func WithPath(address, path string) string {
 	if path == "" {
 		return address
@@ -153,8 +153,8 @@ func WithPath(address, path string) string {
 }
 
 // forwardable reports whether a link may forward the path. It rejects dot segments, and all
-// characters that a server might interpret as another slash, as the end of the text or as an
-// invalid escape.
+// characters that a server might interpret as a slash, as the end of the text or as an invalid
+// escape.
 func forwardable(path string) bool {
 	if len(path) > MaxForwardedPath || path[0] != '/' || strings.IndexByte(path, '\\') >= 0 {
 		return false

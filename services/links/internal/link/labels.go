@@ -114,14 +114,14 @@ type Set struct {
 func (s Set) apply(l *Link, now time.Time) (*Link, error) {
 	p := s.Patch
 	if len(s.AddTags)+len(s.RemoveTags) > 0 {
-		// Remove before adding, so that a tag in both lists is kept.
+		// Remove before adding, so a tag in both lists is kept.
 		after := label.Without(l.Tags, s.RemoveTags)
 		after = append(after, label.Without(s.AddTags, after)...)
 		kept, bad := label.Tags("tags", after)
 		if len(bad) > 0 {
 			return nil, apierr.Invalid(bad...)
 		}
-		// Copy the patch, because all links in the request share it.
+		// Copy the patch because all links in the request share it.
 		p = append(p[:len(p):len(p)], func(l *Link) { l.Tags = kept })
 	}
 	after := p.apply(*l, now)
@@ -132,9 +132,10 @@ func (s Set) apply(l *Link, now time.Time) (*Link, error) {
 }
 
 // UpdateAll changes several links in the account. Each ID has its own result. An ID that occurs
-// twice gets the same result twice. If the links do not all fit into one commit, UpdateAll uses
-// several commits, and some links may have changed before an error. A link that needs no change is
-// not written, so a retry after an error resumes, and writes no event twice.
+// twice has the same result both times. If the links do not all fit into one commit, UpdateAll uses
+// several commits, and some links may have changed before an error. Links that are already up to
+// date are not written, so a retry after an error picks up where it left off and never writes an
+// event twice.
 func (s *Service) UpdateAll(ctx context.Context, accountID string, ids []string, set Set) ([]Result, error) {
 	return s.all(ctx, "update links", accountID, ids, func(l *Link) (*Link, error) {
 		after, err := set.apply(l, s.opt.Now())

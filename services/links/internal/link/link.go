@@ -50,7 +50,7 @@ type Link struct {
 	Expiry      Moment
 	// Routing contains the link's other settings for visits. It is nil for a plain link.
 	Routing *Routing
-	// UsedUp is set if all MaxClicks slots are taken; see [Places]. Clicks may still be lower,
+	// UsedUp is set if all MaxClicks slots are taken; see [Places]. Clicks may still be lower
 	// because some clicks may not be counted yet and some visits may have been lost with their
 	// replica.
 	UsedUp bool
@@ -72,8 +72,8 @@ type Link struct {
 	Takedown *Takedown // nil unless the operator took the link down
 
 	// Foreseeable is set on a new link with a chosen slug. Its URL may have been visited before, so
-	// replicas may have cached that the link does not exist, and must be notified. A generated slug
-	// cannot have been visited.
+	// replicas may have cached that it does not exist and must be notified. A generated slug cannot
+	// have been visited.
 	Foreseeable bool
 	// Shown is the API's representation of a new link, used in its event. If it is nil, the store
 	// converts the link.
@@ -99,8 +99,7 @@ func (s Slug) Folded() string { return strings.ToLower(string(s)) }
 // key, and the ID of the slug's document is derived from it.
 func SlugKey(domainID, folded string) string { return domainID + "|" + folded }
 
-// ShortURL returns the link's short URL. A custom host gets the scheme of the default host and
-// no port.
+// ShortURL returns the link's short URL. A custom host gets the default host's scheme and no port.
 func (l *Link) ShortURL(shortBaseURL string) string {
 	if l.Host == "" {
 		return strings.TrimSuffix(shortBaseURL, "/") + "/" + string(l.Slug)
@@ -117,8 +116,8 @@ type OpenGraph struct {
 }
 
 // Moment is a time that an owner chose, such as the expiry of a link. The zero value means never.
-// It is stored in milliseconds, because JavaScript's dates can be later than the timestamps of Go
-// and Firestore.
+// It is stored in milliseconds because JavaScript dates can be later than Go and Firestore
+// timestamps.
 type Moment struct {
 	Set bool
 	MS  int64 // since 1970
@@ -166,9 +165,9 @@ const lastSeq = 1<<53 - 1
 const places = 9
 
 // ID returns the ID of the link at a position in an account's list. The ID is a hash of the
-// account, followed by the position, counted down from lastSeq. An account's IDs in ascending order
-// are therefore its list, newest first, and listing needs only a range of document names and no
-// additional index. Like every ID, it has 22 base62 characters.
+// account, followed by the position, counted down from lastSeq. Sorting an account's IDs in
+// ascending order therefore yields its list, newest first, so listing only needs a range of
+// document names and no extra index. Like every ID, it has 22 base62 characters.
 func ID(accountID string, seq int64) string {
 	id := []byte(accountPrefix(accountID) + "000000000")
 	for i, rest := len(id)-1, lastSeq-seq; i >= len(id)-places; i, rest = i-1, rest/62 {

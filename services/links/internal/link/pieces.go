@@ -9,7 +9,7 @@ var ErrRefused = errors.New("the database refuses this commit, and retrying will
 // inPieces changes items in several commits if one commit would be too large. do changes as many
 // leading items as fit into one commit, and returns how many. If the store rejects a commit,
 // inPieces tries half as many items, until it finds an item that is rejected even on its own. It
-// passes that item to refused and continues with the others. Any other error ends the work. Earlier
+// passes that item to refused and continues with the others. It stops at any other error. Earlier
 // changes are kept.
 func inPieces[T any](items []T, do func(items []T) (tried int, err error), refused func(item T, err error)) error {
 	for size := len(items); len(items) > 0; {

@@ -17,7 +17,7 @@ type Places struct {
 	Max  int64  // the link's MaxClicks
 	Used int64  // slots taken, plus the clicks made before the limit was set
 	// Settled is false as long as clicks made before the limit was set may still be uncounted.
-	// While it is false, the number of remaining slots is unknown, and visits get none.
+	// While it is false, the number of remaining slots is unknown, and visits do not get any.
 	Settled bool
 	Recent  []Grant // most recent grants, oldest first
 }
@@ -32,7 +32,7 @@ type Grant struct {
 type Ask struct {
 	ID   string // unique for each ask
 	Want int64  // number of slots to take
-	Back int64  // number of slots to return, because their visits did not use them
+	Back int64  // number of slots to return; their visits did not use them
 	// Unsure contains the IDs of earlier asks with unknown outcomes. The replica has not redirected
 	// any visits for these asks, so the slots that they got become free again. The slots that they
 	// returned are not returned again, because the first return may have succeeded.

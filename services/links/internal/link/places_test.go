@@ -38,7 +38,7 @@ func TestAnAskThatComesTwiceGetsItsPlacesOnce(t *testing.T) {
 		}
 	}
 	if p.Used != 2 {
-		t.Errorf("got %d slots used, want 2", p.Used)
+		t.Errorf("got %d used slots, want 2", p.Used)
 	}
 }
 
@@ -57,7 +57,7 @@ func TestThePlacesOfAnUnknownOutcomeAreGivenToTheNext(t *testing.T) {
 
 // Replicas ask in random order, and some outcomes are unknown for a while. The number of redirects
 // must never exceed the limit. Once all outcomes are known, the number of redirects equals the
-// limit, unless an ask that returned slots was lost on the way.
+// limit, unless an ask that returned slots was lost in transit.
 func TestNoOrderOfAsksPassesTheLimit(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(300) {

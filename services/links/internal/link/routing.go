@@ -88,8 +88,8 @@ func (l *Link) Route() Routing {
 	return *l.Routing
 }
 
-// SetRoute sets the link's routing. A routing without any settings becomes nil, so that a plain
-// link stays plain.
+// SetRoute sets the link's routing. A routing without any settings becomes nil, so a plain link
+// stays plain.
 func (l *Link) SetRoute(r Routing) {
 	if r.plain() {
 		l.Routing = nil
@@ -243,7 +243,7 @@ func (w *When) check(field string, countryKnown bool) (bad []apierr.Detail) {
 }
 
 // languageTag returns a well-formed tag in the case that BCP 47 recommends. Unregistered tags are
-// accepted, because browsers may send them.
+// accepted because browsers may send them.
 func languageTag(text string) (_ string, ok bool) {
 	if len(text) > 35 || text == "" || strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") != "" {
 		return text, false

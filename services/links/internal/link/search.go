@@ -13,15 +13,15 @@ import (
 
 // A search finds a link by its terms. A term is a short string that states one fact about the link.
 // A query requests links that have all its terms, and the store answers it from indexes alone. Some
-// prefixes of each word are terms too ([search.Tokens]), so that a word in a query finds longer
-// words that begin with it. The search looks up a word by its longest such prefix. It reads the
-// links and drops those that match only the prefix.
+// prefixes of each word are terms too ([search.Tokens]), so a word in a query finds longer words
+// that begin with it. The search looks up a word by its longest such prefix. It reads the links and
+// drops those that match only the prefix.
 const (
 	// maxTerms limits the index entries of one link. An ordinary link has about 40. Without a
 	// limit, an 8 KiB destination made of short words would have thousands.
 	maxTerms = 1500
 	// maxAsked limits how many words in a query the search looks up. It compares the other words
-	// after it has read the links.
+	// after reading the links.
 	maxAsked = 12
 )
 
@@ -81,7 +81,7 @@ const (
 
 var archivedTerm = map[bool]string{false: "a0", true: "a1"}
 
-// Terms returns the set of all terms of the link.
+// Terms returns the set of the link's terms.
 func (l *Link) Terms() map[string]bool {
 	tokens := search.Tokens(l.Words(), maxTerms)
 	terms := make(map[string]bool, 3+len(l.Tags)+len(tokens))
@@ -138,7 +138,7 @@ func (q Query) Terms() []string {
 	return slices.Compact(terms)
 }
 
-// asked returns the words that the search looks up. It selects the longest words, because they are
+// asked returns the words that the search looks up. It selects the longest words because they are
 // the rarest.
 func (q Query) asked() []string {
 	words := slices.Clone(q.Words)

@@ -31,13 +31,13 @@ type Store interface {
 	Tags(ctx context.Context, accountID, q, after string, limit int) (page []string, next string, err error)
 	// RemoveStats removes all statistics of links.
 	RemoveStats(ctx context.Context, linkIDs []string) error
-	// Days returns up to limit days later than after on which a link has clicks, oldest first, and
-	// reports whether more follow.
+	// Days returns up to limit days on which a link has clicks, starting with the first one later
+	// than after, and reports whether more follow.
 	Days(ctx context.Context, linkID string, after Day, limit int) (page []DayStats, more bool, err error)
 	// Count counts the account's links.
 	Count(ctx context.Context, accountID string) (int, error)
 	// Atomically runs fn in one transaction. The records that fn reads do not change before the
-	// commit. fn may run several times and must have no effect except through tx. If fn writes
+	// commit. fn may run several times and must not have any effect except through tx. If fn writes
 	// nothing, nothing is committed. The error is ErrRefused for a commit that is too large for the
 	// database.
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
@@ -76,7 +76,7 @@ type Tx interface {
 	// writes the event for the change, unless the type is [events.Quiet].
 
 	// Add creates a link and its slug record. If over is set, Add replaces the record of the slug's
-	// previous link. Otherwise the slug must have no record. Only a [Link.Foreseeable] slug is
+	// previous link. Otherwise the slug must not have a record. Only a [Link.Foreseeable] slug is
 	// announced.
 	Add(l *Link, over bool, what events.Type)
 	// Put changes a link. before is the link before the change. If MaxClicks changes, Put also
@@ -89,7 +89,7 @@ type Tx interface {
 	PutSlug(key string, slug *SlugRecord)
 
 	// Announce announces slugs ([SlugKey]) that an earlier attempt at the request has changed. That
-	// attempt may have died before its announcement.
+	// attempt may have died before announcing them.
 	Announce(slugKeys ...string)
 }
 
@@ -124,8 +124,8 @@ func (s *Service) List(ctx context.Context, q Query) (page []*Link, more bool, e
 	return s.opt.Store.List(ctx, q)
 }
 
-// Days returns up to limit days later than after on which a link has clicks, oldest first, and
-// reports whether more follow.
+// Days returns up to limit days on which a link has clicks, starting with the first one later than
+// after, and reports whether more follow.
 func (s *Service) Days(ctx context.Context, linkID string, after Day, limit int) (page []DayStats, more bool, err error) {
 	return s.opt.Store.Days(ctx, linkID, after, limit)
 }
@@ -236,7 +236,7 @@ func (s *Service) Delete(ctx context.Context, accountID, id string, check func(r
 }
 
 // deletedBefore announces the slugs of links that an earlier delete attempt has removed. That
-// attempt may have died before its announcement.
+// attempt may have died before announcing them.
 func deletedBefore(tx Tx, accountID string, ids ...string) error {
 	keys, err := tx.Released(accountID, ids...)
 	tx.Announce(keys...)

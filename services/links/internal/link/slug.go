@@ -20,8 +20,8 @@ var reserved = map[string]bool{
 	"docs": true, "admin": true, "login": true, "assets": true,
 }
 
-// Quarantine is how long a deleted link's slug stays unavailable to other accounts, so that nobody
-// can take over the traffic from a printed address.
+// Quarantine is how long a deleted link's slug stays unavailable to other accounts, so nobody can
+// take over the traffic from a printed URL.
 const Quarantine = 30 * 24 * time.Hour
 
 // SlugRecord contains the account and link that have a slug on a domain, or had it last. It does
@@ -34,8 +34,8 @@ type SlugRecord struct {
 	ReleasedUntil time.Time
 	// Formerly is the ID of the deleted link. A repeated delete finds the slug by this ID.
 	Formerly string
-	// Takedown is stored with the slug as well as with its link. It therefore stays in effect if
-	// the link is deleted and another link with the same slug is created.
+	// Takedown is stored with the slug as well as with its link. It therefore stays in effect even
+	// if the link is deleted and another link is created with the same slug.
 	Takedown *Takedown
 }
 
@@ -51,8 +51,8 @@ func Released(l *Link, now time.Time) *SlugRecord {
 	return r
 }
 
-// FreeFor reports whether the account may take the slug at now. Every account may take a slug
-// without a record, because the slug has never been used or its quarantine has ended.
+// FreeFor reports whether the account may take the slug at now. Any account may take a slug without
+// a record: it has never been used, or its quarantine has ended.
 func (r *SlugRecord) FreeFor(accountID string, now time.Time) bool {
 	if r == nil {
 		return true
@@ -81,7 +81,7 @@ func ParseSlug(text string, onDefaultHost bool) (Slug, *apierr.Detail) {
 }
 
 // LookupSlug returns the folded form of a path segment. ok is false if no link can have that slug,
-// so that scans with invalid slugs do not reach the store.
+// so scans with invalid slugs do not reach the store.
 func LookupSlug(segment []byte) (folded string, ok bool) {
 	if len(segment) == 0 || len(segment) > MaxSlug {
 		return "", false

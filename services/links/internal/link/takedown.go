@@ -118,7 +118,7 @@ func (s *Service) Purge(ctx context.Context, accountID string, before int64, lim
 		ids[i] = l.ID
 	}
 	last = page[len(page)-1].Seq
-	// Remove statistics first, because they can only be found through their link.
+	// Remove statistics first because they can only be found through their link.
 	if err := s.opt.Store.RemoveStats(ctx, ids); err != nil {
 		return last, err
 	}
@@ -162,7 +162,7 @@ func (s *Service) erase(ctx context.Context, accountID string, ids []string) (n 
 }
 
 // releasedBroken is like [Released], but for an unreadable link. It returns nil if the link's
-// record names another link's slug, so that this slug does not change.
+// record names another link's slug, so this slug does not change.
 func (s *Service) releasedBroken(tx Tx, l *Link) (*SlugRecord, error) {
 	_, slugs, err := tx.Find(nil, []string{l.Key()})
 	if err != nil || slugs[0] == nil || slugs[0].LinkID != l.ID {

@@ -42,13 +42,13 @@ type Tally struct {
 	Referrers map[string]int64
 	Countries map[string]int64
 	Devices   map[string]int64
-	// Rules contains only clicks that a rule redirected. It is nil for a plain link, so that a
-	// plain link's statistics do not need space for it.
+	// Rules contains only clicks that a rule redirected. It is nil for a plain link, so a plain
+	// link's statistics do not need space for it.
 	Rules map[string]int64 `json:",omitempty"`
 }
 
-// Add counts n clicks equal to c. c must have the tally's link and day. It returns approximately
-// how many bytes the stored tally grows by.
+// Add counts n clicks equal to c. c must have the tally's link and day. It returns approximately by
+// how many bytes the stored tally will grow.
 func (t *Tally) Add(c Click, n int64) (grown int) {
 	if t.Referrers == nil {
 		t.Referrers, t.Countries, t.Devices = map[string]int64{}, map[string]int64{}, map[string]int64{}

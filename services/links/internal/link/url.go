@@ -62,9 +62,9 @@ func (h Hosts) Names() []string {
 }
 
 // ParseURL accepts the URL of a destination or of a preview image. It never fetches the URL. The
-// URL must be http or https, have a host right after the slashes, and have no user info. It must be
-// valid under the WHATWG URL standard, be at most 8,192 bytes long, and not be on one of the hosts
-// in own.
+// URL must be http or https, have a host right after the slashes, and not contain any user info. It
+// must be valid under the WHATWG URL standard, be at most 8,192 bytes long, and not be on one of
+// the hosts in own.
 func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
 	if len(text) > maxURL {
 		return URL{}, &apierr.Detail{Code: apierr.TooLong, Message: "Use at most 8,192 bytes.", Max: maxURL}
@@ -83,7 +83,7 @@ func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
 	// The URL standard would skip any extra slashes and treat the next part as the host.
 	case host == "":
 		return refuse(apierr.InvalidFormat, "The address has no host.")
-	// Check this before parsing, because the parser drops empty user info.
+	// Check this before parsing because the parser drops empty user info.
 	case strings.Contains(host, "@"):
 		return refuse(apierr.NotAllowed, "The address must not contain a user name or password.")
 	}
@@ -112,7 +112,7 @@ func LeadsBack() *apierr.Detail {
 	}
 }
 
-// Host returns the host of the address.
+// Host returns the URL's host.
 func (u URL) Host() Host {
 	host, _ := authority(u.Location)
 	return ParseHost(host)

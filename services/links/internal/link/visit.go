@@ -18,7 +18,7 @@ func IsPrefetch(purpose string) bool {
 const maxReferrer = 253
 
 // ReferrerHost returns the host in a Referer header. It returns "" for headers that are not
-// counted: those with another scheme, without a plain host, or with a host in own.
+// counted: those with any other scheme, without a plain host, or with a host in own.
 func ReferrerHost(referer string, own Hosts) string {
 	hostport, _ := authority(referer)
 	// Visitors choose this text, and it is stored in statistics, so only characters that are valid

@@ -2,7 +2,7 @@
 // number of replicas.
 //
 // A visit takes a slot in Firestore before it is redirected. Its click is recorded in the click log
-// like any other, so neither a lost click nor the loss of Redis allows a visit over the limit. On
+// like any other, so neither a lost click nor a Redis outage can let a visit exceed the limit. On
 // each replica, a link has at most one commit in flight. The next commit takes slots for all visits
 // that arrived in the meantime. If a process is killed before it responds to a visit, the visit's
 // slot remains used. If the outcome of a commit is unknown, its visits get an error. The replica
@@ -38,8 +38,8 @@ var ErrChanged = errors.New("the link has changed")
 // Store keeps the slots of links.
 type Store interface {
 	// Take processes the ask and returns the resulting slots. If the link is not settled, the ask
-	// gets no slots. The error is [link.ErrNoLimit] if the link has no slots. After any other error
-	// the ask may have been processed.
+	// does not get any slots. The error is [link.ErrNoLimit] if the link has no slots. After any
+	// other error the ask may have been processed.
 	Take(ctx context.Context, linkID string, ask link.Ask) (granted int64, left link.Places, err error)
 	// Settle counts the link's clicks as used slots and marks the link as settled. Call it only
 	// after all clicks have been counted; see [Options].Counted.
@@ -76,7 +76,7 @@ const (
 )
 
 // The pause between two commits for a link. Firestore accepts only a few writes per second to one
-// document. While visits keep arriving, the pauses therefore grow, and more visits share a commit.
+// document. The pauses therefore grow while visits keep arriving, and more visits share a commit.
 // The first visit after a quiet period does not wait.
 const (
 	restMin        = 100 * time.Millisecond
@@ -188,7 +188,7 @@ func (g *Gate) serve(l *line) {
 		if !ok {
 			return
 		}
-		started := time.Now() // real time, because this only paces the commits
+		started := time.Now() // real time because this only paces the commits
 		err := g.take(l, visits, back)
 		if err == nil && l.counted != nil {
 			err = g.settle(l)
@@ -297,8 +297,8 @@ var (
 	errUnsettled = errors.New("clicks from before the limit are still being counted")
 )
 
-// begin starts settling a link. It first announces the link, because replicas that do not know
-// about its limit yet would redirect visits without a slot.
+// begin starts settling a link. It first announces the link because replicas that do not know about
+// its limit yet would redirect visits without a slot.
 func (g *Gate) begin(l *line) {
 	_ = g.call(l, func(ctx context.Context) error { g.opt.Announce(ctx, l.key); return nil })
 	l.counted = g.opt.Counted()

@@ -11,7 +11,7 @@ import (
 
 const (
 	// agentsKept is the maximum number of user agents in a cache generation. Together, the two
-	// generations take about half a megabyte.
+	// generations take up about half a megabyte.
 	agentsKept = 1 << 13
 	// newAgents is the number of new user agents that a process parses per second, and agentsAtOnce
 	// is the number in a burst, such as after startup. The limit is necessary because clients can
@@ -20,13 +20,13 @@ const (
 	agentsAtOnce = 4096
 )
 
-// agents caches parsed user agents, because a few agents account for nearly all requests. Its keys
-// are hashes of the user agents, so its size does not depend on what clients send. The hash has a
-// secret seed, so that no client can find two strings with the same hash.
+// agents caches parsed user agents because a few agents account for nearly all requests. Its keys
+// are hashes of the user agents, so its size does not depend on what clients send. The hash uses a
+// secret seed, so clients cannot find two strings with the same hash.
 //
 // The cache has two generations. When the young generation is full, it becomes the old generation.
 // An agent in the old generation that is used again moves to the young one. User agents that are
-// sent only once, no matter how many, therefore do not evict the agents of real visitors.
+// sent only once therefore never evict the agents of real visitors, no matter how many there are.
 type agents struct {
 	seed   maphash.Seed
 	second atomic.Int64 // the second when left was last increased
@@ -41,7 +41,7 @@ func newAgentCache() *agents {
 }
 
 // read returns the parsed user agent. When the budget for new agents is used up, the result for a
-// new agent reports only whether the agent calls itself a robot.
+// new agent only reports whether the agent calls itself a robot.
 func (a *agents) read(userAgent []byte, now time.Time) link.Agent {
 	key := maphash.Bytes(a.seed, userAgent)
 	a.mu.RLock()
@@ -69,8 +69,8 @@ func (a *agents) read(userAgent []byte, now time.Time) link.Agent {
 }
 
 // mayRead takes one agent from the budget for new agents and reports whether there was one left.
-// Unlike rate.Limiter, which has a lock, it costs almost nothing when the budget is used up. When a
-// new second begins, slightly more agents than the budget may be parsed.
+// Unlike rate.Limiter, which has a lock, it costs almost nothing when the budget is used up. At the
+// start of a new second, slightly more agents may be parsed than the budget allows.
 func (a *agents) mayRead(now time.Time) bool {
 	second := now.Unix()
 	if last := a.second.Load(); second != last && a.second.CompareAndSwap(last, second) {

@@ -64,7 +64,7 @@ func TestBeyondTheBudgetANewAgentIsUnknown(t *testing.T) {
 }
 
 // A client sends new agents as fast as they are parsed. The agents of real visitors, who arrive
-// only occasionally, must stay cached, and memory use must stay bounded. The test is not parallel,
+// only occasionally, must stay cached, and memory use must stay bounded. The test is not parallel
 // because it measures the heap.
 func TestAFloodOfAgentsPushesOutNobodyAndTakesNoMemory(t *testing.T) {
 	a, before, now := newAgentCache(), procstat.Heap(), time.Unix(1_790_000_000, 0)
@@ -123,7 +123,7 @@ func BenchmarkAgents(b *testing.B) {
 					ua := numbered(0)
 					begin := len(ua) - len("000000000.0 Safari/537.36")
 					for pb.Next() {
-						n := agent.Add(1) // done in the warm case too, so that the cases differ only in their agents
+						n := agent.Add(1) // also done in the warm case, so the cases only differ in their agents
 						if kind != "warm" {
 							strconv.AppendInt(ua[:begin], 100_000_000+n, 10)
 						}

@@ -21,7 +21,7 @@ import (
 )
 
 // generatorEnv turns the test binary into a process that announces changes. Its value consists of
-// the address of Redis, the number of partitions and the number of changes per second.
+// the Redis address, the number of partitions and the number of changes per second.
 const generatorEnv = "LINKREEL_TEST_ANNOUNCE"
 
 func init() {
@@ -45,7 +45,7 @@ func generate(spec string) error {
 	memory := invalidation.NewMemory(invalidation.Options{Target: generated{}.Target, Host: generated{}.Host, Suspended: nobody, Capacity: 1 << 20, Partitions: parts})
 	a := invalidation.NewAnnouncer(client, memory, "generator")
 	go func() { _ = a.Run(context.Background()) }()
-	// Announce 50 batches per second, because concurrent changes share calls.
+	// Announce 50 batches per second because concurrent changes share calls.
 	each := max(rate/50, 1)
 	pause := time.Duration(each) * time.Second / time.Duration(rate)
 	fmt.Println("ready")
@@ -122,7 +122,7 @@ func processOf(b *testing.B, s *redisproc.Server) (pid int) {
 	b.Helper()
 	_, text, _ := strings.Cut(redistest.Do(b, s.Addr(), "INFO", "server"), "process_id:")
 	if _, err := fmt.Sscan(text, &pid); err != nil {
-		b.Fatal("read the process ID of Redis: ", err)
+		b.Fatal("read the Redis process ID: ", err)
 	}
 	return pid
 }

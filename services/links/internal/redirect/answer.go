@@ -43,13 +43,13 @@ func notYet(begins link.Moment) *apierr.Error {
 }
 
 // takenDown returns the error for links that the operator took down, and for destinations that the
-// operator blocks. The reason is for the owner and not for visitors.
+// operator blocks. The reason is meant for the owner, not for visitors.
 func takenDown() *apierr.Error {
 	return apierr.New(apierr.TakenDown, "This link was taken down by the operator of this service.")
 }
 
-// suspended returns an error that reveals only that the link is out of service. The reason is only
-// for the account and the operator.
+// suspended returns an error that only reveals that the link is out of service. The reason is meant
+// only for the account and the operator.
 func suspended() *apierr.Error {
 	return &apierr.Error{Code: apierr.AccountSuspended, OnPage: true, Message: "This link is out of service."}
 }
@@ -93,7 +93,7 @@ var (
 	neverStored        = []byte("no-store")
 )
 
-// redirect redirects the visitor to the decision's location. It sets no Referrer-Policy, so that
+// redirect redirects the visitor to the decision's location. It does not set a Referrer-Policy, so
 // the destination can see the referrer.
 func (h *Handler) redirect(ctx *fasthttp.RequestCtx, d *link.Decision, prefetch bool) {
 	res := &ctx.Response
@@ -106,7 +106,7 @@ func (h *Handler) redirect(ctx *fasthttp.RequestCtx, d *link.Decision, prefetch 
 	switch {
 	case d.MaxAge < 0:
 		res.Header.SetCanonical(headerCacheControl, neverCached)
-	case prefetch: // the actual visit must send its own request, so that it is counted
+	case prefetch: // the actual visit must send its own request, so it is counted
 		res.Header.SetCanonical(headerCacheControl, neverStored)
 	default:
 		res.Header.Set("Cache-Control", "private, max-age="+strconv.Itoa(d.MaxAge))
@@ -117,7 +117,7 @@ func (h *Handler) redirect(ctx *fasthttp.RequestCtx, d *link.Decision, prefetch 
 func (h *Handler) fail(ctx *fasthttp.RequestCtx, e *apierr.Error) {
 	status := e.Status()
 	if (status == fasthttp.StatusNotFound || status == fasthttp.StatusMethodNotAllowed) && h.callsAPI(ctx) {
-		moved := *e // change a copy, because the error may be shared
+		moved := *e // change a copy because the error may be shared
 		moved.Message += " The API is at " + strings.TrimRight(h.opt.BaseURL, "/") + "/api/v1."
 		e = &moved
 	}
@@ -144,8 +144,8 @@ func (h *Handler) fail(ctx *fasthttp.RequestCtx, e *apierr.Error) {
 }
 
 // callsAPI reports whether a program has mistaken the default short host for the API, because it
-// sent JSON or requested an API path. On a custom domain callsAPI returns false, because responses
-// there must reveal nothing about the deployment.
+// sent JSON or requested an API path. On a custom domain callsAPI returns false because responses
+// there must not reveal anything about the deployment.
 func (h *Handler) callsAPI(ctx *fasthttp.RequestCtx) bool {
 	if _, isDefault, _ := h.hostOf(ctx); !isDefault || h.opt.BaseURL == "" {
 		return false
@@ -207,13 +207,13 @@ var style = func() template.CSS {
 	return template.CSS(design.Tokens + string(raw)) //nolint:gosec // our own embedded file
 }()
 
-// policy allows a page to use its own style and nothing else. lockedPolicy is the policy of the
-// password page.
+// policy allows a page to use its own style and nothing else. lockedPolicy is the password page's
+// policy.
 var policy, lockedPolicy = policyWith("'none'"), policyWith("*")
 
-// policyWith returns a policy that allows forms to be sent to certain URLs. Browsers also apply it
-// to the redirect that follows a form. The correct password can redirect to any destination, so the
-// form's policy must allow all URLs.
+// policyWith returns a policy that allows forms to be submitted to certain URLs. Browsers also
+// apply it to the redirect that follows a submission. The correct password can redirect to any
+// destination, so the form's policy must allow all URLs.
 func policyWith(forms string) string {
 	sum := sha256.Sum256([]byte(style))
 	return fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; base-uri 'none'; form-action %s; frame-ancestors 'none'",

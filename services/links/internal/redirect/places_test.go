@@ -39,11 +39,11 @@ func TestAVisitToALinkWithALimitTakesOnePlace(t *testing.T) {
 		asked  []string
 		clicks int
 	}{
-		"link without a limit":          {target: plain, status: 302, clicks: 1},
-		"link with a limit":             {target: limited, status: 302, asked: []string{"take l |a"}, clicks: 1},
-		"answer superseded three times": {target: limited, again: 3, status: 302, asked: []string{"take l |a"}, clicks: 1},
-		"answer always superseded":      {target: limited, again: 99, status: 503, asked: []string{"take l |a", "back l |a"}},
-		"slot with an unknown outcome":  {target: limited, err: errors.New("down"), status: 503, asked: []string{"take l |a"}},
+		"link without a limit":            {target: plain, status: 302, clicks: 1},
+		"link with a limit":               {target: limited, status: 302, asked: []string{"take l |a"}, clicks: 1},
+		"response superseded three times": {target: limited, again: 3, status: 302, asked: []string{"take l |a"}, clicks: 1},
+		"response always superseded":      {target: limited, again: 99, status: 503, asked: []string{"take l |a", "back l |a"}},
+		"slot with an unknown outcome":    {target: limited, err: errors.New("down"), status: 503, asked: []string{"take l |a"}},
 		"link that keeps changing": {
 			target: limited, err: places.ErrChanged, status: 503, asked: slices.Repeat([]string{"take l |a"}, tries),
 		},

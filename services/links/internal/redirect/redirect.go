@@ -1,10 +1,10 @@
 // Package redirect responds to visits to short URLs.
 //
-// In the common case, host and slug are cached (package invalidation). Then the only call to
-// another process is one round trip, shared by many visits. During this round trip, the click log
-// confirms that the response is not stale and that the click is durable (package clicks). Hosts and
-// slugs that are not cached are read from Firestore. If that read fails, the response is a 503,
-// never a 404, and cached links are still served.
+// In the common case, host and slug are cached (package invalidation), and the only call to another
+// process is one round trip, shared by many visits. During this round trip, the click log confirms
+// that the response is not stale and that the click is durable (package clicks). Hosts and slugs
+// that are not cached are read from Firestore. If that read fails, the response is a 503, never a
+// 404, and cached links are still served.
 //
 // This package never fetches a URL from a user.
 package redirect
@@ -264,7 +264,7 @@ func (h *Handler) wrongMethod(ctx *fasthttp.RequestCtx) {
 	h.fail(ctx, &apierr.Error{Code: apierr.MethodNotAllowed, Message: "This address accepts only GET and HEAD."})
 }
 
-// nowhere stands for every path that no link can have.
+// nowhere represents any path that no link can have.
 const nowhere = "/?"
 
 // serve responds to a visit to a slug on a host, or to the host's home page if the slug is "".
@@ -465,7 +465,7 @@ func (h *Handler) decide(v *visit, target *link.Target, host, folded string, age
 
 // placeOf returns the visitor's bucket, from 0 to 99, computed from a hash of the link's key, the
 // operator's key, and the visitor's address and user agent. The hash is never stored. An IPv6
-// network counts as one address, because devices often change their IPv6 address.
+// network counts as one address because devices often change their IPv6 address.
 func (v *visit) placeOf(splitKey string) int {
 	client := v.h.opt.Client(v.request)
 	if !client.IsValid() {

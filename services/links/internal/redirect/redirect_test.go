@@ -64,7 +64,7 @@ func (s *shelf) Host(_ context.Context, host string) (link.Site, bool, error) {
 type yes struct {
 	mu     sync.Mutex
 	clicks []link.Click
-	again  int // how many answers to report as superseded
+	again  int // how many responses to report as superseded
 }
 
 func (y *yes) Confirm(_ clicks.Answer, c *link.Click) clicks.Outcome {
@@ -122,7 +122,7 @@ func TestServeCountsAnOvertakenAnswerOnce(t *testing.T) {
 	}
 	y.again = 100
 	if res := ask(h, "/a", "lrl.example"); res.StatusCode() != 503 || len(res.Header.Peek("Retry-After")) == 0 {
-		t.Errorf("response to a visit whose answer is always superseded: %v, want 503 with Retry-After", res)
+		t.Errorf("response to a visit that is superseded every time: %v, want 503 with Retry-After", res)
 	}
 }
 
@@ -307,7 +307,7 @@ func TestServeCountsTheRuleThatLedTheVisitor(t *testing.T) {
 	}
 }
 
-// overtaken counts a click, and reports the first answer as superseded by a change.
+// overtaken counts a click, and reports the first response as superseded by a change.
 type overtaken struct {
 	*yes
 	change func()
@@ -518,7 +518,7 @@ func benchmarkMemory(b *testing.B, m *invalidation.Memory, c Confirmer) {
 }
 
 // The log must contain the cause of failed visits, but many failed visits must not flood it. The
-// test is not parallel, because the whole process shares the logger.
+// test is not parallel because the whole process shares the logger.
 func TestVisitsThatFailWriteALineASecond(t *testing.T) {
 	var log strings.Builder
 	former := slog.Default()
@@ -527,12 +527,12 @@ func TestVisitsThatFailWriteALineASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f failures
 		for range 250 {
-			f.warn(503, errors.New("Firestore does not answer"))
+			f.warn(503, errors.New("Firestore does not respond"))
 			time.Sleep(10 * time.Millisecond) // uses the fake clock of the synctest bubble
 		}
 	})
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
-	if len(lines) != 3 || !strings.Contains(lines[0], "Firestore does not answer") || !strings.Contains(lines[0], "visits=1") ||
+	if len(lines) != 3 || !strings.Contains(lines[0], "Firestore does not respond") || !strings.Contains(lines[0], "visits=1") ||
 		!strings.Contains(lines[1], "visits=100") || !strings.Contains(lines[1], "level=WARN") {
 		t.Errorf("log of 250 failed visits in 2.5 s, want 3 lines:\n%s", log.String())
 	}

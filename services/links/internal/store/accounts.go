@@ -44,8 +44,8 @@ func (s *Store) RemoveStats(ctx context.Context, linkIDs []string) error {
 	return g.Wait()
 }
 
-// removeDays removes the days of one link. A day with the maximum number of long names takes 50 kB,
-// and deleted data counts toward the limit of 10 MiB per commit.
+// removeDays removes the days of one link. A day with the maximum number of long names takes up 50
+// kB, and deleted data counts toward the limit of 10 MiB per commit.
 func (s *Store) removeDays(ctx context.Context, linkID string) error {
 	return s.db.EraseAll(ctx, "remove click days", s.days(linkID).Query, 150)
 }

@@ -146,7 +146,7 @@ func TestACommitOfUnknownOutcomeIsAnnounced(t *testing.T) {
 	w.cloud.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, LoseAnswer: true})
 	title := patch(link.Patch{func(l *link.Link) { l.Title = "t" }})
 	if _, err := w.links.Update(t.Context(), "acc", l.ID, func(int64) error { return nil }, title); err == nil {
-		t.Fatal("Update with a lost answer succeeded, want an error")
+		t.Fatal("Update with a lost response succeeded, want an error")
 	}
 	if got := w.heard.take(); len(got) != 1 {
 		t.Errorf("announcements = %v, want the link's slug", got)

@@ -50,7 +50,7 @@ type certificateDoc struct {
 }
 
 // challengeDoc is the authority's challenge for an in-flight order. It has the same fields as
-// [certificate.Challenge], so that Go can convert one to the other.
+// [certificate.Challenge], so Go can convert one to the other.
 type challengeDoc struct {
 	Token  string `firestore:"token"`
 	Answer string `firestore:"answer"`
@@ -182,8 +182,8 @@ func (s Certificates) DueCertificates(ctx context.Context, at time.Time, limit i
 }
 
 // Waits looks for certificates that are due to be ordered or renewed. It also reports the earliest
-// expiry. Expired certificates are ignored, because their hosts get no visits or the owner has
-// moved the domain to another service.
+// expiry. Expired certificates are ignored because either their hosts do not get any visits or the
+// owner has moved the domain to another service.
 func (s Certificates) Waits() waiting.Look {
 	all := s.db.Collection("certificates")
 	due := waiting.Query(s.db.DB, "due certificates", "due.at", func() []firestore.Query {
@@ -232,7 +232,7 @@ func (s Certificates) SealedBy(ctx context.Context, keyIDs []string, after strin
 
 // ChangeAccount implements [certificate.Account]'s store.
 func (s Certificates) ChangeAccount(ctx context.Context, id string, fn func(sealed []byte, since time.Time) ([]byte, error)) error {
-	sum := sha256.Sum256([]byte(id)) // hashed, because the ID contains a URL, which cannot be part of a document's name
+	sum := sha256.Sum256([]byte(id)) // hashed because the ID contains a URL, which cannot be part of a document's name
 	ref := s.db.Collection("acmeAccounts").Doc(hex.EncodeToString(sum[:20]))
 	return s.db.Tx(ctx, "change account at the authority", func(t *record.Tx) error {
 		var d acmeAccountDoc

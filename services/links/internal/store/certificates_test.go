@@ -10,7 +10,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/certificate"
 )
 
-// Forget must delete all of an account's data, even the pauses of its deleted domains.
+// Forget must delete all of an account's data, even the pauses for its deleted domains.
 func TestForgetRemovesThePausesOfDeletedDomains(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -67,7 +67,7 @@ func TestDeleteTakesACertificateThatCannotBeReadAlong(t *testing.T) {
 	}
 }
 
-// The test is not parallel, because the whole process shares the metric.
+// The test is not parallel because the whole process shares the metric.
 func TestWaitsTellsWhichCertificatesAreDueAndWhichEndsFirst(t *testing.T) {
 	b := newWorld(t)
 	waits := b.Certificates().Waits()

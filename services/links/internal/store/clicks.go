@@ -42,9 +42,9 @@ func (s *Store) Counts(part, parts int, overtaken error) *Counts {
 
 const (
 	// linksPerCommit and bytesPerCommit keep commits small. A commit has at most 400 writes, and
-	// takes well below 1 MiB when it is first stored as one pending document. The writes themselves
-	// take about three times that, because each repeats its document's name and the paths of its
-	// fields. Firestore accepts 10 MiB.
+	// takes up well under 1 MiB when it is first stored as one pending document. The writes
+	// themselves take about three times that because each repeats its document's name and the paths
+	// of its fields. Firestore accepts 10 MiB.
 	linksPerCommit = 200
 	bytesPerCommit = 700 << 10
 	// commitsAtOnce is the number of concurrent commits.
@@ -55,7 +55,7 @@ const (
 	producerMemory = 14
 	producersMax   = 5000
 	// maxReferrers and maxRuleNames limit the names in a day document. All other names share one
-	// entry, because visitors can send any host, and owners can rename a link's rules as often as
+	// entry because visitors can send any host, and owners can rename a link's rules as often as
 	// they like. Firestore accepts 500 changed counts per document in one commit, and countries
 	// need nearly 300 of them.
 	maxReferrers = 100
@@ -112,8 +112,8 @@ func (c *Counts) Progress(ctx context.Context) (link.Progress, error) {
 	if err != nil {
 		return link.Progress{}, err
 	}
-	// A flusher left these when it died. Progress already covers them, so they only have to be
-	// added to their links.
+	// A flusher left these behind when it died. Progress already covers them, so they only have to
+	// be added to their links.
 	pending := make([]part, len(d.Pending))
 	for i, id := range d.Pending {
 		pending[i].id = id
@@ -152,8 +152,8 @@ func (c *Counts) Count(
 		if !errors.Is(err, firestoredb.ErrInvalid) {
 			return next, 0, err
 		}
-		// Firestore rejects one of the tallies. Store all of them as pending first, so that the
-		// progress does not have to wait until finish has found the rejected one.
+		// Firestore rejects one of the tallies. Store all of them as pending first, so the progress
+		// does not have to wait until finish has found the rejected one.
 	}
 	pending, names := make([]part, len(chunks)), make([]string, len(chunks))
 	for i, chunk := range chunks {
@@ -235,7 +235,7 @@ func partitionDocOf(p link.Progress, pending []string) *partitionDoc {
 	return d
 }
 
-// check rejects a writer if from is not the stored progress.
+// check rejects a writer if from does not match the stored progress.
 func (c *Counts) check(tx *firestore.Transaction, from link.Progress) error {
 	var d partitionDoc
 	snap, err := tx.Get(c.partition())
@@ -390,7 +390,7 @@ func (c *Counts) setAside(ctx context.Context, id string, why error) (clicks int
 			return err
 		}
 		doc := &refusedDoc{Tally: raw, Error: strings.ToValidUTF8(fmt.Sprintf("%.1000s", why), ""), At: c.s.db.Now()}
-		// The name is the same in each attempt, and different for each tally in the part.
+		// The name is the same in every attempt, but different for each tally in the part.
 		name := fmt.Sprintf("%s-%d", id, len(tallies))
 		if err := tx.Set(c.s.db.Collection("clickRefused").Doc(name), doc); err != nil {
 			return err
@@ -482,8 +482,8 @@ func (c *Counts) add(tx *firestore.Transaction, tallies []*link.Tally) error {
 				return err
 			}
 		}
-		// If the document does not exist, Update fails together with its commit, and none of its
-		// days are written.
+		// If the document does not exist, Update and its commit fail, and none of its days are
+		// written.
 		if err := tx.Update(ref, []firestore.Update{{Path: total, Value: firestore.Increment(clicks)}}); err != nil {
 			return err
 		}
@@ -672,7 +672,7 @@ func (d *dayDoc) add(other *dayDoc) {
 }
 
 // shares returns the shares of the day's clicks. Clicks without a rule are not stored but computed
-// as the remainder, so that the days of plain links store nothing about rules.
+// as the remainder, so the days of plain links store nothing about rules.
 func (d *dayDoc) shares() link.Shares {
 	rules, left := map[string]int64{}, d.Clicks
 	for key, n := range d.Rules {

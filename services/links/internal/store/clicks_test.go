@@ -138,7 +138,8 @@ func TestCountKeepsEveryRequestSmall(t *testing.T) {
 	}
 }
 
-// A link without rules stores nothing about rules, neither in its days nor in its pending clicks.
+// A link without rules does not store anything about rules, either in its days or in its pending
+// clicks.
 func TestPlainLinksStoreNothingAboutRules(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -183,7 +184,7 @@ func TestCountOfManyLinksReadsOnlyWhereCountingStands(t *testing.T) {
 	if _, refused, err := c.Count(t.Context(), p, map[string]link.Mark{"p": {Batch: 1, Day: day}}, tallies); err != nil || refused > 0 {
 		t.Fatalf("Count: %d rejected, %v; want none", refused, err)
 	}
-	// The flusher reads only the progress, which does not exist yet.
+	// The flusher only reads the progress, which does not exist yet.
 	if got := b.cloud.Firestore.Stats().Reads - before; got > 1 {
 		t.Errorf("got %d documents read, want at most 1", got)
 	}

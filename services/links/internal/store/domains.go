@@ -53,8 +53,8 @@ func pagesOf(d *pagesDoc) customdomain.Pages {
 	return customdomain.Pages{Home: customdomain.Page(d.Home), NotFound: customdomain.Page(d.NotFound), Expired: customdomain.Page(d.Expired)}
 }
 
-// shownCertificateDoc has the same fields as [customdomain.Certificate], so that Go can convert one
-// to the other.
+// shownCertificateDoc has the same fields as [customdomain.Certificate], so Go can convert one to
+// the other.
 type shownCertificateDoc struct {
 	Status    customdomain.CertificateStatus `firestore:"status"`
 	ExpiresAt time.Time                      `firestore:"expiresAt,omitzero"`

@@ -21,8 +21,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-// An account gets exactly as many links as its limit allows, and no caller is told that the account
-// is full when it is not. A commit takes 30 ms, as in Firestore.
+// An account gets exactly as many links as its limit allows, and callers are never told that the
+// account is full when it is not. A commit takes 30 ms, as in Firestore.
 //
 // With LINKREEL_FULL, the test also fills empty accounts with up to a million links.
 func TestLimitsHoldAndAreReached(t *testing.T) {

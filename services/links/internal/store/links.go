@@ -14,7 +14,7 @@ import (
 var listed = []string{
 	"accountId", "seq", "domainId", "host", "slug", "url", "location", "title", "expiresAt", "clicks", "createdAt",
 	"takedown", "tags", "externalId", "archived", "importedClicks", "usedUp",
-	// The rules are omitted, because they may be large and lists show only whether there are any.
+	// The rules are omitted, because they may be large and lists only show whether there are any.
 	"routing.ruled", "routing.type", "routing.query", "routing.path", "routing.startsAt", "routing.expired", "routing.password", "routing.maxClicks",
 }
 
@@ -59,7 +59,7 @@ func (s *Store) List(ctx context.Context, want link.Query) (page []*link.Link, m
 }
 
 // unlisted logs that unreadable links are omitted. If every link on a page is omitted, unlisted
-// returns an error, because an empty page must not look like the end of the list.
+// returns an error because an empty page must not look like the end of the list.
 func unlisted(ctx context.Context, page []*link.Link, broken error) error {
 	if broken == nil || len(page) == 0 {
 		return broken
@@ -79,8 +79,8 @@ func (s *Store) page(ctx context.Context, want link.Query, size int) ([]*link.Li
 }
 
 // withTerms returns the query for the links between two IDs that have all the terms, newest first.
-// It does not need a composite index. A range of document names contains one account's links in the
-// order of its list ([link.ID]), and Firestore merges the indexes on the terms.
+// It does not need a composite index. A range of document names contains one account's links in
+// list order ([link.ID]), and Firestore merges the indexes on the terms.
 func (s *Store) withTerms(low, high string, terms ...string) firestore.Query {
 	q := s.db.Collection("links").Where(firestore.DocumentID, ">", s.linkRef(low)).
 		Where(firestore.DocumentID, "<", s.linkRef(high)).OrderBy(firestore.DocumentID, firestore.Asc)

@@ -17,14 +17,13 @@ const (
 	nameBytes = 8
 )
 
-// nameMemory caches days' referring hosts and rules, so that a day is not read again for
-// each cycle in which it has clicks. It may forget a day at any time, in which case the day is read
-// again.
+// nameMemory caches days' referring hosts and rules, so a day is not read again for each cycle in
+// which it has clicks. It may forget a day at any time, in which case the day is read again.
 //
-// It stores days and names as hashes, because clients can easily send millions of different hosts
-// of up to 253 bytes. If two names have the same hash, each is still counted under its own name.
-// The day may then exceed its limit by one name, but no count is wrong. The hashes have a secret
-// seed, so that clients cannot find names with the same hash.
+// It stores days and names as hashes because clients can easily send millions of different hosts of
+// up to 253 bytes. If two names have the same hash, each is still counted under its own name. In
+// that case, the day may exceed its limit by one name, but all counts are still correct. The hashes
+// use a secret seed, so clients cannot find names with the same hash.
 type nameMemory struct {
 	max   int
 	seed  maphash.Seed
@@ -41,7 +40,7 @@ func (m *nameMemory) key(t *link.Tally) uint64 {
 }
 
 // kind is the last bit of a name's hash. It distinguishes hosts from rules. A day has one list for
-// both, because few links have rules.
+// both because few links have rules.
 type kind uint64
 
 const (

@@ -10,8 +10,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/procstat"
 )
 
-// Visitors choose the names and the number of referring hosts. Owners choose rule names.
-// The test is not parallel, because it measures the heap.
+// Visitors choose the names and the number of referring hosts. Owners choose rule names. The test
+// is not parallel because it measures the heap.
 func TestMemoryOfNamesIsBoundedInBytes(t *testing.T) {
 	for name, c := range map[string]struct{ days, hosts, rules int }{
 		"many_long_names_a_day":     {6000, 110, 0},

@@ -10,9 +10,9 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// placesCollection contains the [link.Places] of each link, by link ID. They are separate
-// documents, because visits to a busy link take slots constantly, while the flusher writes the
-// link's document and every replica reads the slug's.
+// placesCollection contains the [link.Places] of each link, by link ID. They are separate documents
+// because visits to a busy link take slots constantly, while the flusher writes the link's document
+// and every replica reads the slug's.
 const placesCollection = "clickPlaces"
 
 type placesDoc struct {

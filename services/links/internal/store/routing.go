@@ -97,7 +97,7 @@ func routingOf(d *routingDoc) *link.Routing {
 }
 
 // forSlug returns the routing for the slug's document. It derives SplitKey from the link's secret
-// nonce, so that visitors cannot compute their own buckets.
+// nonce, so visitors cannot compute their own buckets.
 func (d *routingDoc) forSlug(nonce string) *routingDoc {
 	for i := range d.Rules {
 		if d.Rules[i].Percent > 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/procstat"
 )
 
-// The link cache's memory limit relies on the size that a routing reports. The test is not
-// parallel, because it measures the heap.
+// The link cache's memory limit relies on the size that a routing reports. The test is not parallel
+// because it measures the heap.
 func TestARoutingTakesNoMoreMemoryThanItSays(t *testing.T) {
 	to := func(n int) urlDoc {
 		address := fmt.Sprintf("https://example.com/%d/%s", n, strings.Repeat("p", 20))
@@ -56,7 +56,7 @@ func TestARoutingTakesNoMoreMemoryThanItSays(t *testing.T) {
 			kept := make([]*link.Routing, 2000)
 			before := procstat.Heap()
 			for i := range kept {
-				var own routingDoc // decoded separately for each routing, so that no two routings share strings
+				var own routingDoc // decoded separately for each routing, so no two routings share strings
 				if err := json.Unmarshal(raw, &own); err != nil {
 					t.Fatal(err)
 				}

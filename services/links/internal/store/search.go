@@ -18,7 +18,7 @@ type externalDoc struct {
 }
 
 func (s *Store) externalRef(accountID, id string) firestoredb.Ref {
-	sum := sha256.Sum256([]byte(id)) // hashed, because an external ID may contain a slash
+	sum := sha256.Sum256([]byte(id)) // hashed because an external ID may contain a slash
 	return s.db.Collection("linkExternalIds").Doc(accountID + "~" + hex.EncodeToString(sum[:16]))
 }
 

@@ -102,8 +102,8 @@ type ogDoc struct {
 }
 
 // slugDoc is the document slugs/{domain|folded}. If ReleasedUntil is set, the slug's link was
-// deleted. Until that time, only the link's account may use the slug again. After that, every
-// account may use it, and Firestore's TTL removes the document.
+// deleted. Until that time, only the link's account may use the slug again. After that, any account
+// may use it, and Firestore's TTL removes the document.
 type slugDoc struct {
 	LinkID        string    `firestore:"linkId,omitempty"`
 	AccountID     string    `firestore:"accountId"`
@@ -121,7 +121,7 @@ type slugDoc struct {
 	Takedown *takedownDoc `firestore:"takedown,omitempty"`
 }
 
-// takedownDoc has the same fields as [link.Takedown], so that Go can convert one to the other.
+// takedownDoc has the same fields as [link.Takedown], so Go can convert one to the other.
 type takedownDoc struct {
 	ID     string    `firestore:"id"`
 	Reason string    `firestore:"reason"`

@@ -213,7 +213,7 @@ func TestCountWritesLinksDaysAndProgressTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := c.Count(t.Context(), p, marks, tallies); !errors.Is(err, errOvertaken) {
-		t.Errorf("Count with old progress: %v, want errOvertaken", err)
+		t.Errorf("Count with stale progress: %v, want errOvertaken", err)
 	}
 	stored, err := c.Progress(t.Context())
 	if diff := cmp.Diff(next, stored); diff != "" || err != nil {
@@ -467,10 +467,10 @@ func TestDomainsBelongToTheFirstThatProvesThem(t *testing.T) {
 	}
 	b.offset.Add(int64(6 * 24 * time.Hour))
 	b.proofs.show(name, a)
-	want("other proof within the week", verify("a", a), apierr.DomainTaken)
+	want("another account's proof within the week", verify("a", a), apierr.DomainTaken)
 	b.offset.Add(int64(24 * time.Hour))
 	want("link on a lapsed domain", create("z", "n3"), apierr.DomainNotVerified)
-	want("other proof after the week", verify("a", a), "")
+	want("another account's proof after the week", verify("a", a), "")
 	if id, _, _ := b.Host(t.Context(), name); id.DomainID != a.ID {
 		t.Errorf("owner of the host = %q, want %q", id.DomainID, a.ID)
 	}
@@ -683,7 +683,7 @@ func TestIndexedFieldsAreSmall(t *testing.T) {
 // parameter.
 func TestEveryWriteHasItsEvent(t *testing.T) {
 	t.Parallel()
-	quiet := []string{"PutSlug", "SetOwner", "ClearOwner", "ClearStats", "SetPages"} // these methods write no API records
+	quiet := []string{"PutSlug", "SetOwner", "ClearOwner", "ClearStats", "SetPages"} // these methods do not write any API records
 	reads := []string{"Room", "Tags", "Announce"}
 	for _, tx := range []reflect.Type{reflect.TypeFor[link.Tx](), reflect.TypeFor[customdomain.Tx]()} {
 		for m := range tx.NumMethod() {
@@ -950,7 +950,7 @@ func TestErasurePassesOverALinkThatIsRefused(t *testing.T) {
 	if done, err := accounts.Erased(t.Context(), "acc"); done || err != nil {
 		t.Errorf("Erased with one link left = %v, %v; want false", done, err)
 	}
-	// Once the cause is fixed, the erasure completes without another call, because it retries a
+	// Once the cause is fixed, the erasure completes without another call because it retries a
 	// minute after a failure.
 	b.offset.Add(int64(time.Minute))
 	ctx, stop = context.WithCancel(t.Context())

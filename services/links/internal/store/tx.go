@@ -28,7 +28,7 @@ func (s *Store) Atomically(ctx context.Context, what string, fn func(tx link.Tx)
 	return err
 }
 
-// Add implements [link.Store]. A repeated commit gets ErrInTheWay, because its links already exist.
+// Add implements [link.Store]. A repeated commit gets ErrInTheWay because its links already exist.
 func (s *Store) Add(ctx context.Context, limit int, links ...*link.Link) error {
 	add := func(rtx *record.Tx) error {
 		t := &tx{rtx, s}
@@ -59,8 +59,7 @@ func (s *Store) Add(ctx context.Context, limit int, links ...*link.Link) error {
 // inLinkWords converts a database error to one of package link's errors.
 func inLinkWords(err error) error {
 	switch {
-	// This includes unknown outcomes, because our own earlier attempt may have created the
-	// document.
+	// This includes unknown outcomes because our own earlier attempt may have created the document.
 	case errors.Is(err, firestoredb.ErrExists), errors.Is(err, firestoredb.ErrUncertain):
 		return fmt.Errorf("%w: %w", link.ErrInTheWay, err)
 	case errors.Is(err, firestoredb.ErrInvalid):
@@ -118,7 +117,7 @@ func (t *tx) find(
 
 // Released implements [link.Tx].
 func (t *tx) Released(accountID string, linkIDs ...string) (slugKeys []string, err error) {
-	// Skip strings that cannot be IDs; no link has them.
+	// Skip strings that cannot be IDs. They do not belong to any link.
 	valid := slices.DeleteFunc(slices.Clone(linkIDs), func(id string) bool { return !identity.ValidID(id) })
 	for ids := range slices.Chunk(valid, 30) { // the maximum for an "in" filter
 		snaps, err := t.Query(t.s.db.Collection("slugs").Where("formerly", "in", ids))

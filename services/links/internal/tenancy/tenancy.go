@@ -1,6 +1,6 @@
 // Package tenancy applies auth's decisions about accounts in the links service. It announces a
-// changed account in the same way as a changed slug, so that no replica uses the old state after
-// the call has returned. It also removes an account's links, domains and other records.
+// changed account in the same way as a changed slug, so no replica uses the old state once the call
+// has returned. It also removes an account's links, domains and other records.
 package tenancy
 
 import (
@@ -50,8 +50,8 @@ func New(o Options) *keeper.Keeper {
 const purgePage = 100
 
 // erase removes a page of links. If no links are left, it removes the domains and then the other
-// records. It skips links that cannot be removed, so that they do not block others. While such
-// links are left, erase keeps the domains and returns an error.
+// records. It skips links that cannot be removed, so they do not block others. As long as such
+// links remain, erase keeps the domains and returns an error.
 func (o Options) erase(ctx context.Context, accountID string) (more bool, err error) {
 	var kept error
 	for before := link.Top; ; {

@@ -8,8 +8,8 @@
 // path of the key that signs URLs.
 //
 // The storage address accepts only signed requests. Firestore and the storage API require the token
-// from --token-file. Without this flag, callers need no token, and all listeners use loopback only,
-// even with --allow-remote.
+// from --token-file. Without this flag, callers do not need a token, and all listeners use loopback
+// only, even with --allow-remote.
 package main
 
 import (

@@ -43,8 +43,8 @@ type options struct {
 	apiHosts                             list
 }
 
-// size is a flag for a number of bytes, such as 10737418240. It accepts the units of Kubernetes,
-// for example 10Gi.
+// size is a flag for a number of bytes, such as 10737418240. It accepts Kubernetes units, such as
+// 10Gi.
 type size int64
 
 func (s *size) String() string { return strconv.FormatInt(int64(*s), 10) }
@@ -282,7 +282,7 @@ func readIndexes(paths []string) (*firestore.Indexes, error) {
 	return indexes, nil
 }
 
-// described returns the attributes of the startup log line. They include the number of indexes,
+// described returns the attributes of the startup log line. They include the number of indexes
 // because a query without its index fails.
 func (o *options) described(indexes *firestore.Indexes) []any {
 	count := 0
@@ -318,7 +318,7 @@ func openStorage(o *options, apiURL, token string, log *slog.Logger) (*storage.S
 }
 
 // readToken reads a token file, if there is one. An empty file is an error. Otherwise callers would
-// need no token.
+// not need a token.
 func readToken(path string) (string, error) {
 	if path == "" {
 		return "", nil
@@ -361,8 +361,8 @@ func server(h http.Handler) *http.Server {
 }
 
 // health makes /readyz fail until all parts are ready. /livez succeeds from the start. While
-// commits fail, both say so in their response text. The status remains 200, because reads work and
-// a restart would not help.
+// commits fail, both say so in their response text. The status remains 200 because reads work and a
+// restart would not help.
 func health(serving *atomic.Bool, fire *firestore.Server, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/readyz" && !serving.Load() {
@@ -434,8 +434,8 @@ Health        %s
 Signing key   %s
 `, d.FirestoreAddr, d.StorageURL, d.StorageAPIURL, d.HealthURL, d.KeyFile)
 	if d.TokenFile != "" {
-		// Clients that find an emulator through these variables send no token, so the servers would
-		// reject their calls.
+		// Clients that find an emulator through these variables do not send a token, so the servers
+		// would reject their calls.
 		fmt.Fprintf(w, "Token         %s   for Firestore and the storage API\n", d.TokenFile)
 		return
 	}

@@ -194,7 +194,8 @@ func TestItListensBeyondLoopbackOnlyUnderAToken(t *testing.T) {
 			}
 		}
 	}
-	// Health checks need no token. With a token, the program accepts addresses other than loopback.
+	// Health checks do not need a token. With a token, the program accepts addresses other than
+	// loopback.
 	d, _ := serve(t, t.TempDir(), "--allow-remote", "--storage-api-addr", "0.0.0.0:0", "--firestore-addr", "0.0.0.0:0", "--token-file", writeToken(t, good+"\n"))
 	for path, want := range map[string]int{"/readyz": 200, "/livez": 200, "/oauth2/v3/certs": 200, "/storage/v1/b": 401, "/linkreel/x": 401} {
 		r, err := http.Get(strings.TrimSuffix(d.StorageAPIURL, "/") + path)
@@ -404,7 +405,7 @@ func metric(t *testing.T, d description, series string) float64 {
 	return -1
 }
 
-// clients returns Google's clients for a program that requires no token.
+// clients returns Google's clients for a program that does not require a token.
 func clients(t *testing.T, d description) (*gcfirestore.Client, *gcs.BucketHandle) {
 	t.Helper()
 	conn, err := grpc.NewClient(d.FirestoreAddr, grpc.WithTransportCredentials(insecure.NewCredentials()))
