@@ -66,8 +66,8 @@ func target(settings map[string]string) MoveOptions {
 	return MoveOptions{Project: project, Bucket: bucket, Env: settings}
 }
 
-// elsewhere is an empty Firestore and an empty object storage in a folder, which replace Google's
-// services.
+// elsewhere is an empty Firestore and an empty object store in a folder, which stand in for
+// Google's services.
 type elsewhere struct {
 	dir     string
 	records *firestore.Server
@@ -302,7 +302,7 @@ func (s *Stack) traffic(t *testing.T, slug string) *traffic {
 }
 
 // The test moves a running stack into an empty cloud. It kills each attempt at some step, and the
-// next attempt continues. During the move, links must redirect, and the target must receive every
+// next attempt resumes. During the move, links must redirect, and the target must receive every
 // acknowledged write. If LINKREEL_FULL is set, the test moves 100,000 links and 200 videos.
 func TestAStackMovesThroughKills(t *testing.T) {
 	t.Parallel()

@@ -207,7 +207,7 @@ func (s *Server) interceptStream(srv any, ss grpc.ServerStream, info *grpc.Strea
 	return err
 }
 
-// recovered turns a panic into an error, because one faulty call must not bring down the server.
+// recovered turns a panic into an error because one faulty call must not bring down the server.
 func recovered(err *error) {
 	if p := recover(); p != nil {
 		*err = status.Errorf(codes.Internal, "panic: %v\n%s", p, debug.Stack())

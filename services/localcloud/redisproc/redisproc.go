@@ -4,7 +4,7 @@
 // The server listens on loopback only, keeps an append-only file in its folder, and exits with its
 // parent. A parent that exits normally calls Stop. If the parent is killed, the kernel's
 // parent-death signal ends the server on Linux. If a killed parent has left a server running on the
-// same folder, Start first stops that server, because two writers would corrupt the append-only
+// same folder, Start first stops that server because two writers would corrupt the append-only
 // file.
 package redisproc
 
@@ -130,14 +130,14 @@ func (s *Server) Restart(ctx context.Context) error {
 		// The kernel sends the parent-death signal when the forking thread ends. Therefore this
 		// goroutine keeps its thread until the child has exited.
 		runtime.LockOSThread()
-		defer runtime.UnlockOSThread() // keep the thread alive, because ending it would kill other children that it forked
+		defer runtime.UnlockOSThread() // keep the thread alive because ending it would kill other children that it forked
 		defer close(done)
 		if err := cmd.Start(); err != nil {
 			started <- err
 			return
 		}
 		started <- nil
-		_ = cmd.Wait() // ignore the exit status, because callers only wait for done
+		_ = cmd.Wait() // ignore the exit status because callers only wait for done
 	}()
 	if err := <-started; err != nil {
 		return fmt.Errorf("cannot start %s: %w", s.opt.Binary, err)
@@ -208,7 +208,7 @@ func (s *Server) end(sig syscall.Signal, patience time.Duration) error {
 		}
 	}
 	<-done
-	_ = os.Remove(filepath.Join(s.opt.Dir, "redis.pid")) // a stale file is harmless, because Start checks the process
+	_ = os.Remove(filepath.Join(s.opt.Dir, "redis.pid")) // a stale file is harmless because Start checks the process
 	return nil
 }
 
@@ -240,7 +240,7 @@ func endLeftover(dir string) error {
 }
 
 // isRedis reports whether pid is a running Redis on port. This keeps Start from signalling a
-// different process that has reused the pid, even if that is also a Redis. The command line
+// different process that has reused the pid, even if that process is also Redis. The command line
 // contains the port, first in the --port option and later in the process title that Redis sets.
 func isRedis(pid int, port string) bool {
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // empty for a zombie

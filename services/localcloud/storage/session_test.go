@@ -35,7 +35,7 @@ func TestASessionWithoutARequestTakesNoMemoryAndWithoutBytesNoFile(t *testing.T)
 	}
 }
 
-// Neither waiting nor later requests may recreate a cancelled session's file.
+// Neither waiting nor later requests should recreate a cancelled session's file.
 func TestACancelledSessionLeavesNothing(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{})

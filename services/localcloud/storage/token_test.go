@@ -14,7 +14,7 @@ import (
 
 // TestWithoutTheTokenTheAPIAnswersNothing tries every kind of request that the private listener
 // supports, and some that it does not support. Only health checks, the public keys and the exchange
-// of a signed assertion need no token.
+// of a signed assertion work without a token.
 func TestWithoutTheTokenTheAPIAnswersNothing(t *testing.T) {
 	t.Parallel()
 	token := strings.Repeat("t", 40)
