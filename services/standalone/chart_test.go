@@ -84,7 +84,7 @@ func TestChartSetsWhatServicesRead(t *testing.T) {
 		}
 		for service, names := range known {
 			for _, name := range names {
-				// The template derives the listeners' addresses from the names of the ports.
+				// The template derives the listeners' addresses from the port names.
 				if strings.HasSuffix(name, "_ADDR") || strings.Contains(string(template), name) || strings.Contains(string(docs), "`"+name+"`") {
 					continue
 				}

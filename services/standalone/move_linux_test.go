@@ -108,7 +108,7 @@ func startElsewhere(t *testing.T) *elsewhere {
 	return e
 }
 
-// from returns the settings for a move of a data directory to e.
+// from returns the settings for moving a data directory to e.
 func (e *elsewhere) from(data string) map[string]string {
 	settings := on(data)
 	maps.Copy(settings, e.env)
@@ -387,7 +387,7 @@ func TestAStackMovesThroughKills(t *testing.T) {
 	refused := w.refused.Load()
 	eventually(t, func() string {
 		if w.refused.Load() == refused {
-			return "no change has been refused since the move"
+			return "no changes have been refused since the move"
 		}
 		return ""
 	})
@@ -449,7 +449,7 @@ func TestAStackMovesThroughKills(t *testing.T) {
 	}
 	eventually(t, func() string {
 		if clicks() == before {
-			return "no click has been counted since the move was aborted: " + before
+			return "no clicks have been counted since the move was aborted: " + before
 		}
 		return ""
 	})

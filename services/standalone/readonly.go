@@ -29,8 +29,8 @@ const readOnlyPath = "/-/read-only"
 const readOnlyFile = "read-only"
 
 // readOnly is the switch that a move uses. While it is on, the stores refuse every change to
-// records and objects. Requests that would change something are refused before they reach a service
-// because the service would retry for several seconds. All other requests are served.
+// records and objects. Requests that would change something are refused before they reach a
+// service, which would retry for several seconds. All other requests are served.
 type readOnly struct {
 	dir     *dataDir
 	records *firestore.Server

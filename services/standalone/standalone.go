@@ -28,7 +28,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// Config says where a stack stores its data and on which ports it listens. All other settings for
+// Config says where a stack stores its data and which ports it listens on. All other settings for
 // the services are read from the environment under their usual names.
 type Config struct {
 	// PortBase is the first of four consecutive ports for the base URL, short links, the operator
@@ -105,8 +105,9 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	group, gctx := errgroup.WithContext(ctx)
 	s := &Stack{cfg: cfg, ctx: gctx, stop: stop, group: group, cloudToken: randomHex(), BackupToken: randomHex()}
 	// Each step opens what the next step needs and registers how to close it. Loops start before
-	// listeners and therefore stop after them, so during shutdown no request waits for a stopped
-	// loop. Callers that connect before the listeners are serving wait in the kernel's queue.
+	// listeners and therefore stop after them, so during shutdown requests do not wait for a
+	// stopped loop. Callers that connect before the listeners are serving wait in the kernel's
+	// queue.
 	for _, step := range []func(context.Context) error{
 		s.openDataDir, s.takePorts, s.startTelemetry, s.startRedis, s.startFirestore, s.startStorage, s.openReadOnly,
 		s.buildServices, s.runLoops, s.serve, s.demo, s.announce,

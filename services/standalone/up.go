@@ -20,7 +20,7 @@ import (
 // usualStackFile is where scripts look for the stack running in this folder.
 const usualStackFile = ".local/stack.json"
 
-// claimStackFile chooses the file in which a stack describes itself to scripts. It is
+// claimStackFile chooses the file that a stack uses to describe itself to scripts. It is
 // .local/stack.json, unless another running stack from this folder has claimed that file. In that
 // case, it is a file in the stack's own data directory. The kernel releases the claim when the
 // process exits.

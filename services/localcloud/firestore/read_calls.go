@@ -187,7 +187,7 @@ func (s *service) GetDocument(ctx context.Context, req *pb.GetDocumentRequest) (
 }
 
 // BatchGetDocuments implements the protocol. It returns each document only once, even if it was
-// requested twice because Google's client rejects a second response.
+// requested twice: Google's client rejects a second response.
 func (s *service) BatchGetDocuments(req *pb.BatchGetDocumentsRequest, stream pb.Firestore_BatchGetDocumentsServer) error {
 	if err := checkMask(req.GetMask()); err != nil {
 		return err

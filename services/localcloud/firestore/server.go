@@ -30,7 +30,8 @@ const (
 	// Pessimistic is production's default. Documents that a transaction has read are locked. Other
 	// writes to them wait and are Aborted after LockTimeout.
 	Pessimistic Mode = iota
-	// Optimistic locks nothing. It aborts a transaction at commit if its reads are outdated.
+	// Optimistic does not lock anything. It aborts a transaction at commit if its reads are
+	// outdated.
 	Optimistic
 	// Fast makes a transaction wait for any other transaction that has read the same document, so
 	// almost no transaction is aborted. It hides contention. Use it only in tests that are not
@@ -39,7 +40,7 @@ const (
 )
 
 // Options configures a server. The zero value is an in-memory server that behaves like production
-// but enforces no indexes.
+// but does not enforce indexes.
 type Options struct {
 	// Path is the data file. If it is empty, all data is in memory.
 	Path string

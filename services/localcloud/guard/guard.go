@@ -55,7 +55,7 @@ func (t Tokens) Required() bool { return len(t.sums) > 0 }
 func (t Tokens) First() string { return t.first }
 
 // Accept reports whether a request with this Authorization header is accepted. It compares hashes
-// in constant time, so its duration reveals nothing about a token.
+// in constant time, so its duration does not reveal anything about a token.
 func (t Tokens) Accept(authorization string) bool {
 	if !t.Required() {
 		return true

@@ -76,8 +76,8 @@ func Descendants(pid int) (all []int) {
 	return all
 }
 
-// Heap returns the used size of this process's Go heap after two collections. The second collection
-// frees memory that only finalizers or pools held.
+// Heap returns how much of this process's Go heap is in use after two collections. The second
+// collection frees memory that only finalizers or pools held.
 func Heap() int64 {
 	runtime.GC()
 	runtime.GC()

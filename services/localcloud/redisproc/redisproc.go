@@ -36,7 +36,7 @@ type Options struct {
 	Addr   string   // loopback address; "" uses a free port
 	Binary string   // "" looks for redis-server or valkey-server on the PATH
 	Fsync  string   // appendfsync: "everysec" (default), "always", "no"
-	Memory bool     // stores nothing on disk
+	Memory bool     // does not store anything on disk
 	Args   []string // more server options, such as "--maxmemory", "64mb"
 	// Sentinel runs a Sentinel instead of a data server. It is configured through commands.
 	Sentinel bool
@@ -109,7 +109,7 @@ func (s *Server) Restart(ctx context.Context) error {
 	args := []string{"--bind", host, "--port", port, "--dir", s.opt.Dir, "--daemonize", "no", "--save", "",
 		"--maxmemory-policy", "noeviction", "--tcp-backlog", "1024"}
 	if s.opt.Sentinel {
-		// Sentinel requires a configuration file of its own, in which it saves its state.
+		// Sentinel requires its own configuration file, where it saves its state.
 		conf := filepath.Join(s.opt.Dir, "sentinel.conf")
 		if err := os.WriteFile(conf, []byte(fmt.Sprintf("bind %s\nport %s\ndir %s\n", host, port, s.opt.Dir)), 0o600); err != nil {
 			return fmt.Errorf("cannot write Sentinel's configuration file: %w", err)
@@ -127,8 +127,8 @@ func (s *Server) Restart(ctx context.Context) error {
 	done := make(chan struct{})
 	started := make(chan error, 1)
 	go func() {
-		// The kernel sends the parent-death signal when the forking thread ends. Therefore this
-		// goroutine keeps its thread until the child has exited.
+		// The kernel sends the parent-death signal when the forking thread ends, so this goroutine
+		// keeps its thread until the child has exited.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread() // keep the thread alive because ending it would kill other children that it forked
 		defer close(done)
@@ -276,7 +276,7 @@ func ping(ctx context.Context, addr string) string {
 	return strings.TrimSpace(line)
 }
 
-// lastLine passes the server's output on and keeps its last line, which says why a server exited.
+// lastLine passes on the server's output and keeps its last line, which says why a server exited.
 type lastLine struct {
 	to io.Writer // nil discards the output
 

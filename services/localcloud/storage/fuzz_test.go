@@ -51,7 +51,7 @@ var theFuzzCase = sync.OnceValue(func() (c fuzzCase) {
 })
 
 // FuzzSignedURL changes a signed URL at random. verify must accept it only if the method, host,
-// decoded path and query are still the signed ones.
+// decoded path and query still match what was signed.
 func FuzzSignedURL(f *testing.F) {
 	c := theFuzzCase()
 	key, err := parseKey(c.Key)

@@ -103,7 +103,7 @@ func (s *Server) plainRead(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// apiCall is a call to the JSON API. Its name is the one in the API's documentation.
+// apiCall is a call to the JSON API. Its name comes from the API's documentation.
 type apiCall struct {
 	name, bucket, object  string
 	dstBucket, dstObject  string

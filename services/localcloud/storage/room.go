@@ -24,7 +24,7 @@ type room struct {
 }
 
 // check rejects n more bytes if they would use the reserve. Our own programs may use half of the
-// reserve, so that existing uploads can still be transcoded when no new upload is accepted.
+// reserve, so existing uploads can still be transcoded when new ones are rejected.
 func (r room) check(own bool, n int64) error {
 	if r.reserve <= 0 {
 		return nil

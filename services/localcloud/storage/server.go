@@ -74,7 +74,7 @@ type Options struct {
 	APIURL string
 	// Notify sends each change to an object to a receiver. If it is nil, changes are not recorded.
 	Notify *Notify
-	// Log receives the log lines of background work. Nil means slog.Default.
+	// Log receives the log lines from background work. Nil means slog.Default.
 	Log *slog.Logger
 }
 
@@ -289,7 +289,8 @@ type CORS struct {
 	MaxAgeSeconds  int      `json:"maxAgeSeconds,omitempty"`
 }
 
-// cors sets the headers from the bucket's first matching rule. If no rule matches, it sets none.
+// cors sets the headers from the bucket's first matching rule. If no rule matches, it does not set
+// any.
 func (s *Server) cors(w http.ResponseWriter, r *http.Request, bucketName string) {
 	origin := r.Header.Get("Origin")
 	if origin == "" {

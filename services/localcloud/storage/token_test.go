@@ -78,7 +78,7 @@ func TestSignedAddressesAndTheirSessionsNeedNoToken(t *testing.T) {
 	resumable := func(o *gcs.SignedURLOptions) { o.Headers = []string{"x-goog-resumable:start"} }
 	session := call(t, "POST", e.sign(t, "POST", "b", resumable), nil, "x-goog-resumable", "start").header.Get("Location")
 	if session == "" {
-		t.Fatal("a signed POST returned no session")
+		t.Fatal("a signed POST did not return a session")
 	}
 	if a := call(t, "PUT", session, nil, "Content-Range", "bytes */*"); a.status != 308 {
 		t.Errorf("querying the session returned %d, want 308: %s", a.status, a.body)

@@ -137,7 +137,7 @@ type Call struct {
 	Args []string
 	Wall time.Duration
 	CPU  time.Duration
-	// Stall ends a call that has printed nothing for this long because ffmpeg can hang indefinitely
+	// Stall ends a call that has not printed anything for this long: ffmpeg can hang indefinitely
 	// when it runs out of memory. If Stall is 0, only Wall applies.
 	Stall time.Duration
 	// Line is called with each line of standard output.

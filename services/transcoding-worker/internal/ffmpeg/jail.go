@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// jailName is the argv[0] with which this program starts itself again as the jail around
-// ffmpeg.
+// jailName is the argv[0] that this program uses when it restarts itself as the jail around ffmpeg.
 const jailName = "linkreel-jail"
 
 // jailSpec configures the jail. It is passed as one argument because the child's environment is

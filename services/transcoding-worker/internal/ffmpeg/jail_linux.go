@@ -128,8 +128,8 @@ func setrlimit(resource int, limit uint64) error {
 	return nil
 }
 
-// jailed wraps a tool's call: this program starts itself again as the jail, in its own process
-// group, and the kernel kills that process when this one dies.
+// jailed wraps a tool's call: this program restarts itself as the jail, in its own process group,
+// and the kernel kills that process when this one dies.
 func jailed(spec jailSpec, encoded string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe") //nolint:noctx // run kills the whole process group when its context is done
 	cmd.Args = []string{jailName, encoded}

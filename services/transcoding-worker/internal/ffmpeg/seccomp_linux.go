@@ -80,8 +80,8 @@ func filter(pid uint32) []unix.SockFilter {
 		}
 		on(nr, append(then, unix.SockFilter{Code: answer, K: refused}, unix.SockFilter{Code: answer, K: unix.SECCOMP_RET_ALLOW})...)
 	}
-	// A process may start threads but no children. clone3 passes its flags in memory, which a
-	// filter cannot read. Without clone3, libc uses clone.
+	// A process may start threads but not child processes. clone3 passes its flags in memory, which
+	// a filter cannot read. Without clone3, libc uses clone.
 	on(unix.SYS_CLONE3, unix.SockFilter{Code: answer, K: absent})
 	on(unix.SYS_CLONE,
 		unix.SockFilter{Code: loadWord, K: offsetArg0},

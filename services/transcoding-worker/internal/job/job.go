@@ -1,11 +1,11 @@
 // Package job runs transcoding jobs: it takes them from the queue, extends their lease,
 // produces the ladder, publishes the results and cleans up.
 //
-// It guarantees that a job's result becomes visible exactly once, regardless of repeated
-// deliveries and crashes. Every object is stored under the attempt's own prefix, and a single
-// transaction checks the attempt and makes the result visible. A worker that has lost its lease
-// kills its ffmpeg and publishes nothing. The job for a file that cannot be played fails
-// immediately, with the reason. Temporary errors are retried a limited number of times.
+// It guarantees that a job's result becomes visible exactly once, regardless of repeated deliveries
+// and crashes. Every object is stored under the attempt's own prefix, and a single transaction
+// checks the attempt and makes the result visible. A worker that has lost its lease kills its
+// ffmpeg and does not publish anything. The job for a file that cannot be played fails immediately,
+// with the reason. Temporary errors are retried a limited number of times.
 package job
 
 import (

@@ -147,8 +147,8 @@ var (
 // needs it.
 func (s *Scratch) retained() string { return filepath.Join(s.dir, "retained-source") }
 
-// idle returns the size of the retained source if no job's folder links to it, so no job has
-// reserved space for it.
+// idle returns the size of the retained source if no job's folder links to it, in which case no job
+// has reserved space for it.
 func (s *Scratch) idle() int64 {
 	info, err := os.Lstat(s.retained())
 	if err != nil {

@@ -420,9 +420,9 @@ func (a *attempt) upload(ctx context.Context, paths ...string) error {
 		for _, path := range paths {
 			object := a.object(path)
 			g.Go(func() error {
-				// Immutable because the prefix contains the attempt, so nothing overwrites the
-				// object. Private because access is checked for each viewer. A day is longer than
-				// the lifetime of any signed URL.
+				// Immutable: the prefix contains the attempt, so nothing overwrites the object.
+				// Private: access is checked for each viewer. A day is longer than the lifetime of
+				// any signed URL.
 				_, err := a.w.o.Bucket.UploadFile(ctx, object, path, objectstore.UploadOptions{
 					ContentType:  contentType(path),
 					CacheControl: "private, max-age=86400, immutable",

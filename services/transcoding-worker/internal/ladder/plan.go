@@ -280,7 +280,7 @@ func (p *Plan) Copyable() (copyable, keep bool) {
 	// The conditions, in this order: a codec that players support, frames that are shown as stored,
 	// a timeline that the ladder can share, and a size that common devices can play (level 4.2 is
 	// 1080p at 60). Segments of a copy begin at its own keyframes, so MaxGOP, in seconds, bounds
-	// their length. The bit rates are bounded too because viewers have no smaller rendition until
+	// their length. The bit rates are also bounded because viewers have no smaller rendition until
 	// the ladder is done.
 	copyable = s.Demuxer == "mov" && v.Bytes <= s.Size && v.Codec == "h264" && (v.Tag == "avc1" || v.Tag == "avc3") && profile &&
 		(v.PixelFormat == "yuv420p" || v.PixelFormat == "yuvj420p") &&
