@@ -375,7 +375,7 @@ func TestListenFollowsSeveralTargetsOnOneStream(t *testing.T) {
 	set(t, c, "k/b", fields{})
 	wantEqual(t, l.until(t, "snapshot"), "change b for 1; snapshot")
 	l.add(t, target(3, ""))
-	wantEqual(t, l.until(t, "remove"), "remove") // Listen does not support this query
+	wantEqual(t, l.until(t, "remove"), "remove") // this query cannot be listened to
 	set(t, c, "k/c", fields{})
 	wantEqual(t, l.until(t, "snapshot"), "change c for 1; snapshot")
 }
