@@ -267,13 +267,13 @@ type place struct {
 	close   func()
 }
 
-// read reads the manifest, the identities and the keys, and checks that no key is missing.
+// read reads the manifest, the identities and the keys, and checks that no keys are missing.
 func (r *restoring) read(o RestoreOptions) (err error) {
 	if r.m, err = backup.Read(o.Dir, o.Name); err != nil {
 		return err
 	}
 	r.seen = r.m.Order
-	if newest, err := backup.Read(o.Dir, ""); err == nil { // ignore damage to another backup, so that a named backup can still be restored
+	if newest, err := backup.Read(o.Dir, ""); err == nil { // ignore damage to other backups, so a named backup can still be restored
 		r.seen, r.newest = max(r.seen, newest.Order), newest.Name
 	}
 	if r.identities, err = readIdentities(o.Identity); err != nil {
@@ -351,8 +351,7 @@ func readIdentities(path string) ([]age.Identity, error) {
 	return ids, nil
 }
 
-// lostKeys returns the ids of the keys that sealed values in the backup but are in neither of the
-// two settings.
+// lostKeys returns the ids of keys that sealed values in the backup but are not in either setting.
 func lostKeys(m *backup.Manifest, webhook, certificate string) (map[string]bool, error) {
 	lost := map[string]bool{}
 	for setting, needed := range m.Keys {
@@ -399,7 +398,7 @@ func (r *restoring) stack() (*place, error) {
 			r.kept.PlaybackKey = "" // a new key ends all playback grants
 			return errors.Join(dir.saveSecrets(r.kept), r.copyTrail(r.cfg.auditDir(dir)))
 		},
-		empty: func() (err error) { // remove everything, because the directory was empty before the restore
+		empty: func() (err error) { // remove everything because the directory was empty before the restore
 			for _, name := range []string{recordsFile, objectsDir, secretsFile, auditDir} {
 				err = errors.Join(err, os.RemoveAll(dir.join(name)))
 			}
@@ -456,11 +455,11 @@ func (r *restoring) into(ctx context.Context, to func() (*place, error)) (p *pla
 	return p, nil
 }
 
-// endAgain records the restore, so that the services that will serve the records know about it, and
+// endAgain records the restore, so the services that will serve the records know about it, and
 // repeats the decisions in the trail.
 func (r *restoring) endAgain(ctx context.Context, records *firestore.Server, token string) error {
 	if !r.installation && r.trail == nil {
-		return nil // leave the records unchanged, because Linkreel has not used them yet
+		return nil // leave the records unchanged because Linkreel has not used them yet
 	}
 	addr, err := records.Listen("127.0.0.1:0")
 	if err != nil {
@@ -479,8 +478,8 @@ func (r *restoring) endAgain(ctx context.Context, records *firestore.Server, tok
 	return errors.Join(err, db.Close())
 }
 
-// copyTrail copies the trail into the folder where the restored stack continues it, because a later
-// restore of an older backup needs it again.
+// copyTrail copies the trail into the folder where the restored stack will continue it. A later
+// restore of an older backup will need it again.
 func (r *restoring) copyTrail(to string) error {
 	if r.applied == 0 {
 		return nil
@@ -488,8 +487,8 @@ func (r *restoring) copyTrail(to string) error {
 	if one, err := sameFile(to, r.audit); one || err != nil {
 		return err
 	}
-	// Each name is used only once. A file that already exists was therefore copied by a killed
-	// restore or belongs to the same trail.
+	// Each name is used only once, so a file that already exists was copied by a killed restore or
+	// belongs to the same trail.
 	from := os.DirFS(r.audit)
 	return fs.WalkDir(from, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {

@@ -268,7 +268,7 @@ func TestARestoreBesideARestoreLeavesItAlone(t *testing.T) {
 	}
 }
 
-// The test makes one file of the trail unreadable.
+// The test makes one file in the trail unreadable.
 func TestATrailThatCannotBeReadStopsARestore(t *testing.T) {
 	t.Parallel()
 	data, dir, again := t.TempDir(), t.TempDir(), t.TempDir()
@@ -530,7 +530,8 @@ func eventually(t *testing.T, wrong func() string) {
 	}
 }
 
-// If the trail's disk is not mounted, the restore repeats no decisions. It must tell the operator.
+// If the trail's disk is not mounted, the restore cannot repeat any decisions and must tell the
+// operator.
 func TestAnEmptyTrailIsTold(t *testing.T) {
 	t.Parallel()
 	text := auth.NotKnown(0, "/mnt/audit")

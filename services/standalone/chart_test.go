@@ -84,7 +84,7 @@ func TestChartSetsWhatServicesRead(t *testing.T) {
 		}
 		for service, names := range known {
 			for _, name := range names {
-				// The template derives the listeners' addresses from the names of the ports.
+				// The template derives the listeners' addresses from the port names.
 				if strings.HasSuffix(name, "_ADDR") || strings.Contains(string(template), name) || strings.Contains(string(docs), "`"+name+"`") {
 					continue
 				}
@@ -206,8 +206,8 @@ func TestServicesTakeThePasswordOfRedisApart(t *testing.T) {
 	}
 }
 
-// from returns a function that creates a service from settings, as the service's own main does from
-// the environment.
+// from returns a function that creates a service from settings, the way the service's own main does
+// from the environment.
 func from[C any](make func(context.Context, C) (*boot.Service, error)) func(*testing.T, map[string]string) *boot.Service {
 	return func(t *testing.T, settings map[string]string) *boot.Service {
 		t.Helper()
@@ -239,7 +239,8 @@ func TestChartRoutesLikeTheGateway(t *testing.T) {
 	}
 }
 
-// Indexes must contain every index file. Without one, queries would fail only in local runs.
+// Indexes must contain every index file. If one were missing, queries would fail only in local
+// runs.
 func TestIndexesAreThoseOfTheChart(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(chart, "files/firestore.indexes.json"))

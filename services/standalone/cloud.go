@@ -99,9 +99,8 @@ func (s *Stack) startFirestore(context.Context) error {
 	return nil
 }
 
-// The upload limit is a little above the videos service's maximum file size, so that a
-// slightly larger file still fails with that service's own error. Uploads also leave disk space
-// free for records.
+// The upload limit is a little above the videos service's maximum file size, so a slightly larger
+// file still fails with that service's own error. Uploads also leave disk space free for records.
 const (
 	defaultMaxVideo = 10 << 30
 	uploadMargin    = 64 << 20
@@ -117,7 +116,7 @@ func (s *Stack) startStorage(context.Context) (err error) {
 	}
 	s.Storage, err = storage.Open(storage.Options{
 		Dir: s.dir.join(objectsDir), Buckets: []string{bucket}, PublicURL: s.UploadURL, APIURL: s.storageURL(), Token: s.cloudToken,
-		// Allow every origin, because embeds run on other hosts and a signed URL is itself the
+		// Allow every origin because embeds run on other hosts and a signed URL is itself the
 		// credential.
 		CORS: []storage.CORS{{Origin: []string{"*"}, Method: []string{"GET", "HEAD", "PUT", "POST"},
 			ResponseHeader: []string{

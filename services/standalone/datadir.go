@@ -60,8 +60,8 @@ func (d *dataDir) join(elem ...string) string {
 
 func (d *dataDir) close() { unlockFile(d.lock) }
 
-// unlockFile unlocks and closes a file. Closing the file does not always unlock it, because a child
-// process that is just starting holds a copy of the descriptor until it executes its program.
+// unlockFile unlocks and closes a file. Closing the file does not always unlock it: a child process
+// that is just starting holds a copy of the descriptor until it executes its program.
 func unlockFile(f *os.File) {
 	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // best effort: closing usually unlocks too
 	_ = f.Close()                                   // nothing was written, so there is nothing to lose
@@ -119,8 +119,8 @@ func writeJSON(path string, v any) error {
 	return writeFile(path, append(text, '\n'))
 }
 
-// writeFile writes a temporary file and renames it, so that a reader sees either the whole
-// old file or the whole new one.
+// writeFile writes a temporary file and renames it, so a reader sees either the whole old file or
+// the whole new one.
 func writeFile(path string, text []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {

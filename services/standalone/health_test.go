@@ -21,8 +21,8 @@ import (
 )
 
 // TestEachPortAnswersBalancers is in this module because this module imports all services. Load
-// balancers request GET / on each port, by address or with a name of their own. The response to
-// people's browsers does not change.
+// balancers request GET / on each port, by IP address or under a name of their own. Browsers must
+// still get the normal pages.
 func TestEachPortAnswersBalancers(t *testing.T) {
 	t.Parallel()
 	settings := map[string]string{

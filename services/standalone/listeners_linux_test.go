@@ -20,11 +20,10 @@ import (
 	"time"
 )
 
-// TestWebhooksDoNotReachTheStack runs a stack the way `linkreel up` does, with webhooks that
-// may reach this machine, and calls each of its listeners through a webhook. None of the calls
-// should reach a listener or write anything, and the results must not distinguish the stack's ports
-// from unused ones. The test does not run in parallel, so that every new listener belongs to the
-// stack.
+// TestWebhooksDoNotReachTheStack runs a stack the way `linkreel up` does, with webhooks that may
+// reach this machine, and calls each of its listeners through a webhook. None of the calls should
+// reach a listener or write anything, and the results must not distinguish the stack's ports from
+// unused ones. The test does not run in parallel, so every new listener belongs to the stack.
 func TestWebhooksDoNotReachTheStack(t *testing.T) {
 	before := listening(t)
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))

@@ -18,7 +18,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// localcloud returns a Stack that stands for the localcloud at From.
+// localcloud returns a Stack that represents the localcloud at From.
 func (o BackupOptions) localcloud(context.Context, Config) (s *Stack, done func() error, err error) {
 	u, err := url.Parse(o.From)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -59,7 +59,7 @@ func (d localcloudDir) note() string    { return filepath.Join(d.data, restoredF
 
 // prepare removes an incomplete restore. If the directory was already restored, done is the message
 // for the operator. prepare refuses a directory with other data or one that was restored from a
-// backup other than the named one. If no backup is named, prepare accepts any restored directory,
+// backup other than the named one. If no backup is named, prepare accepts any restored directory
 // because a backup that completes after the restore must not prevent localcloud from starting.
 func (d localcloudDir) prepare(o RestoreOptions) (done string, err error) {
 	if o.Verify {
@@ -97,8 +97,8 @@ func (d localcloudDir) prepare(o RestoreOptions) (done string, err error) {
 	return "", nil
 }
 
-// passedOver returns a sentence about a backup that is newer than the one in the directory, or "". It
-// also returns "" if the backups cannot be read, because restored data must be usable without them.
+// passedOver returns a sentence about a backup that is newer than the one in the directory, or "".
+// It also returns "" if the backups cannot be read: restored data must be usable without them.
 func (o RestoreOptions) passedOver(was restoredNote) string {
 	newest, err := backup.Read(o.Dir, "")
 	if err != nil || o.Name != "" || newest.Name == was.Backup {
@@ -111,7 +111,7 @@ func (o RestoreOptions) passedOver(was restoredNote) string {
 	return fmt.Sprintf("The newest backup, %s, %s and has not been restored. To restore it instead, start with an empty volume.\n", newest.Name, when)
 }
 
-// empty removes everything that a restore has written. It removes the records last, because they
+// empty removes everything that a restore has written. It removes the records last because they
 // contain the mark of an incomplete restore.
 func (d localcloudDir) empty() error {
 	if err := errors.Join(os.RemoveAll(d.storage()), os.RemoveAll(d.note())); err != nil {

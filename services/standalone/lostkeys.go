@@ -16,8 +16,8 @@ type unsealed struct {
 	certificates []string // names of hosts and ACME accounts
 }
 
-// opens reports whether a document is still useful without the lost keys. A webhook is useful,
-// because its owner can roll the secret. A certificate is not, because a new one can be ordered.
+// opens reports whether a document is still useful without the lost keys. A webhook is, since its
+// owner can roll the secret. A certificate is not: a new one can simply be ordered.
 func (r *restoring) opens(collection, path string, d *pb.Document) bool {
 	for _, s := range sealed {
 		if s.Collection != collection || !slices.ContainsFunc(backup.KeyIDs(d.GetFields()[s.Field]), func(id string) bool { return r.lost[id] }) {

@@ -221,7 +221,7 @@ func (m mover) run(ctx context.Context) error {
 			break
 		}
 	}
-	// Do this even if the file exists, because an earlier attempt may have been killed before
+	// Do this even if the file exists because an earlier attempt may have been killed before
 	// everything was read-only.
 	if err := setReadOnly(ctx, m.s, true); err != nil {
 		return err

@@ -66,8 +66,8 @@ func target(settings map[string]string) MoveOptions {
 	return MoveOptions{Project: project, Bucket: bucket, Env: settings}
 }
 
-// elsewhere is an empty Firestore and an empty object storage in a folder, which replace Google's
-// services.
+// elsewhere is an empty Firestore and an empty object store in a folder, which stand in for
+// Google's services.
 type elsewhere struct {
 	dir     string
 	records *firestore.Server
@@ -108,7 +108,7 @@ func startElsewhere(t *testing.T) *elsewhere {
 	return e
 }
 
-// from returns the settings for a move of a data directory to e.
+// from returns the settings for moving a data directory to e.
 func (e *elsewhere) from(data string) map[string]string {
 	settings := on(data)
 	maps.Copy(settings, e.env)
@@ -302,7 +302,7 @@ func (s *Stack) traffic(t *testing.T, slug string) *traffic {
 }
 
 // The test moves a running stack into an empty cloud. It kills each attempt at some step, and the
-// next attempt continues. During the move, links must redirect, and the target must receive every
+// next attempt resumes. During the move, links must redirect, and the target must receive every
 // acknowledged write. If LINKREEL_FULL is set, the test moves 100,000 links and 200 videos.
 func TestAStackMovesThroughKills(t *testing.T) {
 	t.Parallel()
@@ -387,7 +387,7 @@ func TestAStackMovesThroughKills(t *testing.T) {
 	refused := w.refused.Load()
 	eventually(t, func() string {
 		if w.refused.Load() == refused {
-			return "no change has been refused since the move"
+			return "no changes have been refused since the move"
 		}
 		return ""
 	})
@@ -449,7 +449,7 @@ func TestAStackMovesThroughKills(t *testing.T) {
 	}
 	eventually(t, func() string {
 		if clicks() == before {
-			return "no click has been counted since the move was aborted: " + before
+			return "no clicks have been counted since the move was aborted: " + before
 		}
 		return ""
 	})

@@ -10,7 +10,7 @@ import (
 )
 
 // port is one of the stack's public ports. It listens on both loopback addresses if the machine has
-// both, because "localhost" may resolve to either.
+// both, since "localhost" may resolve to either.
 type port struct {
 	number    int
 	listeners []net.Listener

@@ -30,7 +30,7 @@ const readOnlyFile = "read-only"
 
 // readOnly is the switch that a move uses. While it is on, the stores refuse every change to
 // records and objects. Requests that would change something are refused before they reach a
-// service, because the service would retry for several seconds. All other requests are served.
+// service, which would retry for several seconds. All other requests are served.
 type readOnly struct {
 	dir     *dataDir
 	records *firestore.Server
@@ -54,8 +54,8 @@ func openReadOnly(dir *dataDir, records *firestore.Server, objects *storage.Serv
 	return r, r.set(true)
 }
 
-// set turns the switch on or off. After set(true) has returned, no data changes any more, even
-// after a restart.
+// set turns the switch on or off. Once set(true) has returned, data no longer changes, even after a
+// restart.
 func (r *readOnly) set(on bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,8 +118,8 @@ func (r *readOnly) handler(tokens guard.Tokens) http.Handler {
 // retryMoved is how long a refused caller should wait before it retries.
 const retryMoved = 30 * time.Second
 
-// fence refuses requests that would change something while the switch is on. It lets through the
-// POST requests from video viewers, which need no store.
+// fence refuses requests that would change something while the switch is on. It lets through POST
+// requests from video viewers, which do not need a store.
 func (r *readOnly) fence(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 	return func(ctx *fasthttp.RequestCtx) {
 		if !r.on.Load() || ctx.IsGet() || ctx.IsHead() || ctx.IsOptions() || strings.HasPrefix(string(ctx.Path()), "/v/") {

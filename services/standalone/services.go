@@ -55,8 +55,8 @@ func (s *Stack) buildServices(ctx context.Context) error {
 	return nil
 }
 
-// newWorker creates the worker. The worker also runs on a machine without Landlock, but then the
-// user receives a warning.
+// newWorker creates the worker. The worker also runs on a machine without Landlock, but in that
+// case the user gets a warning.
 func (s *Stack) newWorker(ctx context.Context, cfg worker.Config) (*boot.Service, error) {
 	cfg.ReducedJail = func(reason error) {
 		s.notices = append(
@@ -114,8 +114,8 @@ func (s *Stack) openWebhooks(settings map[string]string) {
 	}
 }
 
-// onlyHere reports whether only this machine can reach the stack. This requires that its listeners
-// are on loopback and that the host of its base URL is localhost or a loopback address.
+// onlyHere reports whether only this machine can reach the stack. That is the case if its listeners
+// are on loopback and the host in its base URL is localhost or a loopback address.
 func (s *Stack) onlyHere(settings map[string]string) bool {
 	for _, l := range s.public.base.listeners {
 		if a, ok := l.Addr().(*net.TCPAddr); !ok || !a.IP.IsLoopback() {
@@ -183,9 +183,9 @@ func environment(extra, wiring map[string]string) map[string]string {
 	return out
 }
 
-// runLoops runs the services' background loops. When the stack stops, the loops stop after
-// the listeners, because the last requests may need them, and before the stores, because the loops
-// flush to the stores.
+// runLoops runs the services' background loops. When the stack stops, the loops stop after the
+// listeners because the last requests may need them, and before the stores because the loops flush
+// to the stores.
 func (s *Stack) runLoops(ctx context.Context) error {
 	loops, end := context.WithCancel(context.WithoutCancel(ctx))
 	group, loopCtx := errgroup.WithContext(loops)
@@ -205,7 +205,7 @@ func (s *Stack) runLoops(ctx context.Context) error {
 	return nil
 }
 
-// serve opens the listeners. It opens the public ones last, so that they are the first to close.
+// serve opens the listeners. It opens the public ones last, so they are the first to close.
 func (s *Stack) serve(context.Context) error {
 	cloud, err := s.operatorHandler(s.ctx)
 	if err != nil {
@@ -223,7 +223,7 @@ func (s *Stack) serve(context.Context) error {
 		"auth": s.services["auth"].Handler("api"), "links": s.services["links"].Handler("api"), "videos": s.services["videos"].Handler("api"),
 		"events": s.services["events"].Handler("api"), "console": s.services["console"].Handler("api"),
 	})), s.public.base.listeners...)
-	s.onClose(func(context.Context) error { // runs first, because long-polling requests would delay the listeners' shutdown
+	s.onClose(func(context.Context) error { // runs first because long-polling requests would delay the listeners' shutdown
 		for _, svc := range s.services {
 			for _, stop := range svc.Stopping {
 				stop()

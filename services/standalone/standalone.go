@@ -28,7 +28,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// Config says where a stack stores its data and on which ports it listens. All other settings for
+// Config says where a stack stores its data and which ports it listens on. All other settings for
 // the services are read from the environment under their usual names.
 type Config struct {
 	// PortBase is the first of four consecutive ports for the base URL, short links, the operator
@@ -37,7 +37,7 @@ type Config struct {
 	// DataDir contains all data.
 	DataDir string `env:"LINKREEL_DATA_DIR" envDefault:".local/data"`
 	// StackFile is the file that tells scripts how to reach the stack. The file exists only while
-	// the stack serves. If StackFile is empty, no file is written.
+	// the stack is serving. If StackFile is empty, no file is written.
 	StackFile string `env:"-"`
 	// Log receives the services' JSON log lines. If it is nil, they are written to a file in
 	// DataDir.
@@ -80,9 +80,8 @@ type Stack struct {
 	storage   net.Listener            // of object storage's API
 	internal  map[string]net.Listener // by service
 	firestore string                  // Firestore's address
-	// cloudToken is the token that Firestore and object storage require, so that other
-	// programs on this machine cannot use their ports. It is generated on each start and
-	// never written to disk.
+	// cloudToken is the token that Firestore and object storage require, so other programs on this
+	// machine cannot use their ports. It is generated on each start and never written to disk.
 	cloudToken string
 	services   map[string]*boot.Service
 
@@ -99,15 +98,16 @@ type Stack struct {
 // publicPorts contains the ports for people and programs outside the stack.
 type publicPorts struct{ base, short, admin, upload port }
 
-// Start starts a stack and returns when the stack serves. The stack stops when ctx is done. Close
+// Start starts a stack and returns once it is serving. The stack stops when ctx is done. Close
 // waits until the stack has stopped.
 func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	ctx, stop := context.WithCancel(ctx)
 	group, gctx := errgroup.WithContext(ctx)
 	s := &Stack{cfg: cfg, ctx: gctx, stop: stop, group: group, cloudToken: randomHex(), BackupToken: randomHex()}
 	// Each step opens what the next step needs and registers how to close it. Loops start before
-	// listeners and therefore stop after them, so during shutdown no request waits for a stopped
-	// loop. Callers that connect before the listeners serve wait in the kernel's queue.
+	// listeners and therefore stop after them, so during shutdown requests do not wait for a
+	// stopped loop. Callers that connect before the listeners are serving wait in the kernel's
+	// queue.
 	for _, step := range []func(context.Context) error{
 		s.openDataDir, s.takePorts, s.startTelemetry, s.startRedis, s.startFirestore, s.startStorage, s.openReadOnly,
 		s.buildServices, s.runLoops, s.serve, s.demo, s.announce,

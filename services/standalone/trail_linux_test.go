@@ -43,7 +43,7 @@ func notesOf(t *testing.T, dir string) (files []string, of string) {
 }
 
 // The test restores one backup with trails that are lost, incomplete, duplicated and forged. The
-// restore must report what it cannot use, apply the rest, and revoke no other rights.
+// restore must report what it cannot use, apply the rest, and leave all other rights alone.
 func TestADamagedTrailIsTold(t *testing.T) {
 	t.Parallel()
 	data, dir := t.TempDir(), t.TempDir()

@@ -17,10 +17,10 @@ import (
 	"github.com/linkreel/linkreel/services/standalone/internal/tools"
 )
 
-// usualStackFile is the file in which scripts look for the stack that runs in this folder.
+// usualStackFile is where scripts look for the stack running in this folder.
 const usualStackFile = ".local/stack.json"
 
-// claimStackFile chooses the file in which a stack describes itself to scripts. It is
+// claimStackFile chooses the file that a stack uses to describe itself to scripts. It is
 // .local/stack.json, unless another running stack from this folder has claimed that file. In that
 // case, it is a file in the stack's own data directory. The kernel releases the claim when the
 // process exits.
@@ -67,7 +67,7 @@ func readSettings(cfg *Config, extra map[string]string) error {
 // maxPortBase is the highest first port of four.
 const maxPortBase = 65535 - 3
 
-// plain replaces Go's message about a number that cannot be parsed with a sentence.
+// plain replaces Go's message about an unparsable number with a full sentence.
 func plain(err error) error {
 	var number *strconv.NumError
 	if !errors.As(err, &number) {

@@ -70,9 +70,9 @@ type Config struct {
 	// Sweep is how often the worker searches for jobs that are missing from the queue.
 	Sweep time.Duration `env:"LINKREEL_JOB_SWEEP" envDefault:"10s"`
 
-	// ReducedJail, if set, lets the worker start with a reduced jail on a kernel without
-	// Landlock. It is called with the reason. Set it only where the user sees the reason, for
-	// example on a laptop.
+	// ReducedJail, if set, lets the worker start with a reduced jail on a kernel without Landlock.
+	// It is called with the reason. Set it only where the user will see the reason, for example on
+	// a laptop.
 	ReducedJail func(reason error) `env:"-"`
 	// Now is the clock. If it is nil, the service uses the system's clock.
 	Now func() time.Time `env:"-"`

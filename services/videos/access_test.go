@@ -36,7 +36,7 @@ func TestAccessIsReplacedAsAWhole(t *testing.T) {
 	if diff := cmp.Diff(map[string]any{"privacy": "password", "expiresAt": nil, "allowDownload": false, "embedOrigins": []any{"https://a.example", "http://[::1]:8080"}}, got.json()); diff != "" {
 		t.Error(diff)
 	}
-	// A PUT with the body of the GET response changes nothing.
+	// A PUT with the body of the GET response does not change anything.
 	again := w.setAccess(v, got.body).want(200)
 	if again.header.Get("ETag") != got.header.Get("ETag") {
 		t.Error("a PUT of the current rule changed the ETag, want no change")
@@ -255,8 +255,8 @@ func TestAnExpiredVideoComesBack(t *testing.T) {
 	w.send(http.MethodGet, v.path, "").want(200)
 }
 
-// TestARuleOlderThanARestoreSaysSo writes only the record of a restore, because the test needs no
-// actual restore.
+// TestARuleOlderThanARestoreSaysSo writes only the record of a restore because the test does not
+// need an actual restore.
 func TestARuleOlderThanARestoreSaysSo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// In production, the config sets no clock. The expiry of a notification's token is then checked
-// against the system clock.
+// In production, the config does not set a clock, so the expiry of a notification's token is
+// checked against the system clock.
 func TestNotificationsAreCheckedByTheSystemsClock(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(cfg *videos.Config, _ *storage.Options) { cfg.Now = nil })

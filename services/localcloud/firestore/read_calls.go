@@ -42,7 +42,7 @@ func (s *Server) now() (int64, error) {
 	return at, err
 }
 
-// Rollback implements the protocol. It accepts an unknown transaction, because the transaction may
+// Rollback implements the protocol. It accepts an unknown transaction because the transaction may
 // have expired.
 func (s *service) Rollback(_ context.Context, r *pb.RollbackRequest) (*empty, error) {
 	if t, err := s.txs.take(r.GetTransaction()); err == nil {
@@ -134,7 +134,7 @@ func (r *reading) get(ctx context.Context, name string) (d *pb.Document, at int6
 	if _, _, err := splitDocument(name); err != nil {
 		return nil, 0, err
 	}
-	// Lock first. In Pessimistic mode, commits then wait until the transaction has ended.
+	// Lock first, so in Pessimistic mode commits wait until the transaction has ended.
 	if r.locks() {
 		if err := r.s.locks.read(ctx, r.tx, name); err != nil {
 			return nil, 0, err
@@ -187,7 +187,7 @@ func (s *service) GetDocument(ctx context.Context, req *pb.GetDocumentRequest) (
 }
 
 // BatchGetDocuments implements the protocol. It returns each document only once, even if it was
-// requested twice, because Google's client rejects a second response.
+// requested twice: Google's client rejects a second response.
 func (s *service) BatchGetDocuments(req *pb.BatchGetDocumentsRequest, stream pb.Firestore_BatchGetDocumentsServer) error {
 	if err := checkMask(req.GetMask()); err != nil {
 		return err
@@ -224,7 +224,7 @@ func (s *service) BatchGetDocuments(req *pb.BatchGetDocumentsRequest, stream pb.
 	return nil
 }
 
-// getAll reads documents from one snapshot. If each document must first be locked, it reads them
+// getAll reads documents from one snapshot. If each document has to be locked first, it reads them
 // one by one.
 func (r *reading) getAll(ctx context.Context, names []string, add func(string, *pb.Document, int64)) error {
 	var unique []string
@@ -271,7 +271,7 @@ func (s *Server) compile(parent string, sq *pb.StructuredQuery, aggregated ...st
 	return q, nil
 }
 
-// query runs q. It first calls start with the read time, and then emit with each document in the
+// query runs q. It first calls start with the read time, then calls emit with each document in the
 // result.
 func (r *reading) query(ctx context.Context, q *query, start func(at int64), emit func(*pb.Document) error) error {
 	if r.locks() {
@@ -467,7 +467,7 @@ func (s *service) ListDocuments(ctx context.Context, req *pb.ListDocumentsReques
 	}
 	n := int(req.GetPageSize())
 	if n > 0 {
-		sq.Limit = wrapperspb.Int32(int32(n) + 1) // one more document shows whether there is another page
+		sq.Limit = wrapperspb.Int32(int32(n) + 1) // read one more document to see whether there is another page
 	}
 	q, err := compileQuery(req.GetParent(), sq)
 	if err != nil {

@@ -31,7 +31,7 @@ func TestAReadOnlyServerReadsAndChangesNothing(t *testing.T) {
 	if err := s.SetReadOnly(true); err != nil {
 		t.Fatal(err)
 	}
-	// Call the service directly, because the client would retry the call.
+	// Call the service directly because the client would retry the call.
 	_, err = (&service{Server: s}).Commit(t.Context(), &pb.CommitRequest{Database: "projects/p/databases/(default)", Writes: []*pb.Write{
 		{Operation: &pb.Write_Delete{Delete: doc.Path}},
 	}})

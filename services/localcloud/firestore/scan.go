@@ -159,7 +159,7 @@ func (sn *snapshot) mergedRows(q *query, list []*access, past []row, f func(row)
 	return nil
 }
 
-// source returns the rows of one access that belong to the result.
+// source returns the rows from one access that belong in the result.
 type source struct {
 	rows []row // rows to return before those of w
 

@@ -30,7 +30,8 @@ const (
 	// Pessimistic is production's default. Documents that a transaction has read are locked. Other
 	// writes to them wait and are Aborted after LockTimeout.
 	Pessimistic Mode = iota
-	// Optimistic locks nothing. It aborts a transaction at commit if its reads are outdated.
+	// Optimistic does not lock anything. It aborts a transaction at commit if its reads are
+	// outdated.
 	Optimistic
 	// Fast makes a transaction wait for any other transaction that has read the same document, so
 	// almost no transaction is aborted. It hides contention. Use it only in tests that are not
@@ -39,7 +40,7 @@ const (
 )
 
 // Options configures a server. The zero value is an in-memory server that behaves like production
-// but enforces no indexes.
+// but does not enforce indexes.
 type Options struct {
 	// Path is the data file. If it is empty, all data is in memory.
 	Path string
@@ -48,7 +49,7 @@ type Options struct {
 	Indexes *Indexes
 	// Token is the token that callers must send, as "authorization: Bearer TOKEN". It must be at
 	// least 32 characters long. If Token contains several tokens, separated by commas, each is
-	// accepted. If it is empty, callers need no token, as with Google's emulator.
+	// accepted. If it is empty, callers do not need a token, as with Google's emulator.
 	Token string
 	// Mode selects the concurrency control.
 	Mode Mode
@@ -112,8 +113,8 @@ type service struct {
 	*Server
 }
 
-// Open starts a server that is reachable through Client. Listen makes it reachable at an address.
-// Only one process can open a data file at a time.
+// Open starts a server that is reachable through Client. Listen also makes it reachable over the
+// network. Only one process can open a data file at a time.
 func Open(o Options) (*Server, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
@@ -148,9 +149,8 @@ func Open(o Options) (*Server, error) {
 	s.txs = &transactions{now: o.Clock, locks: s.locks, byID: map[string]*transaction{}}
 	s.writer = startWriter(s)
 	s.grpc = grpc.NewServer(
-		// This limit exceeds the protocol's, so that the server returns InvalidArgument, as
-		// production does. Clients would retry the transport's ResourceExhausted until their
-		// deadline.
+		// This limit exceeds the protocol's, so the server returns InvalidArgument, as production
+		// does. Clients would retry the transport's ResourceExhausted until their deadline.
 		grpc.MaxRecvMsgSize(64<<20),
 		// Clients in other languages ping idle connections often.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
@@ -182,7 +182,7 @@ func (s *Server) admit(ctx context.Context, call *tap.Info) (context.Context, er
 	}
 	if !s.tokens.Accept(given) {
 		err := status.Error(codes.Unauthenticated, "this Firestore requires the server's bearer token")
-		s.metrics.called(err) // count it here, because no interceptor sees this call
+		s.metrics.called(err) // count it here because no interceptor sees this call
 		return nil, err
 	}
 	return ctx, nil
@@ -214,8 +214,8 @@ func (s *Server) every(ctx context.Context, d time.Duration, f func()) {
 }
 
 // Listen serves gRPC without encryption on an address such as 127.0.0.1:0 and returns the address
-// in use. Clients find it through FIRESTORE_EMULATOR_HOST, but then send no token. If Options.Token
-// is set, use [guard.Bearer].
+// in use. Clients can find it through FIRESTORE_EMULATOR_HOST, but those clients do not send a
+// token. If Options.Token is set, use [guard.Bearer].
 func (s *Server) Listen(addr string) (net.Addr, error) {
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", addr)
 	if err != nil {
@@ -254,13 +254,13 @@ func (s *Server) Client(ctx context.Context, projectID string) (*gcfirestore.Cli
 	return c, nil
 }
 
-// errReadOnly uses the code for an exhausted quota, because clients must handle both cases the same
-// way: the database serves reads but accepts no writes for some time.
+// errReadOnly uses the code for an exhausted quota because clients must handle both cases the same
+// way: the database serves reads but rejects writes for a while.
 var errReadOnly = status.Error(codes.ResourceExhausted, "The records are read-only while they are being moved.")
 
-// SetReadOnly turns read-only mode on or off. In this mode, the server rejects every commit
-// that would change a document. When SetReadOnly returns, all accepted commits are on disk and no
-// further commit is accepted. Reads keep working. Expired documents are kept.
+// SetReadOnly turns read-only mode on or off. In this mode, the server rejects every commit that
+// would change a document. When SetReadOnly returns, all accepted commits are on disk and no more
+// commits are accepted. Reads keep working. Expired documents are kept.
 func (s *Server) SetReadOnly(on bool) error {
 	return s.writer.administer(func(*snapshot) ([]change, error) {
 		s.readOnly = on

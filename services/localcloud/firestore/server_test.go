@@ -375,12 +375,12 @@ func TestListenFollowsSeveralTargetsOnOneStream(t *testing.T) {
 	set(t, c, "k/b", fields{})
 	wantEqual(t, l.until(t, "snapshot"), "change b for 1; snapshot")
 	l.add(t, target(3, ""))
-	wantEqual(t, l.until(t, "remove"), "remove") // the query cannot be followed
+	wantEqual(t, l.until(t, "remove"), "remove") // this query cannot be listened to
 	set(t, c, "k/c", fields{})
 	wantEqual(t, l.until(t, "snapshot"), "change c for 1; snapshot")
 }
 
-// listener describes the events on a Listen stream in words.
+// listener describes the events on a Listen stream as text.
 type listener struct {
 	stream pb.Firestore_ListenClient
 	events string

@@ -55,8 +55,8 @@ const (
 	importBytes     = 8 << 20
 )
 
-// Import adds documents and keeps their times. at is the time of the imported state, and the times
-// of all later commits are after it. next returns nil after the last document. Import requires
+// Import adds documents and keeps their times. at is the time of the imported state. All later
+// commits get later times. next returns nil after the last document. Import requires
 // Options.Restoring and fails if a document already exists.
 func (s *Server) Import(ctx context.Context, at time.Time, next func() (*pb.Document, error)) error {
 	if !s.restoring {
@@ -110,11 +110,11 @@ func (s *Server) importBatch(batch []*pb.Document) error {
 	})
 }
 
-// RestoreUnfinished reports whether an unfinished restore left the data file at path. No server has
-// opened such a file. A missing file does not count as unfinished.
+// RestoreUnfinished reports whether an unfinished restore left the data file at path behind. Such a
+// file has never been opened by a server. A missing file does not count as unfinished.
 func RestoreUnfinished(path string) (unfinished bool, err error) {
 	if info, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
-		return false, nil // an empty file only means that a restore was killed while creating it
+		return false, nil // an empty file just means that a restore was killed while creating it
 	}
 	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: time.Second})
 	if errors.Is(err, berrors.ErrTimeout) {

@@ -19,13 +19,13 @@ type Stats struct {
 	Calls map[string]int64
 	// Queries counts queries, including count queries, by the collection that they read.
 	Queries map[string]int64
-	// Errors counts failed calls by code. It includes NotFound, although NotFound is a normal
+	// Errors counts failed calls by code. It includes NotFound, even though NotFound is a normal
 	// response.
 	Errors map[codes.Code]int64
 	// Reads is the number of documents that calls have returned.
 	Reads int64
-	// Writes is the number of committed document changes. A write that changes nothing is not
-	// counted.
+	// Writes is the number of committed document changes. Writes that do not change anything are
+	// not counted.
 	Writes int64
 	// Batches is the number of syncs of the data file for those writes.
 	Batches int64
@@ -207,7 +207,7 @@ func (s *Server) interceptStream(srv any, ss grpc.ServerStream, info *grpc.Strea
 	return err
 }
 
-// recovered turns a panic into an error, because one faulty call must not bring down the server.
+// recovered turns a panic into an error because one faulty call must not bring down the server.
 func recovered(err *error) {
 	if p := recover(); p != nil {
 		*err = status.Errorf(codes.Internal, "panic: %v\n%s", p, debug.Stack())

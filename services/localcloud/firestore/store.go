@@ -42,10 +42,10 @@ var (
 	indexBucket  = []byte("idx")
 )
 
-// reservedMap returns the size of the address space that the file's mapping reserves. It does
-// not use memory. A file that outgrows its mapping can be remapped only when no reader is active,
-// so a single stalled stream would block every write. On Windows, reservedMap returns 0, because
-// the file itself would grow to this size.
+// reservedMap returns the size of the address space that the file's mapping reserves. It does not
+// use memory. A file that outgrows its mapping can be remapped only when no reader is active, so a
+// single stalled stream would block every write. On Windows, reservedMap returns 0 because the file
+// itself would grow to this size.
 func reservedMap() int {
 	if runtime.GOOS == "windows" {
 		return 0
@@ -162,8 +162,8 @@ func openTemporary() (*os.File, error) {
 	return f, os.Remove(f.Name())
 }
 
-// snapshot is one consistent state of all databases. It is valid until the function that received
-// it returns. It is not safe for concurrent use.
+// snapshot is a consistent state of all databases. It is valid until the function that received it
+// returns. It is not safe for concurrent use.
 type snapshot struct {
 	store      *store
 	tx         *bolt.Tx

@@ -31,8 +31,8 @@ func applyTransform(old *pb.Value, t *pb.DocumentTransform_FieldTransform, now i
 		if kindOf(x.Maximum) != kindNumber {
 			return nil, nil, invalid("maximum requires a number")
 		}
-		// NaN takes precedence over every number, for the maximum and the minimum. If both values
-		// are equal, the stored one is kept, so 3 does not become 3.0.
+		// NaN takes precedence over every number, for both the maximum and the minimum. If both
+		// values are equal, the stored one is kept, so 3 does not become 3.0.
 		v := x.Maximum
 		if isNumber && !isNaN(v) && (isNaN(old) || compareNumbers(old, v) >= 0) {
 			v = old

@@ -146,7 +146,7 @@ func compareIntDouble(i int64, d float64) int {
 	return cmp.Or(cmp.Compare(i, t), -cmp.Compare(d-float64(t), 0))
 }
 
-// compareNames compares resource names segment by segment. It cannot compare whole strings, because
+// compareNames compares resource names segment by segment. It cannot compare whole strings because
 // '!' sorts before '/'.
 func compareNames(a, b string) int {
 	return slices.CompareFunc(strings.Split(a, "/"), strings.Split(b, "/"), compareSegments)

@@ -57,8 +57,8 @@ func (ix *Indexes) weigh(c change) (int, error) {
 	return total + newWeigher(ix, path).all(c), nil
 }
 
-// checkEntries rejects a document if its index entries are too many or too large in total. Without
-// declared indexes, entries do not count.
+// checkEntries rejects a document if it has too many index entries or if they are too large in
+// total. Without declared indexes, entries do not count.
 func (ix *Indexes) checkEntries(d *pb.Document) error {
 	if ix == nil || d == nil {
 		return nil

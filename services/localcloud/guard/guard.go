@@ -25,8 +25,8 @@ type Tokens struct {
 
 // Parse parses comma-separated tokens. Clients send the first token. The server accepts all of
 // them, so a token can be replaced while clients still send the old one. An empty string means no
-// tokens. Any other string must be a list of complete tokens. Otherwise Parse returns an error, so
-// that a mistake cannot leave the server unprotected.
+// tokens. Any other string must be a list of complete tokens. Otherwise, Parse returns an error, so
+// a mistake cannot leave the server unprotected.
 func Parse(text string) (Tokens, error) {
 	var t Tokens
 	if text == "" {
@@ -55,7 +55,7 @@ func (t Tokens) Required() bool { return len(t.sums) > 0 }
 func (t Tokens) First() string { return t.first }
 
 // Accept reports whether a request with this Authorization header is accepted. It compares hashes
-// in constant time, so its duration reveals nothing about a token.
+// in constant time, so its duration does not reveal anything about a token.
 func (t Tokens) Accept(authorization string) bool {
 	if !t.Required() {
 		return true
@@ -68,10 +68,10 @@ func (t Tokens) Accept(authorization string) bool {
 	return strings.EqualFold(scheme, "Bearer") && good == 1
 }
 
-// OwnHost reports whether a request's host is safe, that is, whether no web page can choose
-// it. A page can make its own host name resolve to this machine (DNS rebinding) and then read the
+// OwnHost reports whether a request's host is safe, meaning that a web page cannot choose it. A
+// page can make its own host name resolve to this machine (DNS rebinding) and then read the
 // responses. IP addresses, localhost and names without a dot are never resolved by public DNS, so
-// these hosts are safe. more lists further names to accept.
+// these hosts are safe. more lists additional names to accept.
 func OwnHost(host string, more ...string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h

@@ -1,6 +1,6 @@
 // Package procstat reads the statistics of running processes from Linux's /proc, as described in
-// proc(5). Tests and benchmarks use it to measure servers. It compiles on every system, but without
-// /proc only Heap works.
+// proc(5). Tests and benchmarks use it to measure servers. It compiles on every platform, but only
+// Heap works without /proc.
 //
 // Times have a resolution of 10 ms, the kernel's clock tick. Sizes are in bytes and include every
 // resident page, even if other processes share it.
@@ -64,7 +64,7 @@ func memory(pid int, field string) (int64, error) {
 // Descendants returns the running processes that any thread of pid has started, and their
 // descendants. Processes that exit during the call may be missing.
 func Descendants(pid int) (all []int) {
-	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // cannot fail, because the pattern is valid
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // cannot fail because the pattern is valid
 	for _, list := range lists {
 		text, _ := os.ReadFile(list) // empty if the thread has exited
 		for _, f := range strings.Fields(string(text)) {
@@ -76,8 +76,8 @@ func Descendants(pid int) (all []int) {
 	return all
 }
 
-// Heap returns the used size of this process's Go heap after two collections. The second collection
-// frees memory that only finalizers or pools held.
+// Heap returns how much of this process's Go heap is in use after two collections. The second
+// collection frees memory that only finalizers or pools held.
 func Heap() int64 {
 	runtime.GC()
 	runtime.GC()

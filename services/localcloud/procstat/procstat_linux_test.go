@@ -19,7 +19,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// This is a single test, because tests that run in parallel would distort its measurements.
+// This is a single test because parallel tests would distort its measurements.
 func TestThisProcess(t *testing.T) {
 	const size = 64 << 20
 	self := os.Getpid()

@@ -4,7 +4,7 @@
 // The server listens on loopback only, keeps an append-only file in its folder, and exits with its
 // parent. A parent that exits normally calls Stop. If the parent is killed, the kernel's
 // parent-death signal ends the server on Linux. If a killed parent has left a server running on the
-// same folder, Start first stops that server, because two writers would corrupt the append-only
+// same folder, Start first stops that server because two writers would corrupt the append-only
 // file.
 package redisproc
 
@@ -36,7 +36,7 @@ type Options struct {
 	Addr   string   // loopback address; "" uses a free port
 	Binary string   // "" looks for redis-server or valkey-server on the PATH
 	Fsync  string   // appendfsync: "everysec" (default), "always", "no"
-	Memory bool     // stores nothing on disk
+	Memory bool     // does not store anything on disk
 	Args   []string // more server options, such as "--maxmemory", "64mb"
 	// Sentinel runs a Sentinel instead of a data server. It is configured through commands.
 	Sentinel bool
@@ -109,7 +109,7 @@ func (s *Server) Restart(ctx context.Context) error {
 	args := []string{"--bind", host, "--port", port, "--dir", s.opt.Dir, "--daemonize", "no", "--save", "",
 		"--maxmemory-policy", "noeviction", "--tcp-backlog", "1024"}
 	if s.opt.Sentinel {
-		// Sentinel requires a configuration file of its own, in which it saves its state.
+		// Sentinel requires its own configuration file, where it saves its state.
 		conf := filepath.Join(s.opt.Dir, "sentinel.conf")
 		if err := os.WriteFile(conf, []byte(fmt.Sprintf("bind %s\nport %s\ndir %s\n", host, port, s.opt.Dir)), 0o600); err != nil {
 			return fmt.Errorf("cannot write Sentinel's configuration file: %w", err)
@@ -127,17 +127,17 @@ func (s *Server) Restart(ctx context.Context) error {
 	done := make(chan struct{})
 	started := make(chan error, 1)
 	go func() {
-		// The kernel sends the parent-death signal when the forking thread ends. Therefore this
-		// goroutine keeps its thread until the child has exited.
+		// The kernel sends the parent-death signal when the forking thread ends, so this goroutine
+		// keeps its thread until the child has exited.
 		runtime.LockOSThread()
-		defer runtime.UnlockOSThread() // keep the thread alive, because ending it would kill other children that it forked
+		defer runtime.UnlockOSThread() // keep the thread alive because ending it would kill other children that it forked
 		defer close(done)
 		if err := cmd.Start(); err != nil {
 			started <- err
 			return
 		}
 		started <- nil
-		_ = cmd.Wait() // ignore the exit status, because callers only wait for done
+		_ = cmd.Wait() // ignore the exit status because callers only wait for done
 	}()
 	if err := <-started; err != nil {
 		return fmt.Errorf("cannot start %s: %w", s.opt.Binary, err)
@@ -208,7 +208,7 @@ func (s *Server) end(sig syscall.Signal, patience time.Duration) error {
 		}
 	}
 	<-done
-	_ = os.Remove(filepath.Join(s.opt.Dir, "redis.pid")) // a stale file is harmless, because Start checks the process
+	_ = os.Remove(filepath.Join(s.opt.Dir, "redis.pid")) // a stale file is harmless because Start checks the process
 	return nil
 }
 
@@ -240,7 +240,7 @@ func endLeftover(dir string) error {
 }
 
 // isRedis reports whether pid is a running Redis on port. This keeps Start from signalling a
-// different process that has reused the pid, even if that is also a Redis. The command line
+// different process that has reused the pid, even if that process is also Redis. The command line
 // contains the port, first in the --port option and later in the process title that Redis sets.
 func isRedis(pid int, port string) bool {
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // empty for a zombie
@@ -276,7 +276,7 @@ func ping(ctx context.Context, addr string) string {
 	return strings.TrimSpace(line)
 }
 
-// lastLine passes the server's output on and keeps its last line, which says why a server exited.
+// lastLine passes on the server's output and keeps its last line, which says why a server exited.
 type lastLine struct {
 	to io.Writer // nil discards the output
 

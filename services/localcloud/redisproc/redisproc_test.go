@@ -95,7 +95,7 @@ func TestAServerThatCannotReadItsDataSaysWhy(t *testing.T) {
 	if err != nil || len(logs) != 1 {
 		t.Fatalf("the server left the append-only files %v (error %v), want one", logs, err)
 	}
-	if err := os.WriteFile(logs[0], []byte("this is no command\r\n"), 0o600); err != nil {
+	if err := os.WriteFile(logs[0], []byte("this is not a command\r\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, err = redisproc.Start(t.Context(), redisproc.Options{Dir: dir})

@@ -73,8 +73,8 @@ func (p *Proxy) serve(c net.Conn) {
 		b   []byte
 		due time.Time
 	}
-	// Keep reading while earlier parts are delayed, because distance adds latency but does not
-	// reduce bandwidth.
+	// Keep reading while earlier parts are delayed: distance adds latency but does not reduce
+	// bandwidth.
 	parts := make(chan part, 1024)
 	go func() {
 		defer close(parts)

@@ -7,8 +7,8 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redisproc"
 )
 
-// Start runs a server until the test ends and returns its host:port. The server stores nothing on
-// disk. Use [Server] in tests that kill Redis.
+// Start runs a server until the test ends and returns its host:port. The server does not store
+// anything on disk. Use [Server] in tests that kill Redis.
 func Start(tb testing.TB) string {
 	tb.Helper()
 	return start(tb, redisproc.Options{Dir: tb.TempDir(), Memory: true}).Addr()

@@ -205,7 +205,7 @@ var behaviours = []struct {
 			t.Errorf("the object is %q, want first", got)
 		}
 	}},
-	{"a truncated body stores nothing", func(t *testing.T, e *env) {
+	{"a truncated body is not stored", func(t *testing.T, e *env) {
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPut, e.sign(t, "PUT", "s/cut", nil), io.MultiReader(strings.NewReader("half"), brokenReader{}))
 		req.ContentLength = 100
 		if resp, err := plainClient.Do(req); err == nil {
@@ -721,10 +721,10 @@ var behaviours = []struct {
 			t.Errorf("an invalid name returned %v, want 400", err)
 		}
 	}},
-	{"a bucket without a rule sends no CORS header", func(t *testing.T, e *env) {
+	{"a bucket without rules sends no CORS headers", func(t *testing.T, e *env) {
 		a := call(t, "OPTIONS", e.public.URL+"/b-1/x", nil, "Origin", "https://app.example", "Access-Control-Request-Method", "PUT")
 		if a.header.Get("Access-Control-Allow-Origin") != "" {
-			t.Errorf("the headers are %v, want no CORS header", a.header)
+			t.Errorf("the headers are %v, want no CORS headers", a.header)
 		}
 	}},
 	{"a bucket's rule allows preflights and exposes headers", func(t *testing.T, e *env) {

@@ -1,4 +1,4 @@
-// Package storage is an embedded object storage for local runs, tests and small installations. To a
+// Package storage is an embedded object store for local runs, tests and small installations. To a
 // Google Cloud Storage client, it behaves like Cloud Storage.
 //
 // # Promises
@@ -11,11 +11,11 @@
 // Content-Type. APIHandler is for your own services. It serves the JSON API with a bearer token
 // (Options.Token), on a private listener.
 //
-// Acknowledged data is synced to disk. The bytes of each object are in a file of their own, and
-// everything else is in an index that changes in one transaction. After a crash, an object is
-// either complete or absent, and an acknowledged part of a resumable upload is kept. The next Open
-// removes leftover files. Concurrent small writes share disk syncs. Bytes are streamed, so memory
-// use does not grow with the size of an object, and a slow upload does not delay other requests.
+// Acknowledged data is synced to disk. Each object's bytes are in a separate file, and everything
+// else is in an index that changes in one transaction. After a crash, an object is either complete
+// or absent, and an acknowledged part of a resumable upload is kept. The next Open removes leftover
+// files. Concurrent small writes share disk syncs. Bytes are streamed, so memory use does not grow
+// with the size of an object, and a slow upload does not delay other requests.
 //
 // Preconditions, generations and metagenerations, ranges, resumable sessions (308 and Range,
 // overlaps, takeover of a hanging request), compose, copy, listing with prefixes and pages, CORS
@@ -23,8 +23,8 @@
 // production.
 //
 // An upload through a signed URL may be at most Options.MaxUpload bytes long. All uploads leave
-// Options.Reserve bytes of the volume free. The 507 InsufficientStorage error contains the free
-// space. The bytes can be stored in a separate directory (Options.ObjectsDir).
+// Options.Reserve bytes of the volume free. The 507 InsufficientStorage error says how much space
+// is free. The bytes can be stored in a separate directory (Options.ObjectsDir).
 //
 // # Known gaps
 //
@@ -32,7 +32,7 @@
 // ACLs and IAM, V2 and HMAC signatures, POST policy documents, S3-style multipart uploads,
 // virtual-hosted URLs, batch requests, holds, retention and lifecycle rules, bucket settings other
 // than cors and labels, matchGlob and filter in listings, and gRPC. Requests for them return 501
-// and have no other effect. One difference causes no error: production decompresses gzip for
-// readers that do not accept it, but this server returns the stored bytes to all readers. An
+// and have no other effect. One difference does not cause an error: production decompresses gzip
+// for readers that do not accept it, but this server returns the stored bytes to all readers. An
 // object's Content-Encoding is stored and returned.
 package storage

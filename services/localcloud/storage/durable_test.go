@@ -278,7 +278,7 @@ func TestFilesThatACrashLeftAreRemovedAndObjectsAreNot(t *testing.T) {
 	}
 }
 
-// Without its index, the server would take every file for a leftover and delete it.
+// Without its index, the server would treat every file as a leftover and delete it.
 func TestALostIndexDeletesNoFile(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{})

@@ -15,8 +15,7 @@ import (
 	gcs "cloud.google.com/go/storage"
 )
 
-// fuzzCase is shared by all processes in a fuzzing run, so that mutations start from a valid
-// signature.
+// fuzzCase is shared by all processes in a fuzzing run, so mutations start from a valid signature.
 type fuzzCase struct {
 	Key []byte
 	URL string
@@ -52,7 +51,7 @@ var theFuzzCase = sync.OnceValue(func() (c fuzzCase) {
 })
 
 // FuzzSignedURL changes a signed URL at random. verify must accept it only if the method, host,
-// decoded path and query are still the signed ones.
+// decoded path and query still match what was signed.
 func FuzzSignedURL(f *testing.F) {
 	c := theFuzzCase()
 	key, err := parseKey(c.Key)
@@ -95,7 +94,7 @@ func FuzzSignedURL(f *testing.F) {
 	})
 }
 
-// FuzzContentRange checks the properties of parseContentRange on which its caller relies.
+// FuzzContentRange checks the properties of parseContentRange that its caller relies on.
 func FuzzContentRange(f *testing.F) {
 	for _, s := range []string{"", "bytes 0-9/10", "bytes 0-9/*", "bytes 5-*/10", "bytes 0-*/*", "bytes */10", "bytes */*", "bytes 9-0/10", "bytes 0-10/10", "bytes -0-1/2", "bytes 0-9223372036854775807/*"} {
 		f.Add(s)

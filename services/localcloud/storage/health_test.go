@@ -9,7 +9,7 @@ import (
 )
 
 // TestBalancersGetTheirAnswer checks that a load balancer's health check, which requests "/" on the
-// public port, is the only request that needs no signature.
+// public port, is the only request that does not need a signature.
 func TestBalancersGetTheirAnswer(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{Buckets: []string{"media"}})

@@ -127,7 +127,7 @@ type answer struct {
 	body   string
 }
 
-// call sends a request. headers alternates names and values.
+// call sends a request. headers contains alternating names and values.
 func call(t testing.TB, method, address string, body []byte, headers ...string) answer {
 	t.Helper()
 	a, err := tryCall(t.Context(), method, address, bytes.NewReader(body), headers...)

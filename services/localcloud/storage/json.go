@@ -20,9 +20,9 @@ import (
 
 // APIHandler serves the JSON API to callers that send a token from Options.Token. Use it only on a
 // private listener. The same token allows unsigned reads through the XML API, which the Go client
-// uses by default. The following paths need no token: /livez, /readyz and /healthz, the public keys
-// for push tokens at /oauth2/v3/certs, and /token. The last of these returns the token to programs
-// that prove that they have the service account key.
+// uses by default. The following paths do not need a token: /livez, /readyz and /healthz, the
+// public keys for push tokens at /oauth2/v3/certs, and /token. The last of these returns the token
+// to programs that prove that they have the service account key.
 //
 // APIHandler rejects requests that a web page may have caused. The host must be an IP address or a
 // name that public DNS cannot resolve (see Options.APIHosts), and the browser must not have marked
@@ -103,14 +103,14 @@ func (s *Server) plainRead(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// apiCall is a call to the JSON API. Its name is the one in the API's documentation.
+// apiCall is a call to the JSON API. Its name comes from the API's documentation.
 type apiCall struct {
 	name, bucket, object  string
 	dstBucket, dstObject  string
 	isUpload, isMediaRead bool
 }
 
-// route determines which call a request makes. It splits the escaped path, because object names may
+// route determines which call a request makes. It splits the escaped path because object names may
 // contain %2F.
 func route(r *http.Request, kind, path string) (c apiCall) {
 	p := strings.Split(path, "/")
@@ -577,7 +577,7 @@ func (s *Server) insert(w http.ResponseWriter, r *http.Request, bucketName strin
 	if o.ContentType == "" {
 		o.ContentType = fallbackType
 	}
-	// Before reading the media, reject a request that cannot succeed. The commit checks c again,
+	// Before reading the media, reject a request that cannot succeed. The commit checks c again
 	// because the object may change before then.
 	cur, err := s.st.get(bucketName, o.Name)
 	if err == nil {

@@ -50,7 +50,7 @@ func ownKey(o Options) (*serviceAccount, error) {
 }
 
 // loadKey reads a key file in dir or generates it. If the token URL has changed, it updates the
-// file, because ports may change between runs.
+// file because ports may change between runs.
 func loadKey(dir, name, tokenURI string) (*serviceAccount, error) {
 	path := filepath.Join(dir, name)
 	b, err := os.ReadFile(path)
@@ -157,8 +157,8 @@ func (s *Server) certs(w http.ResponseWriter, r *http.Request) {
 }
 
 // token exchanges an assertion signed with the service account's key for the access token. The
-// access token is Options.Token, or an arbitrary string if callers need none. Google's clients
-// request the token automatically if they have the key file.
+// access token is Options.Token, or an arbitrary string if callers do not need one. Google's
+// clients request the token automatically if they have the key file.
 func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 	refuse := func(why string) {
 		w.Header().Set("Content-Type", "application/json")

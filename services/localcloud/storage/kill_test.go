@@ -25,7 +25,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// childEnv, if set, makes this test binary run a server on the directory that it contains.
+// childEnv, if set, makes this test binary run a server on the directory that it names.
 const childEnv = "LOCALCLOUD_STORAGE_CHILD"
 
 func TestMain(m *testing.M) {

@@ -16,7 +16,7 @@ import (
 // uploads exceed the reserve by less than half a gigabyte.
 const checkEvery = 4 << 20
 
-// room keeps a reserve of the objects' volume free, because other data on the same machine still
+// room keeps a reserve of the objects' volume free because other data on the same machine still
 // needs space when uploads have filled the rest.
 type room struct {
 	reserve int64
@@ -24,7 +24,7 @@ type room struct {
 }
 
 // check rejects n more bytes if they would use the reserve. Our own programs may use half of the
-// reserve, so that existing uploads can still be transcoded when no new upload is accepted.
+// reserve, so existing uploads can still be transcoded when new ones are rejected.
 func (r room) check(own bool, n int64) error {
 	if r.reserve <= 0 {
 		return nil
@@ -105,9 +105,8 @@ func moveFile(from, to string) error {
 // volume.
 func FreeSpace(dir string) (int64, error) { return freeSpace(dir) }
 
-// Ready returns an error if the server cannot serve objects, because its index cannot be read or
-// its objects' directory does not exist. A full volume is not an error, because its objects can be
-// read.
+// Ready returns an error if the server cannot serve objects because its index cannot be read or its
+// objects' directory does not exist. A full volume is not an error: its objects can still be read.
 func (s *Server) Ready() error {
 	if _, err := s.st.buckets(""); err != nil {
 		return fmt.Errorf("cannot read the index: %w", err)

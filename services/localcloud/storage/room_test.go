@@ -30,7 +30,7 @@ func TestUploadsOfStrangersEndAtTheLargestSize(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if resp, err := http.DefaultClient.Do(req); err == nil { // Do may fail, because the server may close the connection while the client is still sending
+	if resp, err := http.DefaultClient.Do(req); err == nil { // Do may fail because the server may close the connection while the client is still sending
 		defer resp.Body.Close()
 		if resp.StatusCode != 400 {
 			t.Errorf("an endless body returned %s, want 400", resp.Status)

@@ -44,18 +44,19 @@ type Options struct {
 	// operating system reports.
 	FreeSpace func() (int64, error)
 	// APIHosts are additional host names for APIHandler, without the port. IP addresses and names
-	// without a dot, such as localhost or a Kubernetes Service, are always accepted, because public
+	// without a dot, such as localhost or a Kubernetes Service, are always accepted because public
 	// DNS does not resolve them.
 	APIHosts []string
 	// Token is the token that callers of APIHandler must send, as "Authorization: Bearer TOKEN". It
 	// must be at least 32 characters long. If Token contains several tokens, separated by commas,
-	// each is accepted. If it is empty, callers need no token. Signed URLs and their sessions are
-	// credentials themselves, so they never need a token.
+	// each is accepted. If it is empty, callers do not need a token. Signed URLs and their sessions
+	// are credentials themselves, so they never need a token.
 	Token string
 	// Buckets are created if they do not exist.
 	Buckets []string
-	// CORS is the rule set for each of Buckets. Every Open applies it. Nil leaves a bucket's rules
-	// unchanged. A bucket without rules sends no CORS header, as in production.
+	// CORS is the rule set for every bucket in Buckets. Every Open applies it. Nil leaves a
+	// bucket's rules unchanged. As in production, responses for a bucket without rules do not have
+	// CORS headers.
 	CORS []CORS
 	// Clock provides the time for checking signatures and for object timestamps. Nil means
 	// time.Now.
@@ -73,11 +74,11 @@ type Options struct {
 	APIURL string
 	// Notify sends each change to an object to a receiver. If it is nil, changes are not recorded.
 	Notify *Notify
-	// Log receives the log lines of background work. Nil means slog.Default.
+	// Log receives the log lines from background work. Nil means slog.Default.
 	Log *slog.Logger
 }
 
-// Server is an embedded object storage. Its two handlers serve public and private callers.
+// Server is an embedded object store. Its two handlers serve public and private callers.
 type Server struct {
 	st        *store
 	sessions  *sessions
@@ -192,10 +193,10 @@ func (s *Server) Close() error {
 	return s.st.close()
 }
 
-// SetReadOnly turns read-only mode on or off. In this mode, the server does not create,
-// replace, edit or delete objects. When SetReadOnly returns, all accepted changes are on disk and
-// no further change is accepted. Reads keep working. Resumable uploads continue up to the last
-// byte, which clients must send again later.
+// SetReadOnly turns read-only mode on or off. In this mode, the server does not create, replace,
+// edit or delete objects. When SetReadOnly returns, all accepted changes are on disk and no more
+// changes are accepted. Reads keep working. Resumable uploads continue up to the last byte, which
+// clients must send again later.
 func (s *Server) SetReadOnly(on bool) error {
 	return s.st.update(false, func(*bolt.Tx) error { s.st.readOnly = on; return nil })
 }
@@ -229,7 +230,7 @@ func fail(status int, code, f string, a ...any) *apiError {
 	return &apiError{status: status, code: code, msg: fmt.Sprintf(f, a...)}
 }
 
-// asAPIError returns the response for err. An error that the client did not cause becomes a 503,
+// asAPIError returns the response for err. An error that the client did not cause becomes a 503
 // because every client retries a 503.
 func (s *Server) asAPIError(r *http.Request, err error) *apiError {
 	var e *apiError
@@ -288,7 +289,8 @@ type CORS struct {
 	MaxAgeSeconds  int      `json:"maxAgeSeconds,omitempty"`
 }
 
-// cors sets the headers from the bucket's first matching rule. If no rule matches, it sets none.
+// cors sets the headers from the bucket's first matching rule. If no rule matches, it does not set
+// any.
 func (s *Server) cors(w http.ResponseWriter, r *http.Request, bucketName string) {
 	origin := r.Header.Get("Origin")
 	if origin == "" {
@@ -330,7 +332,8 @@ func matches(allowed []string, v string) bool {
 	return slices.Contains(allowed, "*") || slices.Contains(allowed, v)
 }
 
-// safelisted request headers need no permission. Browsers do not ask for it, but other clients may.
+// safelisted request headers do not need permission. Browsers do not ask for it, but other clients
+// may.
 var safelisted = []string{"accept", "accept-language", "content-language"}
 
 func (c CORS) allowsHeaders(asked string) bool {

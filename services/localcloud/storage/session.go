@@ -56,7 +56,7 @@ type session struct {
 }
 
 // sessions manages the resumable uploads. Between requests, a session consists only of a record in
-// the index and a file in tmp/. A session that never received a byte has no file.
+// the index and a file in tmp/. A session that never received a byte does not have a file.
 type sessions struct {
 	st    *store
 	clock func() time.Time
@@ -193,7 +193,7 @@ func (s *sessions) drop(id, blob string) error {
 	}
 	s.mu.Lock()
 	if ses := s.live[id]; ses != nil {
-		ses.ended.Store(true) // tells requests that wait for the session
+		ses.ended.Store(true) // tells requests that are waiting for the session
 	}
 	s.mu.Unlock()
 	s.st.discard(s.st.temp(blob))
@@ -202,7 +202,7 @@ func (s *sessions) drop(id, blob string) error {
 
 // expire drops expired sessions, and finished ones after doneLife.
 func (s *sessions) expire() error {
-	// Collect first and drop afterwards, because drop waits for the writer, and a writer that must
+	// Collect first and drop afterwards because drop waits for the writer, and a writer that must
 	// grow the index waits until every view has ended.
 	old := map[string]string{}
 	var unreadable error
@@ -226,8 +226,8 @@ func (s *sessions) expire() error {
 	return errors.Join(err, unreadable)
 }
 
-// take locks the session for one request. It ends the previous request, because a client that sends
-// a new request no longer uses the previous one, which may hang on a dead connection for a long
+// take locks the session for one request. It ends the previous request because a client that sends
+// a new request has given up on the previous one, which may hang on a dead connection for a long
 // time.
 func (ses *session) take(w http.ResponseWriter, r *http.Request) (release func()) {
 	ses.front.Lock()
@@ -378,7 +378,7 @@ func (s *Server) resume(w http.ResponseWriter, r *http.Request, id, bucketName, 
 	if c.total > rec.Max { // reject the upload now rather than after its bytes have arrived
 		return errors.Join(inRange(c.total, rec.Min, rec.Max), s.sessions.drop(id, rec.Blob))
 	}
-	// A query needs no file unless it also completes the upload.
+	// A query does not need the file unless it also completes the upload.
 	if !c.query || c.total == ses.up.n {
 		if err := ses.open(); err != nil {
 			return err
@@ -507,11 +507,10 @@ func (s *Server) absorb(ses *session, r *http.Request, c contentRange) (complete
 	return false, err
 }
 
-// broken makes the bytes of an interrupted request durable, so that the client can resume after
-// them.
+// broken makes the bytes of an interrupted request durable, so the client can resume after them.
 func (ses *session) broken(st *store, err error) error {
 	if disk := (*diskError)(nil); errors.As(err, &disk) && refused(err) {
-		return errors.Join(err, ses.keep(st)) // the disk is full; keep the stored bytes so that the client can resume later
+		return errors.Join(err, ses.keep(st)) // the disk is full; keep the stored bytes so the client can resume later
 	}
 	if refused(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.Join(fail(400, "IncompleteBody", "The request body ended early."), ses.keep(st))
@@ -524,7 +523,7 @@ func (ses *session) incomplete(w http.ResponseWriter, r *http.Request, n int64) 
 		w.Header().Set("Range", fmt.Sprintf("bytes=0-%d", n-1))
 	}
 	w.Header().Set("X-GUploader-UploadID", ses.id)
-	if r.Header.Get("X-GUploader-No-308") != "" { // Go's client sends this header, because its HTTP library would follow a 308
+	if r.Header.Get("X-GUploader-No-308") != "" { // Go's client sends this header because its HTTP library would follow a 308
 		w.Header().Set("X-Http-Status-Code-Override", "308")
 		return nil
 	}

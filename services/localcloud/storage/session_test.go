@@ -23,7 +23,7 @@ func TestASessionWithoutARequestTakesNoMemoryAndWithoutBytesNoFile(t *testing.T)
 		}
 	}
 	// The server may release a session just after the client has received the response.
-	eventually(t, "no session remains in memory", func() bool { return e.srv.LiveSessions() == 0 })
+	eventually(t, "no sessions remain in memory", func() bool { return e.srv.LiveSessions() == 0 })
 	if n := files(t, e.dir, "tmp"); n != len(used) {
 		t.Errorf("tmp contains %d files, want one for each of the %d sessions with bytes", n, len(used))
 	}
@@ -35,7 +35,7 @@ func TestASessionWithoutARequestTakesNoMemoryAndWithoutBytesNoFile(t *testing.T)
 	}
 }
 
-// Neither waiting nor later requests may recreate a cancelled session's file.
+// Neither waiting nor later requests should recreate a cancelled session's file.
 func TestACancelledSessionLeavesNothing(t *testing.T) {
 	t.Parallel()
 	e := start(t, storage.Options{})

@@ -110,8 +110,8 @@ type Snapshot struct {
 	end sync.Once
 }
 
-// Snapshot returns the current state. It calls also at the same point in time, so that no change to
-// an object is committed between the two. also must be fast.
+// Snapshot returns the current state. It calls also at the same point in time, so no change to an
+// object is committed between the two. also must be fast.
 func (s *Server) Snapshot(also func() error) (*Snapshot, error) {
 	s.st.commits.Lock()
 	defer s.st.commits.Unlock()
@@ -126,7 +126,7 @@ func (s *Server) Snapshot(also func() error) (*Snapshot, error) {
 	return &Snapshot{st: s.st, tx: tx}, nil
 }
 
-// Entries calls fn with each entry in the index, except for unfinished uploads. Call it only once,
+// Entries calls fn with each entry in the index, except for unfinished uploads. Call it only once
 // because it releases the index, which cannot grow while a snapshot reads it.
 func (sn *Snapshot) Entries(fn func(Entry) error) error {
 	defer func() { _ = sn.tx.Rollback() }() // opened only for reading
@@ -232,7 +232,7 @@ func (r *Restore) Entries(entries []Entry) error {
 }
 
 // continueAfter gives the next notification a higher number than a restored one. Otherwise, the
-// next notification would overwrite the restored one, because an exported bucket does not contain
+// next notification would overwrite the restored one because an exported bucket does not contain
 // its sequence.
 func continueAfter(outbox *bolt.Bucket, key []byte) error {
 	if len(key) != 8 {

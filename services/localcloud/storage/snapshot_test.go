@@ -66,6 +66,6 @@ func TestABackupThatStallsStopsNoWrite(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(time.Minute):
-		t.Error("a write did not finish within a minute, because it waited for the backup")
+		t.Error("a write did not finish within a minute because it waited for the backup")
 	}
 }

@@ -136,7 +136,7 @@ type store struct {
 }
 
 // change is one request to edit the index. The writer runs many changes in one transaction, so f
-// must run all its checks before its first Put. A rejected change then has no effect.
+// must run all its checks before its first Put. That way, a rejected change has no effect.
 type change struct {
 	f       func(*bolt.Tx) error
 	newBlob bool
@@ -185,10 +185,10 @@ func (s *store) indexed() error {
 	return nil
 }
 
-// reservedMap returns the size of the address space that the index's mapping reserves. It does
-// not use memory. An index that outgrows its mapping can be remapped only when it has no reader, so
-// a stalled backup that reads the index would block every write. 16 GiB is enough for about ten
-// million objects. On Windows, reservedMap returns 0, because the file itself would grow to this
+// reservedMap returns the size of the address space that the index's mapping reserves. It does not
+// use memory. An index that outgrows its mapping can be remapped only when nothing is reading it,
+// so a stalled backup that reads the index would block every write. 16 GiB is enough for about ten
+// million objects. On Windows, reservedMap returns 0 because the file itself would grow to this
 // size.
 func reservedMap() int {
 	if runtime.GOOS == "windows" {
@@ -266,7 +266,7 @@ func (s *store) prepare() error {
 }
 
 // sweep removes files without an object. Such files exist if a process was stopped between moving a
-// file and writing the index. sweep may run while requests are being served, because names was
+// file and writing the index. sweep may run while requests are being served because names was
 // listed before the first request and a name is never reused.
 func (s *store) sweep(names []string) (removed int, err error) {
 	if len(names) == 0 {
@@ -312,7 +312,7 @@ func (s *store) blobs() ([]string, error) {
 	return d.Readdirnames(-1)
 }
 
-// discard removes an unused file. If the removal fails, the next Open retries it.
+// discard removes an unused file. If the removal fails, the next Open will retry it.
 func (s *store) discard(path string) { _ = os.Remove(path) }
 
 // release removes the bytes of a deleted or replaced object when no snapshot needs them.
@@ -427,8 +427,8 @@ func (s *store) update(newBlob bool, f func(*bolt.Tx) error) error {
 
 var errClosed = errors.New("storage is closed")
 
-// errReadOnly is a 503 in the XML API, because its callers wait and retry. The JSON API returns 403
-// instead, because its callers are services, which would treat a 503 as a storage outage and also
+// errReadOnly is a 503 in the XML API because its callers wait and retry. The JSON API returns 403
+// instead because its callers are services, which would treat a 503 as a storage outage and also
 // stop reading.
 var errReadOnly = &apiError{status: 503, jsonStatus: 403, code: "ServiceUnavailable", msg: "The objects are read-only while they are being moved."}
 
@@ -567,7 +567,7 @@ func (u *upload) Write(p []byte) (int, error) {
 	if err := u.s.faults.disk(); err != nil {
 		return 0, &diskError{full(err)}
 	}
-	// Check again while bytes arrive, because other programs also write to the volume and because
+	// Check again while bytes arrive because other programs also write to the volume and because
 	// the length may be unknown.
 	if u.unchecked += int64(len(p)); u.unchecked >= checkEvery {
 		if err := u.s.room.check(u.own, int64(len(p))); err != nil {
@@ -587,7 +587,7 @@ func (u *upload) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// diskError marks a failure of our disk, because io.Copy does not distinguish it from a failure of
+// diskError marks a failure of our disk because io.Copy does not distinguish it from a failure of
 // the client's connection.
 type diskError struct{ err error }
 
@@ -669,7 +669,7 @@ func (s *store) commit(u *upload, w wish) (*object, error) {
 	if err := u.f.Sync(); err != nil {
 		return nil, fmt.Errorf("cannot sync the upload: %w", err)
 	}
-	// Link the file of a session instead of moving it, because the session needs its file until the
+	// Link the file of a session instead of moving it because the session needs its file until the
 	// transaction that ends the session has succeeded.
 	move := os.Rename
 	if w.session != "" {
@@ -922,7 +922,7 @@ func (s *store) list(bucketName string, q listing) (objs []*object, prefixes []s
 	return objs, prefixes, next, err
 }
 
-// after returns the first key after all keys with the prefix p. The last byte of p is below 0xff,
+// after returns the first key after all keys with the prefix p. The last byte of p is below 0xff
 // because names are UTF-8.
 func after(p string) []byte {
 	b := bytes.Clone([]byte(p))

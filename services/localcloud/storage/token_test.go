@@ -14,7 +14,7 @@ import (
 
 // TestWithoutTheTokenTheAPIAnswersNothing tries every kind of request that the private listener
 // supports, and some that it does not support. Only health checks, the public keys and the exchange
-// of a signed assertion need no token.
+// of a signed assertion work without a token.
 func TestWithoutTheTokenTheAPIAnswersNothing(t *testing.T) {
 	t.Parallel()
 	token := strings.Repeat("t", 40)
@@ -78,7 +78,7 @@ func TestSignedAddressesAndTheirSessionsNeedNoToken(t *testing.T) {
 	resumable := func(o *gcs.SignedURLOptions) { o.Headers = []string{"x-goog-resumable:start"} }
 	session := call(t, "POST", e.sign(t, "POST", "b", resumable), nil, "x-goog-resumable", "start").header.Get("Location")
 	if session == "" {
-		t.Fatal("a signed POST returned no session")
+		t.Fatal("a signed POST did not return a session")
 	}
 	if a := call(t, "PUT", session, nil, "Content-Range", "bytes */*"); a.status != 308 {
 		t.Errorf("querying the session returned %d, want 308: %s", a.status, a.body)

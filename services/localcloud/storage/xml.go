@@ -12,7 +12,7 @@ import (
 
 // PublicHandler serves the XML API. It may be exposed to the Internet. Apart from CORS preflights,
 // it rejects every request without a valid V4 signature or the URI of a session that a signed
-// request has started. Give its http.Server a ReadHeaderTimeout but no ReadTimeout, because uploads
+// request has started. Give its http.Server a ReadHeaderTimeout but no ReadTimeout because uploads
 // may take arbitrarily long. A load balancer that requests "/" receives a 200.
 func (s *Server) PublicHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -150,7 +150,7 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, bucketName, nam
 }
 
 // uploadLength returns the declared length of the object that a session will create, or 0 if the
-// client declares none.
+// client does not declare it.
 func uploadLength(h http.Header) (int64, error) {
 	v := h.Get("X-Upload-Content-Length")
 	if v == "" {
@@ -164,7 +164,7 @@ func uploadLength(h http.Header) (int64, error) {
 }
 
 // take stores a complete body as an object. length is the length that the request states, or
-// negative if it states none.
+// negative if the request does not state one.
 func (s *Server) take(body io.Reader, wish wish, lo, hi int64, own bool, length int64) (*object, error) {
 	if err := checkName(wish.object.Name); err != nil {
 		return nil, err
@@ -272,7 +272,7 @@ func queryCond(q url.Values, prefix string) (c cond, err error) {
 	return c, errors.Join(e[:]...)
 }
 
-// headers sets the object's headers that both APIs send.
+// headers sets the object headers that both APIs send.
 func (o *object) headers(h http.Header) {
 	// As in production, the ETag is the MD5 in hex. A composed object has no MD5.
 	tag := strings.Trim(o.ETag, "=")

@@ -19,7 +19,7 @@ type Route struct {
 }
 
 // Routes is the route table for the base host. The Helm chart renders the same table into its
-// Ingress and HTTPRoute. The first match wins. Requests that match no row are sent to auth, which
+// Ingress and HTTPRoute. The first match wins. Requests that do not match any row go to auth, which
 // serves documents, the landing page and unknown paths.
 var Routes = []Route{
 	{"/api/v1/links", "links"},
@@ -51,5 +51,5 @@ func serviceOf(path string) string {
 			return r.Service
 		}
 	}
-	return "auth" // unreachable, because fasthttp gives every path a leading slash
+	return "auth" // unreachable because fasthttp gives every path a leading slash
 }

@@ -4,8 +4,8 @@
 // # What it promises
 //
 //   - [Move.Pass] makes the target equal to a snapshot of the source, including deletions. It
-//     writes only the differences, so later passes are shorter. A pass continues where a killed one
-//     stopped, even in another process.
+//     writes only the differences, so later passes are shorter. A pass resumes where a killed one
+//     left off, even in a different process.
 //   - It writes into a target only if the target was empty or belongs to the same move.
 //   - Values and names are copied exactly. Only the database name is replaced, in document
 //     names and references. Objects keep their generations (see [objectstore.Moved]).
@@ -300,7 +300,7 @@ func (m *Move) Pass(ctx context.Context) (did Changes, err error) {
 		if !errors.As(err, &cut{}) || n == attempts || !outage.Pause(ctx, time.Second) {
 			return did, err
 		}
-		// The target's content is no longer known, so read it again.
+		// We no longer know what the target contains, so read it again.
 		if err := patiently(ctx, func() error { return m.Begin(ctx) }); err != nil {
 			return did, err
 		}
@@ -314,7 +314,7 @@ func (c *Changes) add(more Changes) {
 	c.Bytes += more.Bytes
 }
 
-// cut is the error for a large object that storage did not receive because it was unavailable. The
+// cut is the error for a large object whose upload failed because storage was unavailable. The
 // object's bytes must be read from the source again.
 type cut struct{ error }
 
@@ -388,7 +388,7 @@ func (p *pass) record(d *pb.Document) error {
 	return p.write(&pb.Write{Operation: &pb.Write_Update{Update: d}})
 }
 
-// rename changes the document's name and its references to the target's.
+// rename gives the document its name in the target and converts its references.
 func (p *pass) rename(d *pb.Document, path string) {
 	d.Name = p.Records.Name(path)
 	for _, v := range d.GetFields() {
@@ -396,7 +396,7 @@ func (p *pass) rename(d *pb.Document, path string) {
 	}
 }
 
-// nan is the form of NaN that Firestore stores. Go uses a different form.
+// nan is NaN as Firestore stores it. Go uses different bits.
 var nan = math.Float64frombits(0x7ff8 << 48)
 
 // refer converts references to documents in the source, and NaN, to the target's form.
@@ -448,8 +448,8 @@ func (p *pass) flush() error {
 	return p.ctx.Err()
 }
 
-// inOrder creates the documents in ordered collections. It uses one commit for all documents that
-// one commit created in the source.
+// inOrder creates the documents in ordered collections. Documents that were created in one commit
+// in the source are created in one commit in the target too.
 func (p *pass) inOrder(ctx context.Context) error {
 	slices.SortStableFunc(p.ordered, func(a, b *pb.Document) int {
 		return a.GetCreateTime().AsTime().Compare(b.GetCreateTime().AsTime())
@@ -537,7 +537,7 @@ func (p *pass) upload(ctx context.Context, o storage.Object, from io.Reader) err
 		if !ok || err == nil {
 			return final(err)
 		}
-		_, _ = again.Seek(0, io.SeekStart) // cannot fail, because the bytes are in memory
+		_, _ = again.Seek(0, io.SeekStart) // cannot fail because the bytes are in memory
 		return err
 	})
 	if err != nil {
@@ -651,7 +651,7 @@ func (m *Move) differs(what string) error {
 	return fmt.Errorf("the %s in the target differs from the source. Is another program writing to %s or its bucket?", what, m.Records.Database)
 }
 
-// Finish gives the target an identity, so that services can use it.
+// Finish gives the target an identity, so services can use it.
 func (m *Move) Finish(ctx context.Context) error {
 	id := m.identity.GetFields()["id"].GetStringValue()
 	m.step("claim the bucket")

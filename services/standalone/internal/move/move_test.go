@@ -220,7 +220,7 @@ func TestAMoveIsExactThroughFaults(t *testing.T) {
 }
 
 // A killed Finish has given the target its identity, but has left its mark in the bucket. The next
-// Begin removes it, but not the mark of another move.
+// Begin must remove this mark, but not one from a different move.
 func TestAKilledFinishLeavesNoMark(t *testing.T) {
 	t.Parallel()
 	w := start(t)

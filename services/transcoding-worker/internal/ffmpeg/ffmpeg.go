@@ -1,14 +1,14 @@
 // Package ffmpeg runs ffmpeg and ffprobe on untrusted files. It also identifies the format of
 // such files.
 //
-// Every call runs in a jail. The tool can access one folder and the system's libraries, but
-// no network, no other process and no environment variable except LD_LIBRARY_PATH.
-// Tools.SelfTest verifies this on the running system. The tool runs in its own process group
-// with limits on CPU, memory, file size and wall time. A kill ends the whole group. The
-// kernel enforces the memory limit (RLIMIT_DATA), so the limit also applies outside a
-// container. Every call allows only one demuxer, which is chosen by the file's first bytes
-// and never by its name. It allows only the file protocol, so a playlist disguised as a video
-// cannot open anything else. No text from a caller is ever part of a command line.
+// Every call runs in a jail. The tool can access one folder and the system's libraries, but not the
+// network, other processes or any environment variable except LD_LIBRARY_PATH. Tools.SelfTest
+// verifies this on the running system. The tool runs in its own process group with limits on CPU,
+// memory, file size and wall time. A kill ends the whole group. The kernel enforces the memory
+// limit (RLIMIT_DATA), so the limit also applies outside a container. Every call allows only one
+// demuxer, which is chosen by the file's first bytes and never by its name. It allows only the file
+// protocol, so a playlist disguised as a video cannot open anything else. No text from a caller is
+// ever part of a command line.
 package ffmpeg
 
 import (
@@ -40,9 +40,8 @@ type Tools struct {
 	// Allocations and thread stacks count; mapped files do not. Each thread beyond the second
 	// adds threadMemory. 0 means DefaultMemory.
 	Memory int64
-	// Reduced lets calls run without Landlock on a kernel that lacks it. They can then read
-	// everything that this process can read. If Reduced is false, calls fail on such a
-	// kernel.
+	// Reduced lets calls run without Landlock on a kernel that lacks it. Those calls can read
+	// everything that this process can read. If Reduced is false, calls fail on such a kernel.
 	Reduced bool
 	// Used is called with the resource usage of each call.
 	Used func(Usage)
@@ -138,8 +137,8 @@ type Call struct {
 	Args []string
 	Wall time.Duration
 	CPU  time.Duration
-	// Stall ends a call that has printed nothing for this long, because ffmpeg can hang
-	// indefinitely when it runs out of memory. If Stall is 0, only Wall applies.
+	// Stall ends a call that has not printed anything for this long: ffmpeg can hang indefinitely
+	// when it runs out of memory. If Stall is 0, only Wall applies.
 	Stall time.Duration
 	// Line is called with each line of standard output.
 	Line func(line []byte)

@@ -19,8 +19,7 @@ func find(t *testing.T) *Tools {
 	return tools
 }
 
-// scratch returns a folder without symbolic links in its path, because the jail uses resolved
-// paths.
+// scratch returns a folder without symbolic links in its path because the jail uses resolved paths.
 func scratch(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -62,7 +61,7 @@ func TestLimitsEndACall(t *testing.T) {
 		t.Parallel()
 		small := *tools
 		small.Memory = 300 << 20
-		// ffmpeg may hang when it runs out of memory. Stall then ends it.
+		// ffmpeg may hang when it runs out of memory. If it does, Stall ends it.
 		usage, err := small.Transcode(t.Context(), Call{
 			Dir: dir, CPU: time.Minute, Wall: time.Minute, Stall: 3 * time.Second,
 			Args: strings.Fields("-nostdin -v error -y -f lavfi -i testsrc2=s=4096x4096:r=25:d=4 -c:v libx264 -preset veryfast -threads 2 -f null -"),

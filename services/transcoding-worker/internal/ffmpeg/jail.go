@@ -10,12 +10,11 @@ import (
 	"time"
 )
 
-// jailName is the argv[0] with which this program starts itself again as the jail around
-// ffmpeg.
+// jailName is the argv[0] that this program uses when it restarts itself as the jail around ffmpeg.
 const jailName = "linkreel-jail"
 
-// jailSpec configures the jail. It is passed as one argument, because the child's environment
-// is empty.
+// jailSpec configures the jail. It is passed as one argument because the child's environment is
+// empty.
 type jailSpec struct {
 	Tool     string   // absolute path of the program to execute
 	Args     []string // its arguments without argv[0]
@@ -38,10 +37,10 @@ const (
 	testCalls             // a socket could be opened, or another process could be signalled
 )
 
-// SelfTest starts a jail in dir, which must be empty, and tries to read a file outside dir, open
-// a socket and signal the parent process. It returns nil if all three attempts fail and both
-// tools start in the jail. It returns ErrJail if the kernel lacks a feature that the jail needs.
-// Every call then fails unless t.Reduced is set. SelfTest returns ErrStart if the image lacks a
+// SelfTest starts a jail in dir, which must be empty, and tries to read a file outside dir, open a
+// socket and signal the parent process. It returns nil if all three attempts fail and both tools
+// start in the jail. It returns ErrJail if the kernel lacks a feature that the jail needs. In that
+// case, every call fails unless t.Reduced is set. SelfTest returns ErrStart if the image lacks a
 // library that the tools need.
 func (t *Tools) SelfTest(ctx context.Context, dir string) error {
 	foreign := filepath.Join(dir, "foreign")

@@ -14,10 +14,10 @@ import (
 
 // enterJail drops all access that a transcoder does not need, and then executes the tool. It sets
 // resource limits and no_new_privs, blocks access to files outside the tool's folder (Landlock),
-// and blocks all system calls that the tool does not need (seccomp). These steps need no
+// and blocks all system calls that the tool does not need (seccomp). These steps do not need any
 // privileges, so enterJail works in a restricted pod.
 //
-// enterJail does not set RLIMIT_NPROC, because it counts all of a user's processes, and the pods on
+// enterJail does not set RLIMIT_NPROC because it counts all of a user's processes, and the pods on
 // a node may run as the same user. The seccomp filter forbids child processes instead.
 func enterJail(spec jailSpec) error {
 	runtime.LockOSThread() // seccomp and no_new_privs apply to the thread that calls exec
@@ -50,7 +50,7 @@ func enterJail(spec jailSpec) error {
 		return fmt.Errorf("landlock: %w", err)
 	}
 	// The kernel accepts a seccomp filter from an unprivileged thread only with no_new_privs.
-	// Restrict may have set it already, but does nothing without Landlock.
+	// Restrict may already have set it, but does nothing without Landlock.
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("no_new_privs: %w", err)
 	}
@@ -61,9 +61,9 @@ func enterJail(spec jailSpec) error {
 	if spec.Test != "" {
 		return selfTest(spec.Test)
 	}
-	// Limit the memory last, because the Go runtime may reserve more than the tool's limit.
-	// The address space limit is higher, because it also counts libraries and address
-	// space that malloc only reserves.
+	// Limit the memory last because the Go runtime may reserve more than the tool's limit. The
+	// address space limit is higher because it also counts libraries and address space that malloc
+	// only reserves.
 	if err := setrlimit(unix.RLIMIT_AS, spec.Memory+addressRoom); err != nil {
 		return err
 	}
@@ -128,8 +128,8 @@ func setrlimit(resource int, limit uint64) error {
 	return nil
 }
 
-// jailed wraps a tool's call: this program starts itself again as the jail, in its own process
-// group, and the kernel kills that process when this one dies.
+// jailed wraps a tool's call: this program restarts itself as the jail, in its own process group,
+// and the kernel kills that process when this one dies.
 func jailed(spec jailSpec, encoded string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe") //nolint:noctx // run kills the whole process group when its context is done
 	cmd.Args = []string{jailName, encoded}

@@ -166,7 +166,7 @@ func TestWithoutLandlockNothingRunsUnlessTheJailIsReduced(t *testing.T) {
 	}
 }
 
-// This test does not use Input's allow-lists, because the jail must work without them.
+// This test does not use Input's allow-lists because the jail must work without them.
 func TestJailHidesForeignFilesAndTheNetwork(t *testing.T) {
 	t.Parallel()
 	tools, dir, foreign := find(t), scratch(t), scratch(t)

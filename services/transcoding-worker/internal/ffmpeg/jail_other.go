@@ -13,7 +13,7 @@ import (
 func enterJail(jailSpec) error { return errors.New("no jail on this system") }
 
 // jailed starts the tool without a jail. Systems other than Linux are supported only for
-// development. There, only the allow-lists of demuxers and protocols provide protection.
+// development. On those systems, the demuxer and protocol allow-lists are the only protection.
 func jailed(spec jailSpec, _ string) *exec.Cmd {
 	if spec.Test != "" {
 		// Without a jail, a tool can read files outside its folder.

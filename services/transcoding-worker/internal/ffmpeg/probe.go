@@ -102,8 +102,8 @@ func Input(demuxer, path string, maxPixels int) []string {
 const (
 	maxStreams = 100
 	maxPackets = 8 << 20
-	// probeTime limits ffprobe's own work before it reads packets. A normal file needs a tenth of
-	// a second.
+	// probeTime limits ffprobe's own work before it reads packets. A normal file takes a tenth of a
+	// second.
 	probeTime = 30 * time.Second
 )
 
@@ -282,8 +282,8 @@ func (t *Tools) judge(ctx context.Context, err error) error {
 	return err
 }
 
-// tooLarge recognises the decoder's message about a frame larger than -max_pixels. It is needed
-// for files with headers that do not give the frame size.
+// tooLarge recognises the decoder's message about a frame larger than -max_pixels. It is needed for
+// files whose headers do not give the frame size.
 func tooLarge(said string) bool { return strings.Contains(said, "max pixel count") }
 
 func pickVideo(streams []probeStream) *probeStream {
@@ -433,8 +433,8 @@ func finite(text []byte) (seconds float64, ok bool) {
 
 // holdFrom is the minimum number of seconds that the audio must continue after the last frame for
 // that frame to be held. Encoders pad their last packet, so in most files the audio is a few
-// milliseconds longer than the video. The last frame of such a file must not be held, because
-// that would rule out the fast path, which copies the video track.
+// milliseconds longer than the video. The last frame of such a file must not be held because that
+// would rule out the fast path, which copies the video track.
 const holdFrom = 0.25
 
 type scanner struct {
@@ -533,7 +533,7 @@ func (c *scanner) addAudio(p packet) {
 func (c *scanner) finish(limits transcode.Limits) error {
 	v := &c.source.Video
 	if !c.started {
-		// There is no keyframe, as in random data or a stream with gradual refresh. Only decoding
+		// There are no keyframes, as in random data or a stream with gradual refresh. Only decoding
 		// can show whether the file is playable.
 		c.times = c.early
 	}

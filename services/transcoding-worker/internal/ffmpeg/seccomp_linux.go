@@ -80,16 +80,16 @@ func filter(pid uint32) []unix.SockFilter {
 		}
 		on(nr, append(then, unix.SockFilter{Code: answer, K: refused}, unix.SockFilter{Code: answer, K: unix.SECCOMP_RET_ALLOW})...)
 	}
-	// A process may start threads but no children. clone3 passes its flags in memory, which a
-	// filter cannot read. Without clone3, libc uses clone.
+	// A process may start threads but not child processes. clone3 passes its flags in memory, which
+	// a filter cannot read. Without clone3, libc uses clone.
 	on(unix.SYS_CLONE3, unix.SockFilter{Code: answer, K: absent})
 	on(unix.SYS_CLONE,
 		unix.SockFilter{Code: loadWord, K: offsetArg0},
 		unix.SockFilter{Code: jumpSet, K: unix.CLONE_THREAD, Jt: 1},
 		unix.SockFilter{Code: answer, K: refused},
 		unix.SockFilter{Code: answer, K: unix.SECCOMP_RET_ALLOW})
-	// A process may signal itself, which abort needs, but no other process. All pods on a node run
-	// as the same user, so the kernel would otherwise allow signals between them.
+	// A process may signal itself, which abort needs, but not other processes. All pods on a node
+	// run as the same user, so the kernel would otherwise allow signals between them.
 	oneOf(unix.SYS_TGKILL, offsetArg0, pid)
 	// For the same reason, a process may change only its own limits.
 	oneOf(unix.SYS_PRLIMIT64, offsetArg0, 0, pid)

@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// Kind is the kind of a file, as determined by its first bytes.
+// Kind is a file's kind, as determined by its first bytes.
 type Kind int
 
 // The kinds of file. Only files of kind AcceptVideo are ever given to ffmpeg.
@@ -21,8 +21,8 @@ const (
 // stream packets after some leading garbage.
 const sniffSize = 128 << 10
 
-// Sniff determines the kind of a file from its content alone. For an accepted container it
-// also returns the name of ffmpeg's demuxer.
+// Sniff determines a file's kind from its content alone. For an accepted container it also returns
+// the name of ffmpeg's demuxer.
 func Sniff(r io.ReaderAt) (kind Kind, demuxer string, err error) {
 	buf := make([]byte, sniffSize)
 	n, err := r.ReadAt(buf, 0)

@@ -10,10 +10,10 @@ import (
 // ErrCorrupt means that a file is too damaged to be played.
 var ErrCorrupt = errors.New("corrupt file")
 
-// CheckTables reads the boxes in an MP4 or QuickTime file. It returns ErrCorrupt if a sample
-// table or a fragment refers to bytes past the end of the file, if a track's samples add up to more
-// bytes than the whole file, or if there is no index. ffmpeg reads such files without an error. The
-// output is then too short, or many gigabytes long if a table refers to the same bytes repeatedly.
+// CheckTables reads the boxes in an MP4 or QuickTime file. It returns ErrCorrupt if a sample table
+// or a fragment refers to bytes past the end of the file, if a track's samples add up to more bytes
+// than the whole file, or if there is no index. ffmpeg reads such files without an error, but its
+// output is too short, or many gigabytes long if a table refers to the same bytes repeatedly.
 func CheckTables(r io.ReaderAt, size int64) error {
 	w := tableWalker{r: r, size: size}
 	if err := w.file(); err != nil {
@@ -169,7 +169,7 @@ func (w *tableWalker) container(parent box, depth int) error {
 }
 
 // table checks that each chunk in the track ends within the file, and that the chunks together are
-// no larger than the file. Tracks are checked separately, because two tracks may share bytes, such
+// no larger than the file. Tracks are checked separately because two tracks may share bytes, such
 // as a video and its mirrored copy in QuickTime.
 func (w *tableWalker) table() error {
 	width := int64(4)
@@ -227,8 +227,8 @@ func (w *tableWalker) table() error {
 		n, start := min(perChunk, samples), end
 		samples -= n
 		if fixed > 0 {
-			// Audio may be stored in packets of several samples. A sample size of 1 is then
-			// not a number of bytes.
+			// Audio may be stored in packets of several samples. In that case, a sample size of 1
+			// is not a number of bytes.
 			if fixed > 1 {
 				end += n * fixed
 			}

@@ -197,8 +197,8 @@ func (t *Track) Check() error {
 }
 
 // Cuts chooses the start times, in seconds, of all segments except the first. Each cut is at the
-// start of a fragment. Segments are target seconds long where the fragments allow it. Other
-// tracks of the same video are then cut at the same times.
+// start of a fragment. Segments are target seconds long where the fragments allow it. Other tracks
+// of the same video are later cut at the same times.
 func (t *Track) Cuts(target float64) []float64 {
 	var cuts []float64
 	begin := 0.0
@@ -227,7 +227,7 @@ func (t *Track) Segments(cuts []float64) transcode.Segments {
 		// than one, so the next sample never matches.
 		slack := 0.6 * t.Seconds(int64(f.Duration)) / float64(f.Samples)
 		cut := len(table) == 0
-		// Several cuts in one fragment count as one, because a fragment cannot be split.
+		// Several cuts in one fragment count as one because a fragment cannot be split.
 		for len(cuts) > 0 && start >= cuts[0]-slack {
 			cut, cuts = true, cuts[1:]
 		}

@@ -8,7 +8,7 @@ import (
 )
 
 // An account with many large files must not block the worker for all other accounts. A job waits
-// for space only for a limited time. After that, no job is allowed to wait for a while.
+// for space only for a limited time. After that, jobs are not allowed to wait for a while.
 func TestAJobWaitsForRoomForAWhileAndThenOthersHaveTheirTurn(t *testing.T) {
 	t.Parallel()
 	s, err := openScratch(t, 1000<<20+2*spare)
@@ -27,7 +27,7 @@ func TestAJobWaitsForRoomForAWhileAndThenOthersHaveTheirTurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) { // the clock advances when all goroutines are blocked
-		s.freed = make(chan struct{}) // created here, because it must belong to the synctest bubble
+		s.freed = make(chan struct{}) // created here because it must belong to the synctest bubble
 		waits := func(name string) <-chan error {
 			done := make(chan error, 1)
 			go func() { done <- s.await(t.Context(), dirs[name], 900<<20, func() {}) }()

@@ -15,8 +15,8 @@ import (
 
 // Encoding a ladder takes minutes, but a copy takes a second. A video that only needs a copy must
 // never wait for a ladder, so each worker has a fast lane in addition to its slots. The fast lane
-// inspects jobs that no slot has taken. It publishes video tracks that can be copied, rejects
-// files that cannot be played, and returns the other jobs for a slot.
+// inspects jobs that no slot has taken. It publishes video tracks that can be copied, rejects files
+// that cannot be played, and returns all other jobs so that a slot can take them.
 
 // errInspected ends the fast lane's work on a job.
 var errInspected = errors.New("inspected")

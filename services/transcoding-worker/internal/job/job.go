@@ -1,11 +1,11 @@
 // Package job runs transcoding jobs: it takes them from the queue, extends their lease,
 // produces the ladder, publishes the results and cleans up.
 //
-// It guarantees that a job's result becomes visible exactly once, regardless of repeated
-// deliveries and crashes. Every object is stored under the attempt's own prefix, and a single
-// transaction checks the attempt and makes the result visible. A worker that has lost its lease
-// kills its ffmpeg and publishes nothing. The job for a file that cannot be played fails
-// immediately, with the reason. Temporary errors are retried a limited number of times.
+// It guarantees that a job's result becomes visible exactly once, regardless of repeated deliveries
+// and crashes. Every object is stored under the attempt's own prefix, and a single transaction
+// checks the attempt and makes the result visible. A worker that has lost its lease kills its
+// ffmpeg and does not publish anything. The job for a file that cannot be played fails immediately,
+// with the reason. Temporary errors are retried a limited number of times.
 package job
 
 import (
@@ -340,7 +340,7 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 	return "retried"
 }
 
-// roomEvery is approximately how often a job that waits for scratch space is claimed again.
+// roomEvery is roughly how often a job that is waiting for scratch space is claimed again.
 const roomEvery = 5 * time.Second
 
 // backOff returns how long a job waits after its n-th failed attempt.
@@ -374,7 +374,7 @@ func (w *Worker) note(ctx context.Context, what string, err error) {
 	}
 }
 
-// insist retries a write for up to two minutes, because otherwise finished work would be lost. It
+// insist retries a write for up to two minutes because otherwise finished work would be lost. It
 // stops early if the job is lost.
 func (w *Worker) insist(ctx context.Context, write func() error) error {
 	pause := 200 * time.Millisecond
@@ -407,8 +407,8 @@ func prefixOf(r transcode.Record) string {
 }
 
 // tidy removes the objects that an attempt uploaded, unless the job's outcome refers to them. An
-// attempt whose prefix was not empty at the start removes nothing, because the objects may belong
-// to an attempt that a restore undid.
+// attempt whose prefix was not empty at the start does not remove anything, because the objects may
+// belong to an attempt that a restore undid.
 func (a *attempt) tidy(ctx context.Context) {
 	if !a.owned {
 		return

@@ -570,7 +570,7 @@ func TestOnesUploadDoesNotWaitForAnothersThousand(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	b.maker.block = make(chan struct{})
-	const many = 60 // fewer than a thousand, because jobs further back in the queue make no difference
+	const many = 60 // fewer than a thousand because jobs further back in the queue make no difference
 	for i := range many {
 		b.submit("many", fmt.Sprintf("many%02d", i))
 	}

@@ -66,7 +66,7 @@ func (w *Worker) keepLease(ctx context.Context, t jobs.Token, m *queue.Message, 
 }
 
 // release stops the heartbeats and waits for an in-flight heartbeat. Call it before recording that
-// the job ended, because a late heartbeat would extend the lease of a finished job.
+// the job ended: a late heartbeat would extend the lease of a finished job.
 func (k *leaseKeeper) release() {
 	k.cancel(nil)
 	k.wg.Wait()

@@ -8,8 +8,8 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
 )
 
-// Maker runs the programs. *ladder.Maker implements it. dir is the job's folder. Files are
-// created there, and the programs can access no other folder.
+// Maker runs the programs. *ladder.Maker implements it. dir is the job's folder. Files are created
+// there, and the programs cannot access any other folder.
 type Maker interface {
 	// Probe identifies a file. If the file is rejected, the error is a *transcode.Failure
 	// with the reason.

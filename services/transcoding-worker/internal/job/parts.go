@@ -19,13 +19,13 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
 )
 
-// A long source is encoded in parts. Each part is a small job with its own record, lease and
-// queue entry. The worker that runs the whole job creates the records, encodes parts like any
-// helper, and joins them at the end. A single worker can therefore finish the job alone. Finished
-// parts are in storage, so they remain available if the worker that encoded them crashes.
+// A long source is encoded in parts. Each part is a small job with its own record, lease and queue
+// entry. The worker that runs the whole job creates the records, encodes parts like any helper, and
+// joins them at the end. This means that a single worker can finish the job alone. Finished parts
+// are in storage, so they remain available if the worker that encoded them crashes.
 
-// partSpec describes a part to a helper. It includes the plan, so helpers do not have to probe the
-// source again and always use the same plan.
+// partSpec describes a part to a helper. It includes the plan, so helpers always use the same plan
+// and do not have to probe the source again.
 type partSpec struct {
 	Plan ladder.Plan
 	Part ladder.Part

@@ -68,8 +68,8 @@ func diskOf(dir string) (free, size int64, err error) {
 	return int64(fs.Bavail) * block, int64(fs.Blocks) * block, nil
 }
 
-// newLock creates a lock file and locks it. Another process that starts at the same time may
-// remove the file before it is locked. newLock then creates another file.
+// newLock creates a lock file and locks it. Another process that starts at the same time may remove
+// the file before it is locked. In that case, newLock creates a new one.
 func newLock(root string) (*os.File, error) {
 	for {
 		lock, err := os.CreateTemp(root, "worker-*.lock")
@@ -147,8 +147,8 @@ var (
 // needs it.
 func (s *Scratch) retained() string { return filepath.Join(s.dir, "retained-source") }
 
-// idle returns the size of the retained source if no job's folder links to it, so no job has
-// reserved space for it.
+// idle returns the size of the retained source if no job's folder links to it, in which case no job
+// has reserved space for it.
 func (s *Scratch) idle() int64 {
 	info, err := os.Lstat(s.retained())
 	if err != nil {
@@ -179,7 +179,7 @@ const (
 
 // await is like reserve, but for a job that is already old. It waits until this worker's running
 // jobs leave enough space, and does not give that space to jobs that start while it waits. Only one
-// job waits at a time, because two jobs could wait for each other's sources. A second job gets
+// job waits at a time because two jobs could wait for each other's sources. A second job gets
 // errReserved, as does a job that has waited for [longestWait]. For [othersTurn] after each wait,
 // no other wait can begin. drop removes a retained source.
 func (s *Scratch) await(ctx context.Context, dir string, bytes int64, drop func()) error {
@@ -219,7 +219,7 @@ func (s *Scratch) await(ctx context.Context, dir string, bytes int64, drop func(
 
 // reserve reserves bytes for the job in dir and replaces its earlier reservation. If every job
 // reserves all bytes that it will write, neither the disk nor the volume fills up. The volume's
-// limit must be configured, because no system call returns it. A pod that exceeds this limit is
+// limit must be configured because no system call returns it. A pod that exceeds this limit is
 // evicted.
 func (s *Scratch) reserve(dir string, bytes int64) error {
 	free, room, err := s.disk(s.dir)

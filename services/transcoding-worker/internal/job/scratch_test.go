@@ -57,8 +57,8 @@ func TestWorkersMayStartAtOnceBesideLeftovers(t *testing.T) {
 	}
 }
 
-// openScratch opens a Scratch on a simulated disk that is large and empty, because tests must not
-// depend on the machine's free space.
+// openScratch opens a Scratch on a simulated disk that is large and empty, so tests do not depend
+// on the machine's free space.
 func openScratch(t *testing.T, limit int64) (*Scratch, error) {
 	t.Helper()
 	s, err := OpenScratch(t.TempDir(), limit)

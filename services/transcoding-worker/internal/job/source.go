@@ -6,11 +6,10 @@ import (
 	"sync"
 )
 
-// sourceCache retains the last job's source, because the next job may need it too. The next
-// job may encode a part of the same video, or the fast lane may have just inspected it. The
-// cached file is a hard link, so dropping it does not affect a job that is using the source. A
-// source that no job uses still counts in [Scratch.reserve], and is dropped if a job needs its
-// space.
+// sourceCache retains the last job's source because the next job may need it too. The next job may
+// encode a part of the same video, or the fast lane may have just inspected it. The cached file is
+// a hard link, so dropping it does not affect a job that is using the source. A source that no job
+// uses still counts in [Scratch.reserve], and is dropped if a job needs its space.
 type sourceCache struct {
 	mu   sync.Mutex
 	key  sourceKey
@@ -34,8 +33,8 @@ func (c *sourceCache) link(dir string, key sourceKey) (string, error) {
 	return path, os.Link(c.path, path)
 }
 
-// retain replaces the retained source. It ignores errors, because the source can be
-// downloaded again.
+// retain replaces the retained source. It ignores errors because the source can be downloaded
+// again.
 func (c *sourceCache) retain(retained, path string, key sourceKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -100,10 +100,10 @@ func (a *attempt) work(ctx context.Context) error {
 	return a.prepare(ctx, p)
 }
 
-// longWait is the minimum age of a job that waits for scratch space in its slot. Such a job
-// takes precedence over jobs that begin later. A younger job is postponed, because another
-// worker may have space. If jobs were always postponed, a continuous series of small jobs on
-// the other slots could block a large job indefinitely.
+// longWait is the minimum age of a job that waits for scratch space in its slot. Such a job takes
+// precedence over jobs that begin later. A younger job is postponed because another worker may have
+// space. If jobs were always postponed, a continuous series of small jobs on the other slots could
+// block a large job indefinitely.
 const longWait = time.Minute
 
 // reserve reserves scratch space for the job before it writes. If there is too little space,
@@ -285,9 +285,9 @@ func (a *attempt) copySource(ctx context.Context, p *ladder.Plan) (*ladder.Track
 	return &tracks, a.publish(ctx, tracks)
 }
 
-// encodeFirst encodes and publishes one rendition and the audio of a source that cannot be
-// copied. It does so before the other renditions, because people often share the link to a
-// recording immediately. It returns nil if this would not save time.
+// encodeFirst encodes and publishes one rendition and the audio of a source that cannot be copied.
+// It does so before the other renditions because people often share the link to a recording
+// immediately. It returns nil if this would not save time.
 func (a *attempt) encodeFirst(ctx context.Context, p *ladder.Plan) (*ladder.Tracks, error) {
 	first, rest, ok := p.First()
 	if !ok || a.record.Outcome != nil { // an earlier attempt has already published a playable rendition
@@ -337,7 +337,7 @@ func (a *attempt) publish(ctx context.Context, tracks ladder.Tracks) error {
 		return err
 	}
 	a.lease.report(uploaded)
-	// Count from zero again, because each version lists all of its objects.
+	// Count from zero again because each version lists all of its objects.
 	o.Bytes = 0
 	for _, object := range o.Objects() {
 		o.Bytes += a.stored[object]
@@ -420,9 +420,9 @@ func (a *attempt) upload(ctx context.Context, paths ...string) error {
 		for _, path := range paths {
 			object := a.object(path)
 			g.Go(func() error {
-				// Immutable, because the prefix contains the attempt, so nothing overwrites
-				// the object. Private, because access is checked for each viewer. A day is
-				// longer than the lifetime of any signed URL.
+				// Immutable: the prefix contains the attempt, so nothing overwrites the object.
+				// Private: access is checked for each viewer. A day is longer than the lifetime of
+				// any signed URL.
 				_, err := a.w.o.Bucket.UploadFile(ctx, object, path, objectstore.UploadOptions{
 					ContentType:  contentType(path),
 					CacheControl: "private, max-age=86400, immutable",
@@ -436,8 +436,8 @@ func (a *attempt) upload(ctx context.Context, paths ...string) error {
 		if err := g.Wait(); err != nil {
 			return err
 		}
-		// Record the sizes after all uploads, because the goroutines above must not write to
-		// the map.
+		// Record the sizes after all uploads because the goroutines above must not write to the
+		// map.
 		for _, path := range paths {
 			info, err := os.Stat(path)
 			if err != nil {

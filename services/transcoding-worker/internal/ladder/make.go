@@ -357,8 +357,8 @@ func inStep(files []File, cuts []float64) error {
 }
 
 func (m *Maker) packSound(dir, adts string, drop int, t Tracks) (*File, error) {
-	// drop is 0 for audio that was encoded here, because it starts with the video. A copied
-	// track may begin earlier. See copyAudio.
+	// drop is 0 for audio that was encoded here, which starts with the video. A copied track may
+	// begin earlier. See copyAudio.
 	err := packAudio(adts, filepath.Join(dir, "audio.mp4"), drop, t.Video[0].Track.Duration(), t.Cuts)
 	if err != nil {
 		return nil, fmt.Errorf("pack sound: %w", err)
@@ -371,9 +371,9 @@ func (m *Maker) packSound(dir, adts string, drop int, t Tracks) (*File, error) {
 	return &f, nil
 }
 
-// Copy repackages the source's own video track without encoding, and its audio if that can be
-// kept. The result has one video file. Its name differs from that of the encoded rendition of
-// the same height, because both can exist.
+// Copy repackages the source's own video track without encoding, and its audio if that can be kept.
+// The result has one video file. Its name differs from that of the encoded rendition of the same
+// height because both can exist.
 func (m *Maker) Copy(ctx context.Context, dir string, p Plan) (Tracks, error) {
 	v := p.Source.Video
 	name := fmt.Sprintf("%dp-source", min(v.Width, v.Height))
@@ -385,8 +385,7 @@ func (m *Maker) Copy(ctx context.Context, dir string, p Plan) (Tracks, error) {
 		args = append(args, "-filter_complex", p.audioGraph())
 	}
 	args = append(args, "-map", fmt.Sprintf("0:%d", v.Index), "-c:v", "copy",
-		// Remove the messages embedded in the video stream, because they may contain private
-		// data.
+		// Remove the messages embedded in the video stream because they may contain private data.
 		"-bsf:v", "filter_units=remove_types=6", "-movflags", "+cmaf+frag_keyframe")
 	args = append(args, clean...)
 	args = append(args, "-f", "mp4", "file:"+filepath.Join(dir, name+".mp4"))

@@ -16,8 +16,8 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/fmp4"
 )
 
-// Part is a run of frames on a plan's full-rate grid that is encoded separately. Its boundaries
-// are frame numbers, because times in seconds would drift.
+// Part is a run of frames on a plan's full-rate grid that is encoded separately. Its boundaries are
+// frame numbers because times in seconds would drift.
 type Part struct {
 	From   int
 	Frames int
@@ -38,9 +38,9 @@ func (p *Plan) whole() Part { return Part{Frames: p.Frames} }
 // time returns the time of a frame on the full-rate grid, in seconds.
 func (p *Plan) time(frame int) float64 { return float64(frame) / p.Rate.Float() }
 
-// Parts divides a long plan at segment boundaries into parts of about a minute. A plan that
-// should not be divided is one part. Only containers with a reliable index are divided, because a
-// seek in other containers may land anywhere.
+// Parts divides a long plan at segment boundaries into parts of about a minute. A plan that should
+// not be divided is one part. Only containers with a reliable index are divided because a seek in
+// other containers may land anywhere.
 func (p *Plan) Parts() []Part {
 	if p.Duration <= partsFrom || p.Source.Demuxer != "mov" && p.Source.Demuxer != "matroska" {
 		return []Part{p.whole()}
@@ -159,9 +159,9 @@ func join(out string, files []string) error {
 		if err != nil {
 			return err
 		}
-		// For the first part, init is nil and appendPart writes the init bytes. For later parts,
-		// it only checks that their init bytes are the same, because one init part must describe
-		// all fragments.
+		// For the first part, init is nil and appendPart writes the init bytes. For later parts, it
+		// only checks that their init bytes are the same because one init part must describe all
+		// fragments.
 		head, next, err := appendPart(w, in, ticks, &sequence, init)
 		_ = in.Close()
 		if err != nil {

@@ -82,7 +82,7 @@ func TestJoinedPartsHaveEveryPictureOnce(t *testing.T) {
 		if err := os.Mkdir(sub, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		// The ffmpeg process of a part can access only the part's own folder.
+		// A part's ffmpeg process can only access the part's own folder.
 		own := p
 		src := *p.Source
 		src.Path = filepath.Join(sub, "source")

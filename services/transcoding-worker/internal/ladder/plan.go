@@ -53,8 +53,8 @@ var rungs = []struct{ short, kbps, fast int }{
 const (
 	maxRate     = 60.0
 	longestSide = 3840
-	// The area of a frame may be at most widest times the square of its short side. Frames
-	// wider than 2.5:1 are scaled down, because decoders would reject them.
+	// The area of a frame may be at most widest times the square of its short side. Frames wider
+	// than 2.5:1 are scaled down because decoders would reject them.
 	widest = 2.5
 )
 
@@ -138,7 +138,7 @@ func (p *Plan) rung(short, width, height int) Rung {
 		if fast && !r.Half {
 			kbps = step.fast
 		}
-		// The bit rate grows with the area to the power of 3/4, because neighbouring pixels of a
+		// The bit rate grows with the area to the power of 3/4 because neighbouring pixels of a
 		// larger frame are more similar. A source between two steps gets a rate between theirs.
 		r.Kbps = int(float64(kbps) * math.Pow(float64(short)/float64(step.short), 1.5))
 	}
@@ -191,8 +191,8 @@ func (p *Plan) Space() (copied, whole int64) {
 	// rendition still exists.
 	whole = max(copied, source+kept+all+sound, 2*top+last+sound)
 	if len(p.Parts()) > 1 {
-		// Parts are joined one rendition at a time, after the source has been removed. The disk
-		// then holds all parts and one whole rendition.
+		// Parts are joined one rendition at a time, after the source has been removed. At that
+		// point, the disk holds all parts and one whole rendition.
 		whole = max(whole, kept+all+most+sound)
 	}
 	return copied, whole
@@ -214,8 +214,8 @@ func (r Rung) bytes(seconds float64) int64 {
 	return int64(float64(r.Kbps) * 125 * (seconds*1.05 + 2))
 }
 
-// sound returns the size of the audio as ffmpeg writes it plus the size of its packed form,
-// because both exist at the same time.
+// sound returns the size of the audio as ffmpeg writes it plus the size of its packed form because
+// both exist at the same time.
 func (p *Plan) sound() int64 {
 	a := p.Source.Audio
 	if a == nil {
@@ -246,10 +246,10 @@ func (p *Plan) pixels() float64 {
 // ladder.
 const firstShort = 800
 
-// First splits a plan into one rendition that is encoded before the others, and the rest. The
-// source is then read twice. That is too expensive if the source is larger than any
-// rendition, so ok is false for such a source. It is also false for a long source, which is
-// encoded in parts instead, and for a plan with fewer than two rungs.
+// First splits a plan into one rendition that is encoded before the others, and the rest. This
+// means reading the source twice, which is too expensive if the source is larger than any
+// rendition. In that case, ok is false. It is also false for a long source, which is encoded in
+// parts instead, and for a plan with fewer than two rungs.
 func (p *Plan) First() (first, rest Plan, ok bool) {
 	v := p.Source.Video
 	if len(p.Rungs) < 2 || v.Width*v.Height > widest*1080*1080 || len(p.Parts()) > 1 {
@@ -277,11 +277,11 @@ func (p *Plan) Copyable() (copyable, keep bool) {
 		profile = true
 	}
 	average := float64(v.Bytes) * 8 / max(v.Span, 0.001)
-	// The conditions, in this order: a codec that players support, frames that are shown as
-	// stored, a timeline that the ladder can share, and a size that common devices can play
-	// (level 4.2 is 1080p at 60). Segments of a copy begin at its own keyframes, so MaxGOP,
-	// in seconds, bounds their length. The bit rates are bounded too, because viewers have no
-	// smaller rendition until the ladder is done.
+	// The conditions, in this order: a codec that players support, frames that are shown as stored,
+	// a timeline that the ladder can share, and a size that common devices can play (level 4.2 is
+	// 1080p at 60). Segments of a copy begin at its own keyframes, so MaxGOP, in seconds, bounds
+	// their length. The bit rates are also bounded because viewers have no smaller rendition until
+	// the ladder is done.
 	copyable = s.Demuxer == "mov" && v.Bytes <= s.Size && v.Codec == "h264" && (v.Tag == "avc1" || v.Tag == "avc3") && profile &&
 		(v.PixelFormat == "yuv420p" || v.PixelFormat == "yuvj420p") &&
 		!v.Interlaced && v.Square && v.Rotation == 0 && !p.ToneMap && v.Whole && v.Hold == 0 && v.Constant && p.Step == 1 && p.Grid == v.Rate &&

@@ -80,8 +80,8 @@ func languageOf(c *fiber.Ctx) (string, error) {
 	return canonical(lang), nil
 }
 
-// captionFile returns the request body, which must be WebVTT. It reads the raw body,
-// because Fiber's c.Body would decompress a body to any size.
+// captionFile returns the request body, which must be WebVTT. It reads the raw body because Fiber's
+// c.Body would decompress a body to any size.
 func captionFile(c *fiber.Ctx) ([]byte, error) {
 	media, params, err := mime.ParseMediaType(c.Get(fiber.HeaderContentType))
 	if err != nil || media != "text/vtt" || params["charset"] != "" && !strings.EqualFold(params["charset"], "utf-8") {

@@ -47,8 +47,7 @@ type public struct {
 	shown  presenter
 }
 
-// owned looks up the video in the path before anything else, so that 404 takes precedence over
-// 400.
+// owned looks up the video in the path before anything else, so 404 takes precedence over 400.
 func (h public) owned(do func(*fiber.Ctx, *video.Video) error) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		v, err := h.videos.Owned(c.UserContext(), account(c), id(c))
@@ -191,14 +190,14 @@ func pageOf(c *fiber.Ctx) string {
 
 func (h public) get(c *fiber.Ctx) error {
 	by := identity.FromContext(c.UserContext())
-	// Only callers that may write get the upload URL. Get therefore renews an upload URL that
-	// expires soon for these callers only.
+	// Only callers that may write get the upload URL, so Get renews one that expires soon only for
+	// these callers.
 	v, err := h.videos.Get(c.UserContext(), by.AccountID, id(c), by.Scopes.Has(identity.VideosWrite))
 	if err != nil {
 		return err
 	}
 	// The ETag includes the views and the progress, which do not change the revision. It also
-	// includes whether the caller may write, because other callers get fewer fields.
+	// includes whether the caller may write because other callers get fewer fields.
 	variant := fmt.Sprintf("%d-%d", v.Views, v.Progress)
 	if !by.Scopes.Has(identity.VideosWrite) {
 		variant += "-r"
