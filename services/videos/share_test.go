@@ -180,18 +180,18 @@ func TestAPasswordOpensOneVideo(t *testing.T) {
 			path = other.path
 		}
 		if p := w.send(http.MethodGet, path, "", header("Cookie", "lr_unlock="+c)).want(200); !strings.Contains(p.body, "<form") {
-			t.Errorf("the page with %s cookie has no password form, want one", name)
+			t.Errorf("the page with %s cookie does not have a password form, want one", name)
 		}
 	}
 	w.clock.Advance(13 * time.Hour)
 	if p := w.send(http.MethodGet, v.path, "", header("Cookie", "lr_unlock="+value)).want(200); !strings.Contains(p.body, "<form") {
-		t.Error("the page with an expired cookie has no password form, want one")
+		t.Error("the page with an expired cookie does not have a password form, want one")
 	}
 }
 
 // One attacker uses all networks in an IPv4 /16, and another uses all networks in an IPv6 /48.
-// During the attack, viewers who know the password get access, and the attackers get only a small
-// number of guesses.
+// During the attack, viewers who know the password still get access, and the attackers get only a
+// small number of guesses.
 func TestARightPasswordGetsInWhileThousandsOfNetworksGuess(t *testing.T) {
 	t.Parallel()
 	trusting := func(c *videos.Config, _ *storage.Options) { c.TrustedProxies = prefixes("127.0.0.0/8") }
@@ -204,7 +204,7 @@ func TestARightPasswordGetsInWhileThousandsOfNetworksGuess(t *testing.T) {
 				return header("Cookie", "lr_known="+value)
 			}
 		}
-		t.Fatalf("the response sets no cookie for later visits: %v", a.header)
+		t.Fatalf("the response does not set a cookie for later visits: %v", a.header)
 		return nil
 	}
 	// A viewer in an attacker's neighbourhood has already unlocked the video.
@@ -317,7 +317,7 @@ func TestACompressedBodyIsNeverUnpacked(t *testing.T) {
 	if grown := after.TotalAlloc - before.TotalAlloc; grown > 40<<20 { // parallel tests allocate too, but less than 5 × 64 MiB
 		t.Logf("%d bytes were allocated during the requests", grown)
 		if grown > 256<<20 {
-			t.Errorf("%d bytes were allocated, want at most 256 MiB, because bodies must not be decompressed", grown)
+			t.Errorf("%d bytes were allocated, want at most 256 MiB because bodies must not be decompressed", grown)
 		}
 	}
 }
@@ -408,7 +408,7 @@ func TestExpiryEndsPageAndPlayback(t *testing.T) {
 	signed := regexp.MustCompile(`(?m)^http\S+$`).FindString(media.body)
 	page := w.send(http.MethodGet, v.path, "").want(200)
 	if !strings.Contains(page.body, "Available until") || page.header.Get("X-Robots-Tag") == "" {
-		t.Error("the page for an expiring video does not show its expiry or allows indexing, want the expiry and no indexing")
+		t.Error("the page for an expiring video allows indexing or does not show its expiry, want the expiry and no indexing")
 	}
 	viewers := playlistOf(page, "playlist")
 	w.send(http.MethodGet, signed, "").want(200)
@@ -538,7 +538,7 @@ func TestSlowReadersOfALongPlaylistHoldLittleMemory(t *testing.T) {
 	if each := (procstat.Heap() - before) / readers; each > 256<<10 {
 		t.Errorf("a slow reader of %d KiB uses %d KiB of memory, want at most 256 KiB", len(whole.body)>>10, each>>10)
 	}
-	// The server has one goroutine for each connection, which ends at the write timeout.
+	// The server has one goroutine per connection, which ends at the write timeout.
 	if more := runtime.NumGoroutine() - goroutines; more > readers+5 {
 		t.Errorf("%d readers use %d goroutines, want about one each", readers, more)
 	}
@@ -668,7 +668,7 @@ func TestOEmbed(t *testing.T) {
 	}
 	embed := w.send(http.MethodGet, "/embed/"+v.slug, "").want(200)
 	if !strings.Contains(embed.body, "<main>") || !strings.Contains(embed.body, "<h1") {
-		t.Error("the page for frames has no main or h1 element, want both")
+		t.Error("the page for frames does not have a main or h1 element, want both")
 	}
 	if csp := embed.header.Get("Content-Security-Policy"); !strings.HasSuffix(csp, "frame-ancestors *") || embed.header.Get("X-Frame-Options") != "" {
 		t.Errorf("the page for frames has the Content-Security-Policy %q, want frame-ancestors * and no X-Frame-Options", csp)
@@ -704,7 +704,7 @@ func TestHostileTextStaysText(t *testing.T) {
 	}
 }
 
-// stripAttributes removes quoted attribute values, because they may contain any text.
+// stripAttributes removes quoted attribute values because they may contain any text.
 func stripAttributes(page string) string {
 	return regexp.MustCompile(`="[^"]*"`).ReplaceAllString(page, `=""`)
 }
