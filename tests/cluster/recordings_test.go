@@ -37,7 +37,7 @@ type recording struct {
 	about     map[string]string
 	host      string
 	forwarded string
-	others    []string // all headers except Host and X-Forwarded-For
+	others    []string // all headers other than Host and X-Forwarded-For
 }
 
 func readRecording(t *testing.T, path string) recording {
@@ -122,7 +122,7 @@ func cloudflareValues(t *testing.T, docs string) []string {
 			return []string{"--values", valuesFile(t, values)}
 		}
 	}
-	t.Fatal("operations.md has no values for Cloudflare")
+	t.Fatal("operations.md does not have values for Cloudflare")
 	return nil
 }
 
@@ -187,7 +187,7 @@ func (r recording) replay(t *testing.T, settings map[string]string, key, country
 		t.Fatalf("the create returned %d, want 201: %s", res.StatusCode, text)
 	}
 	if want := r.about["Scheme"] + "://" + r.host + "/" + made.Slug; made.ShortURL != want {
-		t.Errorf("the short address is %s, want %s", made.ShortURL, want)
+		t.Errorf("the short URL is %s, want %s", made.ShortURL, want)
 	}
 	to := "https://example.com/others"
 	if of {

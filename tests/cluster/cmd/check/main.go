@@ -11,7 +11,7 @@
 //	              proves that nobody was signed out and no form was lost
 //	check writes  creates many links, and more until it is stopped, then proves that
 //	              search finds all of them and that each has one event
-//	check fill    creates links and videos, so that a backup takes some time
+//	check fill    creates links and videos so that a backup takes a while
 //	check keep    creates records that a restore must bring back, then creates links until
 //	              it is stopped, and prints all of them
 //	check kept    proves after a restore that the records from before the backup are back,
