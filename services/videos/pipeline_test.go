@@ -169,7 +169,7 @@ func TestANewFileAfterAFailure(t *testing.T) {
 		t.Fatalf("got %v, want a failed video with NOT_A_VIDEO, a message and a docUrl", got)
 	}
 	if got["resumableUploadUrl"] == nil {
-		t.Error("the failed video has no resumable session, want a new one")
+		t.Error("the failed video does not have a resumable session, want a new one")
 	}
 	w.clock.Advance(2 * time.Second)
 	if s := w.get(v.id)["status"]; s != "failed" {

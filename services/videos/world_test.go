@@ -423,7 +423,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// quota changes an account's quotas. Call it before the first request from the account.
+// quota changes an account's quotas. Call it before the account's first request.
 func (w *world) quota(account string, edit func(*identity.Quotas)) {
 	w.apikeys.Change(account, func(r *apikey.Record) { edit(&r.Quotas) })
 }

@@ -28,7 +28,8 @@ const (
 	backupWrites = 50
 )
 
-// filesOfVideo lists the files of a video of about half a minute, with their sizes in bytes.
+// filesOfVideo lists the files that make up a video of about half a minute, with their sizes in
+// bytes.
 var filesOfVideo = map[string]int{"480.mp4": 2 << 20, "720.mp4": 4 << 20, "1080.mp4": 6 << 20, "poster.jpg": 60 << 10, "storyboard.jpg": 200 << 10}
 
 // benchBackup measures a backup of 100,000 links and 200 videos while links are visited and

@@ -345,7 +345,7 @@ func visitOnce(ctx context.Context, addr string, paths []string) error {
 	return g.Wait()
 }
 
-// server is a measured child process.
+// server is a child process to be measured.
 type server struct {
 	pid  int
 	pids []int

@@ -33,7 +33,7 @@ type task struct {
 	holds    func(w *world, said string) error
 }
 
-// world is the account on which the tasks operate.
+// world is the account that the tasks work on.
 type world struct {
 	t      *testing.T
 	c      *client.Client
@@ -78,7 +78,7 @@ func (w *world) aLink(which func(client.LinkSummary) bool, must func(*client.Lin
 	}
 	i := slices.IndexFunc(all, which)
 	if i < 0 {
-		return fmt.Errorf("the account has no such link")
+		return fmt.Errorf("the account does not have such a link")
 	}
 	l, err := w.c.GetLink(w.t.Context(), all[i].ID)
 	if err == nil && !must(l) {
@@ -377,7 +377,7 @@ func answers(t *testing.T) []task {
 // do calls the task's tool and checks the result.
 func (d *task) do(w *world, k *clitest.Talk) error {
 	if d.tool == "" {
-		return errors.New("the file has no answer for this task")
+		return errors.New("the file does not have an answer for this task")
 	}
 	res, err := k.Session.CallTool(w.t.Context(), &mcp.CallToolParams{Name: d.tool, Arguments: w.args(d.in)})
 	if err != nil {

@@ -324,7 +324,7 @@ func TestRunbooks(t *testing.T) {
 		_, section, ok := strings.Cut(operations, "\n### "+alert+"\n")
 		section, _, _ = strings.Cut(section, "\n### ")
 		if !ok {
-			t.Errorf("docs/operations.md has no section ### %s", alert)
+			t.Errorf("docs/operations.md does not have a section ### %s", alert)
 		}
 		for _, span := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(section, -1) {
 			if regexp.MustCompile(`^[^-]*\b(linkreel_|http_server_|container_|kubelet_|kube_|up\{)`).MatchString(span[1]) {
@@ -333,7 +333,7 @@ func TestRunbooks(t *testing.T) {
 		}
 		for n := 1; n <= 3; n++ {
 			if !regexp.MustCompile(fmt.Sprintf("(?m)^%d\\. .*`.+`", n)).MatchString(section) {
-				t.Errorf("the section for %s has no command or query in step %d", alert, n)
+				t.Errorf("the section for %s does not have a command or query in step %d", alert, n)
 			}
 		}
 	}

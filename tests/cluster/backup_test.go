@@ -30,7 +30,7 @@ func containerOf(t *testing.T, all []pod, owner, name string) object {
 			}
 		}
 	}
-	t.Fatalf("%s has no container with the name %s", owner, name)
+	t.Fatalf("%s does not have a container named %s", owner, name)
 	return nil
 }
 

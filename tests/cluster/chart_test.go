@@ -56,7 +56,7 @@ func documented(t *testing.T) []value {
 				walk(val, at)
 			case overridden(at):
 			default:
-				t.Errorf("values.yaml has no sentence (# -- …) for %s", at)
+				t.Errorf("values.yaml does not have a sentence (# -- …) for %s", at)
 			}
 		}
 	}
@@ -382,7 +382,7 @@ func TestTheDocsNameWhatPodsRequest(t *testing.T) {
 	for _, says := range []string{`([\d.]+) processors and ([\d.]+) GiB that pods may request`, "`--set (worker[^`]+)` asks for ([\\d.]+) processors"} {
 		m := regexp.MustCompile(says).FindStringSubmatch(docs)
 		if m == nil {
-			t.Fatalf("operations.md has no text that matches %s", says)
+			t.Fatalf("operations.md does not have any text that matches %s", says)
 		}
 		args := []string{"--set", "image.tag=v1"}
 		wantCPU, wantMemory := m[1], m[2]
@@ -537,8 +537,8 @@ func TestGKE(t *testing.T) {
 	}
 }
 
-// environment returns the environment of a service's container, by name. A variable from a Secret
-// has the value SECRET/KEY.
+// environment returns a service container's environment, by name. Variables from a Secret have the
+// value SECRET/KEY.
 func environment(objects []object, service string) map[string]string {
 	out := map[string]string{}
 	for _, o := range objects {
@@ -830,7 +830,7 @@ func TestCertificatesOnDemand(t *testing.T) {
 				return string(text)
 			}
 		}
-		t.Fatal("links has no NetworkPolicy")
+		t.Fatal("links does not have a NetworkPolicy")
 		return ""
 	}
 	service := func(objects []object) object {
@@ -1250,7 +1250,7 @@ func TestEventsPolicy(t *testing.T) {
 		}
 	}
 	if policy == nil {
-		t.Fatal("events has no NetworkPolicy")
+		t.Fatal("events does not have a NetworkPolicy")
 	}
 	pods := func(direction, side string) (peers []string, blocks []map[string]any) {
 		rules, _ := policy.at("spec", direction).([]any)

@@ -263,8 +263,8 @@ func (b *behind) listen(port string) (addr string) {
 
 func (b *behind) peerAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(b.peer), Port: 40000} }
 
-// connect returns a connection on which a client sends requests to the edge, and the data that the
-// client must send first.
+// connect returns a connection that a client can use to send requests to the edge, and the data
+// that the client must send first.
 func (b *behind) connect(port, client string) (conn net.Conn, first string) {
 	b.t.Helper()
 	if addr := b.real[port]; addr != "" {
@@ -323,8 +323,8 @@ func (b *behind) ask(port, client, method, target string, sent []string, body st
 }
 
 // startNginx runs Debian's nginx with the header configuration that ingress-nginx writes for a host
-// with TLS, except that the connection has no TLS. The variable names are those in ingress-nginx's
-// template.
+// with TLS, except that the connection does not use TLS. The variable names are those in
+// ingress-nginx's template.
 func startNginx(t *testing.T, upstream string) (addr string) {
 	t.Helper()
 	program, err := exec.LookPath("nginx")
@@ -412,7 +412,7 @@ func (b *behind) creates(key string) (slug string) {
 		b.t.Errorf("the short URL is %s, want https://go.example.com/ and the slug", made.ShortURL)
 	}
 	if res.Header.Get("Strict-Transport-Security") == "" {
-		b.t.Error("the response has no Strict-Transport-Security header")
+		b.t.Error("the response does not have a Strict-Transport-Security header")
 	}
 	return made.Slug
 }

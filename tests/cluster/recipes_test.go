@@ -164,7 +164,7 @@ func yamlRecipes(t *testing.T, docs string) map[string]map[string]any {
 		}
 		for name := range values {
 			if _, ok := known[name]; !ok {
-				t.Errorf("operations.md: the chart has no %s value: %s", name, text)
+				t.Errorf("operations.md: the chart does not have a %s value: %s", name, text)
 			}
 		}
 		first, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
@@ -374,8 +374,8 @@ func objectReferences(o object) (refs []reference) {
 	return refs
 }
 
-// made reports whether the rendered objects include ref, or an object from which a controller
-// creates it.
+// made reports whether the rendered objects include ref, or an object that a controller creates it
+// from.
 func made(objects []object, ref reference) bool {
 	if ref == (reference{"ServiceAccount", "default"}) {
 		return true

@@ -62,11 +62,11 @@ func readRecording(t *testing.T, path string) recording {
 	}
 	for _, key := range []string{"Source", "Published", "Changed", "Recipe", "Peer", "Client", "Scheme"} {
 		if r.about[key] == "" {
-			t.Fatalf("%s has no %s key", path, key)
+			t.Fatalf("%s does not have a %s key", path, key)
 		}
 	}
 	if !request || r.host == "" || r.forwarded == "" {
-		t.Fatalf("%s has no request with Host and X-Forwarded-For", path)
+		t.Fatalf("%s does not have a request with Host and X-Forwarded-For", path)
 	}
 	return r
 }
@@ -97,7 +97,7 @@ func recipe(t *testing.T, docs, edge string) []string {
 	hops := regexp.MustCompile("^`trustedProxyHops: ([0-9])`").FindStringSubmatch(row)
 	switch {
 	case !found:
-		t.Fatalf("operations.md has no row for %q", edge)
+		t.Fatalf("operations.md does not have a row for %q", edge)
 	case strings.HasPrefix(row, "`gke.enabled`"):
 		return []string{"--values", filepath.Join(chart, "ci/google.yaml")}
 	case strings.HasPrefix(row, "the values below"):

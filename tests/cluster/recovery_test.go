@@ -164,7 +164,7 @@ func TestTheRecipesOfRecoveryAreOurs(t *testing.T) {
 		for _, arg := range given[1:] {
 			flag, _, _ := strings.Cut(strings.TrimPrefix(fmt.Sprint(arg), "--"), "=")
 			if !strings.Contains(program, fmt.Sprintf("flags.String(%q", flag)) {
-				t.Errorf("`auth restore` has no flag --%s", flag)
+				t.Errorf("`auth restore` does not have a --%s flag", flag)
 			}
 		}
 	})

@@ -47,7 +47,7 @@ func TestOperatorsSnippetsRunAsPasted(t *testing.T) {
 	for _, tt := range []struct {
 		file     string
 		given    string            // variables that the page uses and another page sets
-		releases map[string]string // the values of the reader's release, by the heading from which they apply
+		releases map[string]string // the reader's release values, by the heading where they start to apply
 		least    int
 		skipped  []string          // prefixes of blocks that other tests run
 		replaced map[string]string // text that a reader replaces

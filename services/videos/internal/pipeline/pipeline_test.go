@@ -540,7 +540,7 @@ func TestARestoreToTheWrongTimeCanBeCorrected(t *testing.T) {
 	// these records refer to.
 	for id := range newer {
 		if _, ok := s.objects[transcode.Prefix(string(id), 7, 1)+"720p.mp4"]; !ok {
-			t.Errorf("storage has no media for video %s, want 720p.mp4", id)
+			t.Errorf("storage does not have any media for video %s, want 720p.mp4", id)
 		}
 	}
 }

@@ -101,8 +101,8 @@ func (p *Pipeline) report(ctx context.Context, what string, err error) {
 func (p *Pipeline) Sweep(ctx context.Context) error {
 	due, err := p.o.Store.Due(ctx)
 	// While an account's ledger of stored bytes is contended, each update to its videos takes
-	// seconds, and all accounts share these few goroutines. So the account's other videos are
-	// postponed without an attempt.
+	// seconds, and all accounts share these few goroutines. In that case, postpone the account's
+	// other videos without trying them.
 	var busy sync.Map
 	return errors.Join(err, p.each(ctx, due, func(ctx context.Context, v *video.Video) error {
 		if _, full := busy.Load(v.AccountID); full {

@@ -66,7 +66,7 @@ func shape(group, scope string, fields []indexField) string {
 	return b.String()
 }
 
-// part returns the path segment after word in a resource's name.
+// part returns the path segment after word in a resource name.
 func part(name, word string) string {
 	_, rest, _ := strings.Cut(name, "/"+word+"/")
 	first, _, _ := strings.Cut(rest, "/")

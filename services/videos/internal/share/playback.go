@@ -139,11 +139,11 @@ func (s *Share) media(c *fiber.Ctx, v *video.Video, g video.Grant, file string) 
 }
 
 // wasMade reports whether a playlist of the current source may have contained object. The caller
-// chooses the name, and each accepted name costs a signature and a cache entry. wasMade therefore
-// accepts only a few names: the video's renditions from every attempt up to the current one. A
-// player may still use the playlist from an earlier attempt. Later versions of an outcome still
-// have every rendition from the earlier ones. The download file is not accepted because visitors
-// may not be allowed to download it.
+// chooses the name, and each accepted name costs a signature and a cache entry. So wasMade only
+// accepts a few names: the video's renditions from every attempt up to the current one. A player
+// may still use the playlist from an earlier attempt. Later versions of an outcome still have every
+// rendition from the earlier ones. The download file is not accepted because visitors may not be
+// allowed to download it.
 func wasMade(v *video.Video, object string) (bool, error) {
 	made, ok := transcode.ParseRendition(string(v.ID), object)
 	if !ok || made.Generation != v.Source.Generation || made.Attempt < 1 {

@@ -1,11 +1,11 @@
-// Package share serves the public side of videos: the share page, the page for frames,
-// the password form, playlists, captions and link previews.
+// Package share serves the public side of videos: the share page, the embed page, the password
+// form, playlists, captions and link previews.
 //
 // It makes these guarantees. No part of a password-protected video is shown before a visitor enters
 // the password. Nothing plays after a video has expired or has been deleted. Media bytes are never
 // sent through this service: playlists contain short-lived signed URLs. The pages run only their
-// own scripts and load only their own styles: the Content-Security-Policy has no unsafe directive,
-// and html/template escapes all text.
+// own scripts and load only their own styles: the Content-Security-Policy does not have any unsafe
+// directives, and html/template escapes all text.
 package share
 
 import (
@@ -159,7 +159,7 @@ func (s *Share) Register(api *httpapi.API) {
 	get("/oembed", s.oembed)
 }
 
-// StoreViews stores the view counts of those videos for which this replica gets a turn.
+// StoreViews stores the view counts of the videos that this replica gets a turn for.
 func (s *Share) StoreViews(ctx context.Context) error { return s.views.flush(ctx, s.o.Guard.First) }
 
 // Close stores the remaining views. It does not wait for turns because the process is stopping.

@@ -7,7 +7,7 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant/keeper"
 )
 
-// Standings stores what auth has decided about accounts.
+// Standings stores auth's decisions about accounts.
 func Standings(db *firestoredb.DB) keeper.Standings {
 	return keeper.Standings{DB: db, Collection: "videoAccounts"}
 }

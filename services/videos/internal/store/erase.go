@@ -128,7 +128,7 @@ func salvagedPurge(snap firestoredb.Snap, account string, now time.Time) *video.
 	}
 }
 
-// field reads one field in a document that cannot be decoded. It returns the zero value if the
+// field reads one field from a document that cannot be decoded. It returns the zero value if the
 // field has a different type.
 func field[T any](snap firestoredb.Snap, path string) T {
 	v, _ := snap.DataAt(path)

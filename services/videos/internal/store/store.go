@@ -348,8 +348,8 @@ func (s *Store) Known(ctx context.Context, ids []video.ID) (known map[video.ID]*
 // dueAtOnce limits how many records one sweep reads.
 const dueAtOnce = 2400
 
-// sweepFields are the fields from which a sweep chooses a video's next step. The step itself
-// reads the whole record in a transaction and decides again.
+// sweepFields are the fields that a sweep uses to choose a video's next step. The step itself reads
+// the whole record in a transaction and decides again.
 var sweepFields = []firestore.FieldPath{
 	{"accountId"}, {"status"}, {"uploadObject"}, {"uploadExpiresAt"}, {"resumableUrl"}, {"recording"}, {"received"}, {"receivedAt"},
 	{"endedSessions"}, {"storageLimit"}, {"sourceGeneration"}, {"sourceSize"}, {"jobId"}, {"mediaVersion"}, {"media", "final"},

@@ -12,7 +12,7 @@ type Addresses struct{ Base string }
 // Page returns the share URL.
 func (a Addresses) Page(s Slug) string { return a.Base + "/v/" + string(s) }
 
-// Embed returns the URL of the page for frames.
+// Embed returns the URL of the embed page.
 func (a Addresses) Embed(s Slug) string { return a.Base + "/embed/" + string(s) }
 
 // Thumbnail returns the URL of the link preview picture.

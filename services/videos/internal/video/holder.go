@@ -49,7 +49,7 @@ func (s *Service) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown
 // Lift ends takedown t. It leaves any other takedown of the same video in place.
 func (s *Service) Lift(ctx context.Context, t tenant.Takedown) error {
 	id := ID(t.RecordID)
-	if id == "" { // auth did not store which video it was
+	if id == "" { // auth did not record which video it was
 		slug, ok := s.o.Addresses.Slug(t.URL)
 		if !ok {
 			return nil

@@ -18,8 +18,8 @@ type Purge struct {
 	Since    time.Time
 	Due      time.Time
 	Until    time.Time // end of the first phase; zero for a tombstone
-	// Late is the time after which nobody can write any more. An upload URL cannot be revoked, so
-	// anyone who has it can upload a file for a deleted video until the URL expires.
+	// After Late, nobody can write any more. An upload URL cannot be revoked, so anyone who has it
+	// can upload a file for a deleted video until the URL expires.
 	Late time.Time
 	// Stored identifies the revision of the task that was read.
 	Stored time.Time

@@ -174,8 +174,8 @@ func (s *Service) List(ctx context.Context, account string, f Filter, cursor str
 	return found, s.o.Keys.Cursor(account, *next), nil
 }
 
-// Each calls fn for the summary of each of an account's videos, newest first. It reads one
-// page at a time.
+// Each calls fn with the summary of each video in an account, newest first. It reads one page at a
+// time.
 func (s *Service) Each(ctx context.Context, account string, page int, fn func(*Video) error) error {
 	var after *Position
 	for {
@@ -641,8 +641,8 @@ func (s *Service) Delete(ctx context.Context, account string, id ID, c Condition
 	return nil
 }
 
-// SetCaptions stores file, which is WebVTT, as the captions in a language. It stores the file
-// under a new name before the video refers to it, so a player never gets an incomplete file.
+// SetCaptions stores a WebVTT file as the captions for a language. It stores the file under a new
+// name before the video refers to it, so a player never gets an incomplete file.
 func (s *Service) SetCaptions(ctx context.Context, account string, id ID, lang string, file []byte) error {
 	object := CaptionObject(id, lang, identity.NewNonce())
 	if _, err := s.o.Bucket.Upload(ctx, object, bytes.NewReader(file), objectstore.UploadOptions{ContentType: "text/vtt; charset=utf-8"}); err != nil {
@@ -669,7 +669,7 @@ func (s *Service) SetCaptions(ctx context.Context, account string, id ID, lang s
 	return err
 }
 
-// DeleteCaptions removes the captions in a language.
+// DeleteCaptions removes the captions for a language.
 func (s *Service) DeleteCaptions(ctx context.Context, account string, id ID, lang string) error {
 	former := ""
 	_, err := s.change(ctx, account, id, always{}, func(v *Video, now time.Time) error {
@@ -741,7 +741,7 @@ func (s *Service) Own(v *Video, by *identity.Principal) string {
 	return s.o.Keys.Sign(g)
 }
 
-// Visit looks up the video for a share URL for a visitor who has only the URL. It rejects
+// Visit looks up the video for a share URL on behalf of a visitor who only has the URL. It rejects
 // videos that nobody may see: expired videos, videos that were taken down, and videos in suspended
 // accounts.
 func (s *Service) Visit(ctx context.Context, slug Slug) (*Video, error) {

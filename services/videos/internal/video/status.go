@@ -18,7 +18,7 @@ const (
 	Uploading  Status = "uploading"  // the video awaits its file
 	Processing Status = "processing" // a worker is transcoding the file
 	Ready      Status = "ready"      // can be played; final
-	Failed     Status = "failed"     // another file may be uploaded at the same address
+	Failed     Status = "failed"     // another file may be uploaded to the same object
 )
 
 // transitions lists every allowed status change.
@@ -72,7 +72,8 @@ func (v *Video) FileArrived(s Source, limits UploadLimits, now time.Time) error 
 	return nil
 }
 
-// refusal returns why a file is rejected without processing, or nil if it is accepted.
+// refusal returns the reason for rejecting a file without processing it, or nil if the file is
+// accepted.
 func (v *Video) refusal(s Source, limits UploadLimits) *Failure {
 	switch {
 	case s.Size == 0:
@@ -223,7 +224,7 @@ func (v *Video) ReportProgress(percent int) {
 }
 
 // UploadGrace is how long the pipeline keeps checking for an upload after the upload URL has
-// expired. The upload may have begun in time.
+// expired, in case the upload began in time.
 const UploadGrace = 24 * time.Hour
 
 // Plan defines when the pipeline checks a video again without a notification.
@@ -248,8 +249,8 @@ const (
 // Schedule sets when the video is due next. A video that is waiting for an upload is checked after
 // 10s, 20s, 40s and so on, until the pause reaches an hour. This way, a hundred thousand abandoned
 // videos cost little, yet uploads to new videos are detected quickly. An unfinished recording is
-// checked ten times during the idle period after which it counts as finished. Every change to a
-// video must call Schedule before the video is stored.
+// checked ten times during RecordingIdle. Every change to a video must call Schedule before the
+// video is stored.
 func (v *Video) Schedule(p Plan, now time.Time) {
 	pause := func(waited, most time.Duration) time.Time { return now.Add(min(max(waited, firstPause), most)) }
 	v.DueAt = time.Time{}

@@ -18,7 +18,7 @@ import (
 	"github.com/linkreel/linkreel/libs/events"
 )
 
-// ID identifies a video for its owner and inside the system.
+// ID identifies a video to its owner and within the system.
 type ID string
 
 // Slug identifies a video in its share URL. It is random, so the slug of an unlisted video cannot

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// keeping is the output of keep and the input of kept.
+// keeping is the output of keep and the input to kept.
 type keeping struct {
 	Key        string     `json:"key"`
 	Ended      string     `json:"ended"` // a key that the caller revokes after the backup

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// clip is a video of a test pattern with a tone. It lasts two seconds.
+// clip is a two-second video of a test pattern with a tone.
 //
 //go:embed clip.mp4
 var clip []byte

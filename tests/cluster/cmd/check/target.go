@@ -91,7 +91,7 @@ type answer struct {
 	body   []byte
 }
 
-// code returns the code of an error body, or the beginning of a body without a code.
+// code returns the code from an error body, or the beginning of a body that does not have one.
 func (a *answer) code() string {
 	var body struct{ Error struct{ Code string } }
 	if err := json.Unmarshal(a.body, &body); err == nil && body.Error.Code != "" {
