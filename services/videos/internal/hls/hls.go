@@ -58,7 +58,7 @@ func MasterPlaylist(o *transcode.Outcome, uri func(transcode.Rendition) string, 
 }
 
 // channels returns the CHANNELS attribute for an audio rendition. The attribute is optional. It is
-// omitted for outcomes stored before we recorded the channel count because their audio may be mono
+// omitted for outcomes stored before we recorded the channel count, since their audio may be mono
 // or stereo.
 func channels(r transcode.Rendition) string {
 	if r.Channels == 0 {

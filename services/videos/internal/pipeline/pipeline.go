@@ -176,7 +176,7 @@ func (p *Pipeline) mayRefresh(v *video.Video) bool {
 }
 
 // Uploaded handles a storage notification that object was written. It removes the object if the
-// video was deleted. It leaves an object that no record accounts for to the janitor because this
+// video was deleted. An object that no record accounts for is left to the janitor because this
 // database may have been restored to a time before the video was created.
 func (p *Pipeline) Uploaded(ctx context.Context, object string) error {
 	id, ok := video.UploadedFor(object)

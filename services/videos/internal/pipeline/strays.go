@@ -183,8 +183,8 @@ func (p *Pipeline) removeStrays(ctx context.Context, due []strayObject) error {
 }
 
 // sightings reads the list. It returns none if the bucket has no list. It also returns none if the
-// owner has changed since the list was written because in that case a different database found
-// those strays.
+// owner has changed since the list was written: in that case, a different database found those
+// strays.
 func (p *Pipeline) sightings(ctx context.Context) (map[string]sighting, int64, error) {
 	var raw bytes.Buffer
 	o, err := p.o.Bucket.Download(ctx, straysObject, 0, &raw)

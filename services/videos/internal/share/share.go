@@ -162,7 +162,7 @@ func (s *Share) Register(api *httpapi.API) {
 // StoreViews stores the view counts of the videos that this replica gets a turn for.
 func (s *Share) StoreViews(ctx context.Context) error { return s.views.flush(ctx, s.o.Guard.First) }
 
-// Close stores the remaining views. It does not wait for turns because the process is stopping.
+// Close stores the remaining views. The process is stopping, so Close does not wait for turns.
 func (s *Share) Close(ctx context.Context) error {
 	return s.views.flush(ctx, func(context.Context, string, time.Duration) bool { return true })
 }

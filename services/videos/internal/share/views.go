@@ -27,8 +27,7 @@ func (s *Share) view(c *fiber.Ctx) error {
 		return err
 	}
 	now, ip := s.o.Now(), s.o.ClientIP(c)
-	// Send the same response even if nothing was counted because it would not help if the player
-	// retried.
+	// Send the same response even if nothing was counted: it would not help the player to retry.
 	if g.Kind != video.Own && s.viewers.Wait(ip) == 0 {
 		viewer := s.o.Keys.Pseudonym(now, string(v.ID), ip.String(), c.Get(fiber.HeaderUserAgent))
 		// The pseudonym changes at midnight. An extra minute allows for clock differences between

@@ -324,8 +324,8 @@ func (s *Service) settleUpload(ctx context.Context, fresh Upload, stored *Video,
 	}
 }
 
-// maybeStored reports whether a write that returned an error may have been stored because only the
-// response to the commit was lost. Any other error means that nothing was stored. This includes
+// maybeStored reports whether a write that returned an error may have been stored, with only the
+// response to the commit lost. Any other error means that nothing was stored. This includes
 // RATE_LIMITED, the error for a transaction that lost out to other writers.
 func maybeStored(err error) bool {
 	code := apierr.CodeOf(err)
@@ -761,7 +761,7 @@ func (s *Service) Visit(ctx context.Context, slug Slug) (*Video, error) {
 // Redeem looks up the video that a token is valid for, in one read.
 func (s *Service) Redeem(ctx context.Context, slug Slug, token string) (*Video, Grant, error) {
 	g, err := s.o.Keys.Verify(token)
-	// A cookie's grant is only for the page. It is not valid in a URL because people share URLs.
+	// A cookie's grant is only for the page. It is not valid in URLs, which people share.
 	if err != nil || g.Kind == Unlocked || g.Kind == Returning {
 		return nil, g, refusedGrant()
 	}

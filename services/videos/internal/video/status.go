@@ -179,8 +179,8 @@ func (v *Video) Publish(jobID string, m Media, now time.Time) error {
 }
 
 // Fail ends a job's processing with a reason. If the file was uploaded as a form, the
-// failure says so. A file is never rejected for its Content-Type alone because clients may send a
-// video with any Content-Type.
+// failure says so. A file is never rejected for its Content-Type alone: clients may send a video
+// with any Content-Type.
 func (v *Video) Fail(jobID string, f Failure, now time.Time) error {
 	if v.Source.JobID != jobID {
 		return fmt.Errorf("failure of job %s: %w", jobID, ErrTransition)
