@@ -44,7 +44,7 @@ func (w *world) bytes() (n int64) {
 	return n
 }
 
-// hoarder is an account that may store 1,000 bytes and 2 videos and tries to store more.
+// hoarder is an account that may store 1,000 bytes and 2 videos, and tries to store more.
 type hoarder struct {
 	*world
 	account string
@@ -103,8 +103,7 @@ func (h *hoarder) cut(session string) {
 	rest(0)
 }
 
-// begin sends 500 of 900 bytes. The function that it returns sends n more bytes and then
-// disconnects.
+// begin sends 500 of 900 bytes. It returns a function that sends n more bytes and then disconnects.
 func (h *hoarder) begin(address, headers string) (rest func(n int)) {
 	h.t.Helper()
 	u, err := url.Parse(address)
@@ -120,7 +119,7 @@ func (h *hoarder) begin(address, headers string) (rest func(n int)) {
 	}
 }
 
-// ended reports whether a session accepts no more bytes.
+// ended reports whether a session has stopped accepting bytes.
 func (h *hoarder) ended(address string) bool {
 	return strings.Contains(address, "upload_id=") && h.send(http.MethodPut, address, "", header("Content-Range", "bytes */*")).status == 404
 }
@@ -250,7 +249,7 @@ func TestADeletedVideoLeavesNoByteWhateverItsOwnerTried(t *testing.T) {
 	for i, way := range ways {
 		h := w.hoarder(fmt.Sprint("deleting", i))
 		way.do(h)
-		if n := w.bytes(); n > 25_000 { // enough for a ready video, too little for many leftovers
+		if n := w.bytes(); n > 25_000 { // enough for a ready video, not enough for many leftovers
 			t.Errorf("%s: storage has %d bytes on disk, want at most 25,000", way.name, n)
 		}
 		for _, item := range h.as(h.account, http.MethodGet, "", "").want(200).json()["data"].([]any) {
@@ -318,8 +317,8 @@ func TestAnErasedAccountLeavesNoByteWhateverItTried(t *testing.T) {
 		}
 	}
 	w.sendLate("after the erasure", all...)
-	w.clock.Advance(48 * time.Hour) // all upload URLs and their grace periods have expired
-	eventually(t, "no tombstone is left", func() bool { return len(w.purges()) == 0 })
+	w.clock.Advance(48 * time.Hour) // all upload URLs have expired, including their grace periods
+	eventually(t, "no tombstones left", func() bool { return len(w.purges()) == 0 })
 }
 
 // purges returns the tasks for deleted videos, including tombstones.
@@ -335,14 +334,14 @@ func (w *world) purges() map[string]map[string]any {
 }
 
 // sendLate sends a file to every upload URL that still works, long after the videos were deleted.
-// All these files must be removed within an hour, even though storage sends no notifications in
-// this test.
+// All of these files must be removed within an hour, even though storage does not send
+// notifications in this test.
 func (w *world) sendLate(what string, all ...*hoarder) {
 	w.t.Helper()
 	taken := 0
 	for _, h := range all {
 		for _, put := range h.puts {
-			if h.send(http.MethodPut, put, "long after the end").status == 200 {
+			if h.send(http.MethodPut, put, "long after expiry").status == 200 {
 				taken++
 			}
 		}
@@ -357,12 +356,12 @@ func (w *world) sendLate(what string, all ...*hoarder) {
 		return w.bytes() == 0
 	})
 	if len(all) > 1 && taken == 0 {
-		w.t.Error("storage accepted no late file, want at least one working upload URL")
+		w.t.Error("storage did not accept any late files, want at least one working upload URL")
 	}
 }
 
-// The size of a file that is sent in one piece is known only after it has arrived, so the file
-// may use storage that was reserved for a session.
+// We do not know the size of a file sent in one piece until it has arrived, so the file may use
+// storage that was reserved for a session.
 func TestWhatSessionsHoldCountsAsStored(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
@@ -416,13 +415,13 @@ func TestSessionsThatBeginTogetherShareTheRoom(t *testing.T) {
 	begun.Wait()
 	var sessions []string
 	for _, v := range all {
-		// A video without a session may get one now.
+		// A video that does not have a session may get one now.
 		if s, _ := h.look(v)["resumableUploadUrl"].(string); s != "" {
 			sessions = append(sessions, s)
 		}
 	}
 	if len(sessions) == 0 {
-		t.Fatal("no video has a session, want one, because the account has storage left")
+		t.Fatal("none of the videos have a session, want one because the account has storage left")
 	}
 	for _, v := range all {
 		if v.session != "" && !slices.Contains(sessions, v.session) {

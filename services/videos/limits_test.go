@@ -20,8 +20,8 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// counting returns a function that reads a counter, summed over its labels. Tests that call it
-// must not run in parallel, because all tests in the process share the counters.
+// counting returns a function that reads a counter, summed over its labels. Tests that call it must
+// not run in parallel because all tests in the process share the counters.
 func counting(t *testing.T, name string) func() int64 {
 	t.Helper()
 	read := func() (n int64) {
@@ -153,7 +153,7 @@ func TestAVideosQuotaHoldsUnderARace(t *testing.T) {
 				made.Add(1)
 			case 403:
 				refused.Add(1)
-			case 503: // the request lost too many races for the remaining quota
+			case 503: // the request lost too many races for the rest of the quota
 			default:
 				t.Errorf("create returned %d %s, want 201, 403 or 503", a.status, a.body)
 			}
@@ -202,7 +202,7 @@ func TestManyLookAtOnceAndOneJobIsMade(t *testing.T) {
 	wg.Wait()
 	eventually(t, "processing", func() bool { return w.status(v.id) == "processing" })
 	if r := w.job(v.id); r.Attempt != 0 {
-		t.Errorf("got job %+v, want a job without attempts", r)
+		t.Errorf("got job %+v, want a job with no attempts", r)
 	}
 	if w.get(v.id)["status"] != "processing" {
 		t.Error("the status has changed from processing, want no change")
@@ -257,7 +257,7 @@ func TestAnAnswerLostByFirestoreKeepsTheCaptionsThatTheRecordNames(t *testing.T)
 			t.Errorf("after status %d, the record refers to %s, which is not in storage; want an existing object", a.status, object)
 		}
 	}
-	// A rejected upload leaves no object in storage.
+	// A rejected upload does not leave an object in storage.
 	n := len(w.objects("videos/" + v.id + "/captions/"))
 	for i := range 60 {
 		w.api(http.MethodPut, fmt.Sprintf("/%s/captions/en-%c%c", v.id, 'a'+i/26, 'a'+i%26), "WEBVTT\n", vtt)

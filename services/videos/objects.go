@@ -7,7 +7,7 @@ import (
 )
 
 // ObjectOf describes an object in the bucket, for example "The file uploaded for video ID". It
-// returns "" for the name of an object that belongs to no video.
+// returns "" for the name of an object that does not belong to any video.
 func ObjectOf(name string) string {
 	if id, ok := video.UploadedFor(name); ok {
 		return "The file uploaded for video " + string(id)

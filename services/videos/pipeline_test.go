@@ -55,7 +55,7 @@ func quick(c *videos.Config, _ *storage.Options) {
 	c.SweepEvery, c.JanitorEvery = 50*time.Millisecond, 50*time.Millisecond
 }
 
-// status reads a video's status from the list, because getting the video itself would make the
+// status reads a video's status from the list because getting the video itself would make the
 // service check storage.
 func (w *world) status(id string) string {
 	w.t.Helper()
@@ -142,7 +142,7 @@ func TestAFileWithAContentEncodingIsRefused(t *testing.T) {
 		t.Fatalf("got %v, want a failed video with UNSUPPORTED_FORMAT", got)
 	}
 	if _, err := w.jobs.Get(t.Context(), transcode.JobID(v.id, o.Generation)); !errors.Is(err, jobs.ErrNotFound) {
-		t.Errorf("looking up the job returned %v, want no job", err)
+		t.Errorf("looking up the job returned %v, want not found", err)
 	}
 	if _, err := w.bucket.Stat(t.Context(), "uploads/"+v.id+"/source"); !errors.Is(err, objectstore.ErrNotFound) {
 		t.Errorf("Stat of the rejected file returned %v, want it removed", err)
@@ -169,7 +169,7 @@ func TestANewFileAfterAFailure(t *testing.T) {
 		t.Fatalf("got %v, want a failed video with NOT_A_VIDEO, a message and a docUrl", got)
 	}
 	if got["resumableUploadUrl"] == nil {
-		t.Error("the failed video has no resumable session, want a new one")
+		t.Error("the failed video does not have a resumable session, want a new one")
 	}
 	w.clock.Advance(2 * time.Second)
 	if s := w.get(v.id)["status"]; s != "failed" {
@@ -200,7 +200,7 @@ func TestFilesRefusedByTheirSize(t *testing.T) {
 			t.Errorf("after a file of %d bytes, got %v, want a failure with the expected code", len(content), got)
 		}
 		if left := w.objects("uploads/" + v.id); len(left) != 0 {
-			t.Errorf("after a file of %d bytes, storage has %v, want no object", len(content), left)
+			t.Errorf("after a file of %d bytes, storage has %v, want no objects", len(content), left)
 		}
 		w.put(v, "a film")
 		w.clock.Advance(2 * time.Second)
@@ -294,7 +294,7 @@ func TestDeleteInEveryState(t *testing.T) {
 			}
 			w.put(v, "a late film")
 			w.clock.Advance(10 * time.Second)
-			eventually(t, "no object in storage after late writes", gone)
+			eventually(t, "no objects in storage after late writes", gone)
 			w.clock.Advance(8 * 24 * time.Hour)
 			w.api(http.MethodGet, "/"+v.id, "").want(404)
 		})
@@ -359,7 +359,7 @@ func TestTheJanitorRemovesOrphansOnly(t *testing.T) {
 		}
 	}
 	w.clock.Advance(7*24*time.Hour + time.Minute)
-	eventually(t, "orphans removed after their second sighting, and the source after its retention", func() bool {
+	eventually(t, "orphans removed after their second sighting, and the source after its retention period", func() bool {
 		for _, name := range orphans {
 			if _, err := w.bucket.Stat(t.Context(), name); err == nil {
 				return false
@@ -367,8 +367,8 @@ func TestTheJanitorRemovesOrphansOnly(t *testing.T) {
 		}
 		return len(w.objects("uploads/"+v.id)) == 0
 	})
-	// The search that removed the orphans may have judged this object before the clock advanced.
-	// In that case, it did not record the object.
+	// The search that removed the orphans may have judged this object before the clock advanced, in
+	// which case it did not record the object.
 	eventually(t, "replaced media seen once", func() bool { return noted(replaced) })
 	w.clock.Advance(7*24*time.Hour + time.Minute)
 	eventually(t, "replaced media removed", func() bool { _, err := w.bucket.Stat(t.Context(), replaced); return err != nil })
@@ -394,7 +394,7 @@ func TestTwoInstallationsOnOneBucketLoseNothing(t *testing.T) {
 	second, err := videos.New(t.Context(), cfg)
 	must(t, err)
 	t.Cleanup(func() { _ = boot.CloseAll(context.Background(), second) })
-	first.clock.Advance(3 * 24 * time.Hour) // shorter than the first installation's retention
+	first.clock.Advance(3 * 24 * time.Hour) // shorter than the first installation's retention period
 	for _, l := range second.Loops {
 		if l.Name == "sweep" || l.Name == "janitor" {
 			if err := l.Run(t.Context()); !errors.Is(err, objectstore.ErrForeign) || !strings.Contains(err.Error(), objectstore.OwnerObject) {
@@ -437,7 +437,7 @@ func TestAProcessOfAnotherDatabaseEndsAtItsStart(t *testing.T) {
 	}
 	for turn := range 10 { // each search finds a stray that the previous search has not seen
 		name := fmt.Sprintf("videos/vid_%d/1-1/720p.mp4", turn)
-		w.object(name, "an object that no record in the first installation accounts for")
+		w.object(name, "an object that is not in any of the first installation's records")
 		before = append(before, name)
 		eventually(t, "search by the first installation's janitor", func() bool {
 			var list bytes.Buffer
@@ -456,7 +456,7 @@ func TestALostJobIsMadeAgain(t *testing.T) {
 	v := w.create(`{}`)
 	w.put(v, "a film")
 	w.get(v.id)
-	must(t, w.jobs.Delete(t.Context(), w.job(v.id).ID)) // as after a crash between the writes of record and job
+	must(t, w.jobs.Delete(t.Context(), w.job(v.id).ID)) // as after a crash between writing the record and writing the job
 	w.get(v.id)
 	if r := w.job(v.id); r.State != transcode.Queued {
 		t.Errorf("the job is %s, want queued", r.State)
@@ -510,8 +510,8 @@ func TestWithoutRedisEverythingStillWorks(t *testing.T) {
 	}
 }
 
-// If such files were not removed, anyone with the upload URL of a ready video could store files
-// that no limit or quota counts.
+// If such files were not removed, anyone with a ready video's upload URL could store files that do
+// not count towards any limit or quota.
 func TestAFileForAReadyVideoIsRemoved(t *testing.T) {
 	t.Parallel()
 	for name, edit := range map[string]func(*videos.Config, *storage.Options){
@@ -526,7 +526,7 @@ func TestAFileForAReadyVideoIsRemoved(t *testing.T) {
 			v := w.ready(`{}`)
 			other := w.ready(`{}`)
 			w.put(v, "another file after the video was ready")
-			w.loop("janitor") // runs once an hour unless the config is quick
+			w.loop("janitor") // runs once an hour unless the config is made quick
 			eventually(t, "late file removed", func() bool { return len(w.objects("uploads/"+v.id)) == 0 })
 			if len(w.objects("uploads/"+other.id)) != 1 || w.status(v.id) != "ready" {
 				t.Error("the source of the other video was removed or the status changed, want only the late file removed")

@@ -29,12 +29,12 @@ func TestARecordingWhoseTabDiesIsFinishedFiveMinutesAfterItsLastByte(t *testing.
 		w.send(http.MethodPut, s, part, header("Content-Range", "bytes 0-262143/*")).want(308)
 	}
 	w.loop("sweep")
-	// The recording is not finished while parts keep arriving, even if only one arrives every
-	// four minutes.
+	// The recording does not count as finished while parts keep arriving, even if only one arrives
+	// every four minutes.
 	for n := range 3 {
 		for range 8 {
 			w.clock.Advance(30 * time.Second)
-			time.Sleep(120 * time.Millisecond) // sweeps run every 50 ms; too few sweeps cannot make the test fail
+			time.Sleep(120 * time.Millisecond) // sweeps run every 50 ms; too few of them cannot make the test fail
 		}
 		first := (n + 1) * 262144
 		w.send(http.MethodPut, session, part, header("Content-Range", "bytes "+strconv.Itoa(first)+"-"+strconv.Itoa(first+262143)+"/*")).want(308)
@@ -59,7 +59,7 @@ func TestARecordingWhoseTabDiesIsFinishedFiveMinutesAfterItsLastByte(t *testing.
 		t.Errorf("the status of a recording without any bytes is %s, want uploading", s)
 	}
 	if a := w.send(http.MethodPut, file, "", header("Content-Range", "bytes */*")); a.status != 308 {
-		t.Errorf("a request to the session for a plain upload returned %d, want 308, because the session is open", a.status)
+		t.Errorf("a request to the session for a plain upload returned %d, want 308 because the session is open", a.status)
 	}
 }
 

@@ -57,7 +57,7 @@ func TestAnOwnersAddressEndsWithTheRightOfWhomItWasMadeFor(t *testing.T) {
 	}
 	plays(owners)
 	plays(viewers)
-	// The owner's player works for hours, even after the access rule has changed.
+	// The owner's player keeps working for hours, even after the access rule has changed.
 	w.clock.Advance(5 * time.Hour)
 	w.setAccess(v, `{"privacy":"password","password":"another"}`).want(200)
 	plays(owners)
@@ -85,7 +85,7 @@ func TestAnOwnersAddressWorksForAWhileWithoutAuth(t *testing.T) {
 	for end := time.Now().Add(1500 * time.Millisecond); time.Now().Before(end); {
 		w.send(http.MethodGet, playlist, "").want(200)
 	}
-	// A replica that has never queried auth has no earlier response.
+	// A replica that has never queried auth does not have an earlier response to use.
 	if a := other.send(http.MethodGet, strings.Replace(playlist, w.base, other.base, 1), "").want(503); a.header.Get("Retry-After") == "" {
 		t.Errorf("the response without auth has the header %v, want Retry-After", a.header)
 	}

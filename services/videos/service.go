@@ -1,9 +1,9 @@
-// Package videos is the service for videos: their API, share pages and playlists, and the
-// pipeline from the upload to the ready video. No other service changes a video's status.
+// Package videos is the videos service: the API, share pages and playlists, and the pipeline from
+// upload to ready video. No other service changes a video's status.
 //
-// It starts and serves requests while Redis is down. Each replica then applies stricter limits
-// locally. While storage is down, it serves everything that does not need storage. Without
-// Firestore, it can only return errors.
+// It starts and serves requests even while Redis is down. In that case, each replica applies
+// stricter limits locally. While storage is down, it serves everything that does not need storage.
+// Without Firestore, it can only return errors.
 package videos
 
 import (
@@ -55,7 +55,7 @@ func Indexes() []byte {
 	return store.New(record.Open(nil, record.Options{}), nil).Records.Indexes(indexes)
 }
 
-// StorageHookPath is the path to which Pub/Sub pushes storage's notifications.
+// StorageHookPath is the path that Pub/Sub pushes storage notifications to.
 const StorageHookPath = api.StorageHookPath
 
 // Config is the service's configuration.
@@ -69,18 +69,18 @@ type Config struct {
 	// The first secret signs, and all secrets verify, so a secret can be replaced.
 	TokenSecrets []string `env:"LINKREEL_TOKEN_SECRET,notEmpty"`
 
-	// PushAudience is the audience of the identity tokens in storage's notifications. If it
-	// is empty, notifications are rejected, and the sweep finds finished uploads.
+	// PushAudience is the audience of the identity tokens in storage notifications. If it is empty,
+	// notifications are rejected and it is up to the sweep to find finished uploads.
 	PushAudience string `env:"LINKREEL_PUSH_AUDIENCE"`
-	// PushAccount is the service account for the push subscription. It must be set if Google
-	// issues the tokens, because anyone can get a token from Google.
+	// PushAccount is the service account for the push subscription. It must be set if Google issues
+	// the tokens because anyone can get a token from Google.
 	PushAccount string `env:"LINKREEL_PUSH_ACCOUNT"`
 	// PushCertsURL is where the tokens' issuer publishes its keys.
 	PushCertsURL string `env:"LINKREEL_PUSH_JWKS_URL" envDefault:"https://www.googleapis.com/oauth2/v3/certs"`
 
 	// UploadTTL is how long an upload URL works.
 	UploadTTL time.Duration `env:"LINKREEL_UPLOAD_TTL" envDefault:"24h"`
-	// UploadMaxAge is how soon after its creation a video must be uploaded.
+	// UploadMaxAge is how soon after creating a video its file must be uploaded.
 	UploadMaxAge time.Duration `env:"LINKREEL_UPLOAD_MAX_AGE" envDefault:"48h"`
 	// MaxBytes bounds the size of an uploaded file.
 	MaxBytes int64 `env:"LINKREEL_VIDEO_MAX_BYTES" envDefault:"10737418240"`
@@ -98,33 +98,34 @@ type Config struct {
 	UnlockTTL time.Duration `env:"LINKREEL_UNLOCK_TTL" envDefault:"12h"`
 	// PasswordHashes is how many passwords are hashed at the same time. One account may use
 	// half of this number. Each hash needs 19 MiB of memory. PasswordQueue is how many of one
-	// account's passwords may wait. Accounts take turns.
+	// account's passwords may be waiting. Accounts take turns.
 	PasswordHashes int `env:"LINKREEL_PASSWORD_HASHES" envDefault:"4"`
 	PasswordQueue  int `env:"LINKREEL_PASSWORD_QUEUE" envDefault:"16"`
 
-	// AbuseContact is the e-mail address or URL of the "Report" link on public pages. If it
-	// is empty, there is no such link.
+	// AbuseContact is the e-mail address or URL of the "Report" link on public pages. If it is
+	// empty, the pages do not have that link.
 	AbuseContact string `env:"LINKREEL_ABUSE_CONTACT"`
 
-	// RecordingIdle is how long after its last byte a recording counts as abandoned, for example
-	// because the browser tab crashed. The video is then made from the bytes that have arrived.
+	// RecordingIdle is how long after the last byte a recording counts as abandoned, for example
+	// because the browser tab crashed. When that happens, the video is made from the bytes that
+	// have arrived.
 	RecordingIdle time.Duration `env:"LINKREEL_RECORDING_IDLE" envDefault:"5m"`
 	// SweepEvery is how often the service searches for due videos.
 	SweepEvery time.Duration `env:"LINKREEL_SWEEP_EVERY" envDefault:"10s"`
-	// JanitorEvery is how often the whole bucket is searched for objects that belong to no
+	// JanitorEvery is how often the whole bucket is searched for objects that do not belong to any
 	// record; 0 means never. A search reads each video's record once.
 	JanitorEvery time.Duration `env:"LINKREEL_JANITOR_EVERY" envDefault:"24h"`
-	// JanitorMost limits how many objects without a record one search may remove. If it finds
-	// more than this and more than 1% of all objects, the database is probably the wrong one,
-	// and the search removes nothing.
+	// JanitorMost limits how many objects without a record one search may remove. If it finds more
+	// than this and more than 1% of all objects, it does not remove any because this is probably
+	// the wrong database.
 	JanitorMost int `env:"LINKREEL_JANITOR_MOST" envDefault:"100"`
-	// SourceRetention is how long an upload is kept after its video became ready or failed. 0
-	// means indefinitely.
+	// SourceRetention is how long an upload is kept after its video becomes ready or fails. 0 means
+	// indefinitely.
 	SourceRetention time.Duration `env:"LINKREEL_SOURCE_RETENTION" envDefault:"168h"`
 }
 
-// New returns the service. It connects lazily, so the service starts while Firestore, storage
-// or Redis is down.
+// New returns the service. It connects lazily, so the service starts even if Firestore, storage or
+// Redis is down.
 func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	svc := &boot.Service{Name: "videos"}
 	defer svc.Abandon(ctx, &err)
@@ -203,7 +204,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	})
 	accounts := keeper.New(keeper.Options{
 		Standings: standings, Now: cfg.Now, Turns: stores.Turns(), Remains: kept.Remains,
-		// The new state is already stored. Wait for replicas that still use the old state.
+		// The new state is already stored. Wait for replicas that are still using the old state.
 		Changed: func(ctx context.Context, _ string, _ tenant.State) error { return video.Settle(ctx) },
 		Erase: func(ctx context.Context, account string) (more bool, err error) {
 			defer pipe.Purge() // removes the videos' objects from storage
@@ -288,8 +289,8 @@ func (h hints) Next(ctx context.Context) (context.Context, string, error) {
 	if err != nil {
 		return ctx, "", err
 	}
-	// Mark the hint as done before it is handled. A hint that arrives during that time then counts
-	// as new and is not merged with this one.
+	// Mark the hint as done before it is handled. That way, a hint that arrives in the meantime
+	// counts as new and is not merged with this one.
 	if err := m.Done(ctx); err != nil && !errors.Is(err, queue.ErrLost) {
 		return ctx, "", err
 	}

@@ -34,7 +34,7 @@ func TestTheSharePageOfAReadyVideo(t *testing.T) {
 	v := w.ready(`{"title":"Fjord"}`)
 	page := w.send(http.MethodGet, v.path, "").want(200)
 	if csp := page.header.Get("Content-Security-Policy"); strings.Contains(csp, "unsafe") || !strings.HasPrefix(csp, "default-src 'none'") || !strings.Contains(csp, "frame-ancestors 'none'") {
-		t.Errorf("Content-Security-Policy is %q, want no unsafe directive, default-src 'none' and frame-ancestors 'none'", csp)
+		t.Errorf("Content-Security-Policy is %q, want no unsafe directives, default-src 'none' and frame-ancestors 'none'", csp)
 	}
 	for k, want := range map[string]string{
 		"X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin", "Content-Type": "text/html; charset=utf-8",
@@ -120,7 +120,7 @@ func playlistOf(page answer, which string) string {
 	page.t.Helper()
 	found := regexp.MustCompile(`data-` + which + `="([^"]+)"`).FindStringSubmatch(page.body)
 	if found == nil {
-		page.t.Fatalf("the page has no playlist of type %s", which)
+		page.t.Fatalf("the page does not have a playlist of type %s", which)
 	}
 	return html.UnescapeString(found[1])
 }
@@ -153,7 +153,7 @@ func TestAPasswordOpensOneVideo(t *testing.T) {
 		b.send(http.MethodGet, path, "").want(403)
 	}
 	if e := b.send(http.MethodGet, "/embed/"+v.slug, "").want(200); strings.Contains(e.body, "Ada") || strings.Contains(e.body, "<form") || !strings.Contains(e.body, v.share) {
-		t.Errorf("want a page for frames with only a link to the share page; got:\n%s", e.body)
+		t.Errorf("want an embed page with only a link to the share page; got:\n%s", e.body)
 	}
 
 	wrong := b.guess(v, "sesame").want(403)
@@ -180,18 +180,18 @@ func TestAPasswordOpensOneVideo(t *testing.T) {
 			path = other.path
 		}
 		if p := w.send(http.MethodGet, path, "", header("Cookie", "lr_unlock="+c)).want(200); !strings.Contains(p.body, "<form") {
-			t.Errorf("the page with %s cookie has no password form, want one", name)
+			t.Errorf("the page with %s cookie does not have a password form, want one", name)
 		}
 	}
 	w.clock.Advance(13 * time.Hour)
 	if p := w.send(http.MethodGet, v.path, "", header("Cookie", "lr_unlock="+value)).want(200); !strings.Contains(p.body, "<form") {
-		t.Error("the page with an expired cookie has no password form, want one")
+		t.Error("the page with an expired cookie does not have a password form, want one")
 	}
 }
 
 // One attacker uses all networks in an IPv4 /16, and another uses all networks in an IPv6 /48.
-// During the attack, viewers who know the password get access, and the attackers get only a small
-// number of guesses.
+// During the attack, viewers who know the password still get access, and the attackers get only a
+// small number of guesses.
 func TestARightPasswordGetsInWhileThousandsOfNetworksGuess(t *testing.T) {
 	t.Parallel()
 	trusting := func(c *videos.Config, _ *storage.Options) { c.TrustedProxies = prefixes("127.0.0.0/8") }
@@ -204,7 +204,7 @@ func TestARightPasswordGetsInWhileThousandsOfNetworksGuess(t *testing.T) {
 				return header("Cookie", "lr_known="+value)
 			}
 		}
-		t.Fatalf("the response sets no cookie for later visits: %v", a.header)
+		t.Fatalf("the response does not set a cookie for later visits: %v", a.header)
 		return nil
 	}
 	// A viewer in an attacker's neighbourhood has already unlocked the video.
@@ -317,7 +317,7 @@ func TestACompressedBodyIsNeverUnpacked(t *testing.T) {
 	if grown := after.TotalAlloc - before.TotalAlloc; grown > 40<<20 { // parallel tests allocate too, but less than 5 × 64 MiB
 		t.Logf("%d bytes were allocated during the requests", grown)
 		if grown > 256<<20 {
-			t.Errorf("%d bytes were allocated, want at most 256 MiB, because bodies must not be decompressed", grown)
+			t.Errorf("%d bytes were allocated, want at most 256 MiB because bodies must not be decompressed", grown)
 		}
 	}
 }
@@ -338,7 +338,7 @@ func TestAsksForVideosThatAreNotThereHaveABudget(t *testing.T) {
 		a := w.send(http.MethodGet, fmt.Sprintf("/v/nothing%d", i), "", from("10.0.0.1"))
 		if a.status == 429 {
 			if a.header.Get("Retry-After") == "" {
-				t.Fatal("the 429 response has no Retry-After header, want one")
+				t.Fatal("the 429 response does not have a Retry-After header, want one")
 			}
 			if limited++; limited == 5 {
 				break
@@ -408,7 +408,7 @@ func TestExpiryEndsPageAndPlayback(t *testing.T) {
 	signed := regexp.MustCompile(`(?m)^http\S+$`).FindString(media.body)
 	page := w.send(http.MethodGet, v.path, "").want(200)
 	if !strings.Contains(page.body, "Available until") || page.header.Get("X-Robots-Tag") == "" {
-		t.Error("the page for an expiring video does not show its expiry or allows indexing, want the expiry and no indexing")
+		t.Error("the page for an expiring video allows indexing or does not show its expiry, want the expiry and no indexing")
 	}
 	viewers := playlistOf(page, "playlist")
 	w.send(http.MethodGet, signed, "").want(200)
@@ -463,7 +463,7 @@ func TestPlaylists(t *testing.T) {
 		w.send(http.MethodGet, u.Scheme+"://"+u.Host+u.Path, "").want(403) // the URL needs its signature
 	}
 	if vtt := w.send(http.MethodGet, strings.Replace(playlist, "master.m3u8", "storyboard.vtt", 1), "").want(200); !strings.Contains(vtt.body, "#xywh=160,0,160,90") {
-		t.Errorf("the storyboard has no second frame:\n%s", vtt.body)
+		t.Errorf("the storyboard does not have a second frame:\n%s", vtt.body)
 	}
 	w.send(http.MethodGet, strings.Replace(playlist, "master.m3u8", "poster.jpg", 1), "").want(200)
 	for _, file := range []string{"8k.m3u8", "master", "x.vtt", "captions-", "720p.mp4"} {
@@ -538,7 +538,7 @@ func TestSlowReadersOfALongPlaylistHoldLittleMemory(t *testing.T) {
 	if each := (procstat.Heap() - before) / readers; each > 256<<10 {
 		t.Errorf("a slow reader of %d KiB uses %d KiB of memory, want at most 256 KiB", len(whole.body)>>10, each>>10)
 	}
-	// The server has one goroutine for each connection, which ends at the write timeout.
+	// The server has one goroutine per connection, which ends at the write timeout.
 	if more := runtime.NumGoroutine() - goroutines; more > readers+5 {
 		t.Errorf("%d readers use %d goroutines, want about one each", readers, more)
 	}
@@ -668,10 +668,10 @@ func TestOEmbed(t *testing.T) {
 	}
 	embed := w.send(http.MethodGet, "/embed/"+v.slug, "").want(200)
 	if !strings.Contains(embed.body, "<main>") || !strings.Contains(embed.body, "<h1") {
-		t.Error("the page for frames has no main or h1 element, want both")
+		t.Error("the embed page does not have a main or h1 element, want both")
 	}
 	if csp := embed.header.Get("Content-Security-Policy"); !strings.HasSuffix(csp, "frame-ancestors *") || embed.header.Get("X-Frame-Options") != "" {
-		t.Errorf("the page for frames has the Content-Security-Policy %q, want frame-ancestors * and no X-Frame-Options", csp)
+		t.Errorf("the embed page has the Content-Security-Policy %q, want frame-ancestors * and no X-Frame-Options", csp)
 	}
 	for query, status := range map[string]int{
 		"": 404, "url=x": 404, "url=" + url.QueryEscape("https://evil.example/v/"+v.slug): 404, "url=" + url.QueryEscape(w.base+"/v/zzzzzzz"): 404,
@@ -704,7 +704,7 @@ func TestHostileTextStaysText(t *testing.T) {
 	}
 }
 
-// stripAttributes removes quoted attribute values, because they may contain any text.
+// stripAttributes removes quoted attribute values because they may contain any text.
 func stripAttributes(page string) string {
 	return regexp.MustCompile(`="[^"]*"`).ReplaceAllString(page, `=""`)
 }

@@ -35,12 +35,12 @@ func TestASuspendedAccountsPagesEndBeforeTheCallReturns(t *testing.T) {
 	v, other := w.ready(`{"title":"Fjord"}`), w.as("acc_b", http.MethodPost, "", `{}`).want(201).json()
 	page := w.send(http.MethodGet, v.path, "").want(200)
 	if !strings.Contains(page.body, `<a href="mailto:abuse@example.com" rel="nofollow">Report</a>`) {
-		t.Error("the page has no link to report the video, want one")
+		t.Error("the page does not have a link to report the video, want one")
 	}
 	waiting := other["slug"].(string)
 	for _, path := range []string{"/embed/" + v.slug, "/embed/" + waiting, "/v/" + waiting, "/embed/none", "/v/none"} {
 		if page := w.send(http.MethodGet, path, ""); !strings.Contains(page.body, `href="mailto:abuse@example.com"`) {
-			t.Errorf("%s has no link to report the video, want one", path)
+			t.Errorf("%s does not have a link to report the video, want one", path)
 		}
 	}
 	watch, own := playlistOf(page, "playlist"), w.get(v.id)["playbackUrl"].(string)
@@ -126,7 +126,7 @@ func TestATakedownIsTheOperatorsToLift(t *testing.T) {
 	w.setAccess(v, `{"privacy":"unlisted"}`).want(200)
 	w.send(http.MethodGet, v.path, "").want(410)
 
-	// A second order for the same video, this time by id, returns the current takedown.
+	// A second takedown order for the same video, this time by id, returns the current takedown.
 	order.ID, order.Target = "tkd_2", tenant.Target{ID: v.id}
 	if again, err := w.auth.TakeDown(t.Context(), order); err != nil || again.ID != "tkd_1" {
 		t.Errorf("the second TakeDown returned %+v and error %v, want the current takedown tkd_1", again, err)
@@ -137,7 +137,7 @@ func TestATakedownIsTheOperatorsToLift(t *testing.T) {
 	must(t, w.auth.Lift(t.Context(), took))
 	w.send(http.MethodGet, v.path, "").want(200)
 
-	// auth lost the response, so it knows only the URL in the order.
+	// auth lost the response, so it only knows the URL in the order.
 	order.Target = tenant.Target{URL: v.share}
 	_, err = w.auth.TakeDown(t.Context(), order)
 	must(t, err)
@@ -280,7 +280,7 @@ func TestAnExportHasEachVideoOnce(t *testing.T) {
 		}
 	}
 	if len(want) != 0 {
-		t.Errorf("the export is missing the videos %v, want every video", want)
+		t.Errorf("the export is missing the videos %v, want all videos", want)
 	}
 }
 

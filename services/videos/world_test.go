@@ -62,8 +62,7 @@ type world struct {
 	cfg     videos.Config
 }
 
-// TestMain discards the services' logs. In a process that a test has started, it runs the
-// service.
+// TestMain discards the services' logs. In a process started by a test, it runs the service.
 func TestMain(m *testing.M) {
 	if os.Getenv("LINKREEL_TEST_PROCESS") != "" {
 		cfg, err := env.ParseAs[videos.Config]()
@@ -77,7 +76,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// clock is the system clock plus the amount that a test has advanced it.
+// clock is the system clock plus however far a test has advanced it.
 type clock struct {
 	mu    sync.Mutex
 	ahead time.Duration
@@ -165,7 +164,7 @@ func newWorld(t *testing.T, options ...option) *world {
 }
 
 // meet makes the service's first calls to its database, as [boot.Warm] does, so that tests do not
-// count them. If the database is down, the service makes these calls later.
+// count them. If the database is down, the service will make these calls later.
 func meet(t testing.TB, svc *boot.Service) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -224,7 +223,7 @@ func (w *world) loop(name string) {
 			return
 		}
 	}
-	w.t.Fatalf("the service has no loop %q", name)
+	w.t.Fatalf("the service does not have a loop named %q", name)
 }
 
 // answer is a response and its whole body.
@@ -424,7 +423,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// quota changes an account's quotas. Call it before the first request from the account.
+// quota changes an account's quotas. Call it before the account's first request.
 func (w *world) quota(account string, edit func(*identity.Quotas)) {
 	w.apikeys.Change(account, func(r *apikey.Record) { edit(&r.Quotas) })
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/procstat"
 )
 
-// benchAPI measures the cost of API calls. With BENCH_BASELINE, it also measures their cost in that
+// benchAPI measures the cost of API calls. With BENCH_BASELINE, it also measures their cost at that
 // commit.
 func benchAPI(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "linkreel-bench-")
@@ -68,8 +68,8 @@ func benchAPI(ctx context.Context) error {
 				if err != nil {
 					return err
 				}
-				// As in the redirect rounds, the cost of a call does not include the system's
-				// background loops.
+				// As in the redirect rounds, a call's cost does not include the system's background
+				// loops.
 				c.cpu -= idle[i] * c.took
 				costs[i], atRest[i] = append(costs[i], c), append(atRest[i], idle[i])
 			}
@@ -100,7 +100,7 @@ func benchAPI(ctx context.Context) error {
 	return nil
 }
 
-// idleShares returns the share of a processor that each system uses while idle.
+// idleShares returns how much of a processor each system uses while idle.
 func idleShares(ctx context.Context, systems []*server) ([]float64, error) {
 	const length = 4 * time.Second
 	before, err := usedBy(systems)
@@ -117,7 +117,7 @@ func idleShares(ctx context.Context, systems []*server) ([]float64, error) {
 	return shares, err
 }
 
-// usedBy returns the processor time that each system has used so far, in seconds.
+// usedBy returns how much processor time each system has used so far, in seconds.
 func usedBy(systems []*server) ([]float64, error) {
 	used := make([]float64, len(systems))
 	for i, s := range systems {
@@ -138,7 +138,7 @@ type apiCall struct {
 	body         func(i int) any
 	// needs is set if the call needs a record. The record's ID replaces {id} in the path.
 	needs bool
-	// calls is the number of calls in a round. The default is 500. A round takes a second or two,
+	// calls is the number of calls in a round. The default is 500. A round takes a second or two
 	// because the kernel measures processor time in steps of 10 ms.
 	calls int
 }

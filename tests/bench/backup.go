@@ -28,7 +28,8 @@ const (
 	backupWrites = 50
 )
 
-// filesOfVideo lists the files of a video of about half a minute, with their sizes in bytes.
+// filesOfVideo lists the files that make up a video of about half a minute, with their sizes in
+// bytes.
 var filesOfVideo = map[string]int{"480.mp4": 2 << 20, "720.mp4": 4 << 20, "1080.mp4": 6 << 20, "poster.jpg": 60 << 10, "storyboard.jpg": 200 << 10}
 
 // benchBackup measures a backup of 100,000 links and 200 videos while links are visited and
@@ -83,7 +84,7 @@ func benchBackup(ctx context.Context) error {
 		f.what, f.written = part.what, after-before
 		rows = append(rows, f)
 	}
-	s.stop() // stop the server first, so that the restore has the machine to itself
+	s.stop() // stop the server first so that the restore has the machine to itself
 	began := time.Now()
 	restored := filepath.Join(dir, "restored")
 	cmd, err := inChild(ctx, "restore", filepath.Join(restored, "embedded"), backups)
@@ -111,7 +112,7 @@ func benchBackup(ctx context.Context) error {
 	return nil
 }
 
-// manyVideos is the default of BENCH_VIDEOS.
+// manyVideos is the default for BENCH_VIDEOS.
 const manyVideos = 200
 
 // figures holds the measurements of one row.
@@ -181,7 +182,7 @@ func (s *server) beside(ctx context.Context, paths []string, do func() (*exec.Cm
 }
 
 // paced starts each call at its scheduled time, even if earlier calls are still running, until ctx
-// is done. It returns how long the calls took, measured from the scheduled time.
+// is done. It returns how long each call took, measured from its scheduled time.
 func paced(ctx context.Context, perSecond int, call func(i int) error) (took []time.Duration, failed error) {
 	var mu sync.Mutex
 	var group sync.WaitGroup
@@ -207,7 +208,7 @@ func paced(ctx context.Context, perSecond int, call func(i int) error) (took []t
 	}
 }
 
-// inChild backs up or restores in a separate process, as an operator does.
+// inChild backs up or restores in a separate process, the way an operator does.
 func inChild(ctx context.Context, what, data, backups string) (*exec.Cmd, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -246,7 +247,7 @@ func serveEmbedded(ctx context.Context) error {
 		}
 	}
 	s, err := standalone.Start(ctx, standalone.Config{DataDir: dir, StackFile: filepath.Join(dir, "stack.json"), Env: map[string]string{
-		"LINKREEL_RATE_LIMITS": "enterprise:6000000", "LINKREEL_JANITOR_EVERY": "0", // the janitor would remove the files, because no record refers to them
+		"LINKREEL_RATE_LIMITS": "enterprise:6000000", "LINKREEL_JANITOR_EVERY": "0", // the janitor would remove the files because no record refers to them
 	}})
 	if err != nil {
 		return err
@@ -261,7 +262,7 @@ func serveEmbedded(ctx context.Context) error {
 	return s.Close()
 }
 
-// fillObjects stores video files. Their bytes are random, so that they cannot be compressed.
+// fillObjects stores video files. Their bytes are random, so they cannot be compressed.
 func fillObjects(ctx context.Context, dir string, videos int) error {
 	s, err := storage.Open(storage.Options{Dir: dir, Buckets: []string{"linkreel-media"}})
 	if err != nil {
@@ -282,8 +283,8 @@ func fillObjects(ctx context.Context, dir string, videos int) error {
 	return s.Close()
 }
 
-// sizeOf returns the total size of all files under a folder, in bytes. It is 0 if the folder does
-// not exist.
+// sizeOf returns the total size of all files under a folder, in bytes, or 0 if the folder does not
+// exist.
 func sizeOf(dir string) (n int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {

@@ -42,9 +42,9 @@ type release struct {
 	closers []func()
 }
 
-// benchIdle counts an installation's Firestore queries, spans and log lines per minute. It
-// counts first while the installation is idle, and then during 600 API calls and 3,000 redirects
-// per minute.
+// benchIdle counts an installation's Firestore queries, spans and log lines per minute. It counts
+// them first while the installation is idle, and then during 600 API calls and 3,000 redirects per
+// minute.
 func benchIdle(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "linkreel-bench-")
 	if err != nil {

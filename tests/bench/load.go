@@ -17,8 +17,8 @@ import (
 // userAgent is the User-Agent header for all visitors.
 const userAgent = "Mozilla/5.0 (X11; Linux x86_64) bench"
 
-// load sends GETs over keep-alive connections for the duration and counts the responses with the
-// expected status. To save processor time, it parses only as much of a response as it needs.
+// load sends GETs over keep-alive connections for the given duration and counts the responses with
+// the expected status. To save processor time, it parses only as much of a response as it needs.
 func load(ctx context.Context, addr string, connections int, d time.Duration, wantStatus string, path func(worker, n int) string) (answers int64, p99 time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()

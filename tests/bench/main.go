@@ -1,7 +1,7 @@
-// Command bench measures the system and prints ratios of figures from the same run. These ratios are
-// comparable between slow, busy machines and fast ones, because both sides run on the same machine in
-// alternating rounds. Within a round, the contenders in redirect and rules alternate every third of
-// a second.
+// Command bench measures the system and prints ratios of figures from the same run. These ratios
+// are comparable between slow, busy machines and fast ones because both sides run on the same
+// machine in alternating rounds. Within a round, the contenders in redirect and rules alternate
+// every third of a second.
 //
 //	redirect   CPU per redirect with durable click counting, Redis and flusher
 //	           included, against a bare Fiber redirect and nginx `return 302`

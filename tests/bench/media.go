@@ -46,8 +46,8 @@ func source(ctx context.Context, path, size string, seconds int, args ...string)
 	return nil
 }
 
-// benchFirstPlay uploads a minute of film as a caller does. It measures the time from the end of
-// the upload until the API reports that the video can be watched.
+// benchFirstPlay uploads a minute of film the way a caller does. It measures how long it takes from
+// the end of the upload until the API reports that the video can be watched.
 func benchFirstPlay(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "linkreel-bench-")
 	if err != nil {
@@ -148,7 +148,7 @@ func benchTwoWorkers(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	// The film is Matroska, so the worker copies nothing and encodes the whole ladder.
+	// The film is Matroska, so the worker cannot copy anything and encodes the whole ladder.
 	film := filepath.Join(dir, "film.mkv")
 	if err := source(ctx, film, "640x360", 300, "-b:v", "1M"); err != nil {
 		return err

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onProcessor confines this program and its child processes to one processor. Some threads of a
-// running program cannot be moved, so this program executes itself again. The new program starts on
-// the processor of the calling thread.
+// onProcessor confines this program and its child processes to one processor. Some of a running
+// program's threads cannot be moved, so this program re-executes itself. The new program starts on
+// the calling thread's processor.
 func onProcessor(number string) error {
 	const done = "BENCH_CONFINED"
 	if os.Getenv(done) != "" {

@@ -53,11 +53,11 @@ type round struct {
 	cpu     time.Duration
 }
 
-// idle returns the share of a processor that the contender uses while idle.
+// idle returns how much of a processor the contender uses while idle.
 func (c *contender) idle() float64 { return c.resting.Seconds() / c.rested.Seconds() }
 
 // perRequest returns the CPU time of a redirect in each round, in µs. The cost does not include the
-// system's background loops, because they may differ between this commit and the baseline.
+// system's background loops because they may differ between this commit and the baseline.
 func (c *contender) perRequest() (µs []float64) {
 	for _, r := range c.rounds {
 		µs = append(µs, 1e6*(r.cpu.Seconds()-c.idle()*r.took.Seconds())/float64(r.answers))
@@ -65,7 +65,7 @@ func (c *contender) perRequest() (µs []float64) {
 	return µs
 }
 
-// rate returns the redirects per second in each round.
+// rate returns the number of redirects per second in each round.
 func (c *contender) rate() (perSecond []float64) {
 	for _, r := range c.rounds {
 		perSecond = append(perSecond, float64(r.answers)/r.loaded.Seconds())
@@ -208,7 +208,7 @@ func rest(ctx context.Context, group []*contender) error {
 	return err
 }
 
-// cpu returns the processor time for each contender so far.
+// cpu returns each contender's processor time so far.
 func cpu(of []*contender) ([]time.Duration, error) {
 	used := make([]time.Duration, len(of))
 	for i, c := range of {
@@ -221,13 +221,13 @@ func cpu(of []*contender) ([]time.Duration, error) {
 }
 
 // takeTurns loads the contenders in turns of a third of a second, each for a total of one round,
-// and records their CPU time. The speed of a machine changes from second to second. With short
-// turns, such a change affects all contenders. If keep is false, the round is a warm-up and its
-// figures are dropped.
+// and records their CPU time. A machine's speed changes from second to second. With short turns,
+// each change affects all contenders. If keep is false, the round is a warm-up and its figures are
+// dropped.
 func takeTurns(ctx context.Context, group []*contender, keep bool) error {
 	const turn = time.Second / 3
 	if keep {
-		// Measure this in each round, because the machine's speed changes from minute to minute.
+		// Measure this in each round because the machine's speed changes from minute to minute.
 		if err := rest(ctx, group); err != nil {
 			return err
 		}
@@ -261,7 +261,7 @@ func takeTurns(ctx context.Context, group []*contender, keep bool) error {
 			p99[i] = append(p99[i], slow)
 		}
 	}
-	// Wait for the flusher, because its work for these clicks is part of their cost. After flushing
+	// Wait for the flusher because its work for these clicks is part of their cost. After flushing
 	// many links, it pauses for four seconds.
 	if err := pause(ctx, 7*time.Second); err != nil {
 		return err
@@ -303,8 +303,8 @@ func (s *server) profile(ctx context.Context, path string, length time.Duration)
 	}
 }
 
-// drawZipf returns a function that draws paths to request, and a list of the distinct paths that it
-// draws.
+// drawZipf returns a function that draws paths to request, and a list of the distinct paths it can
+// draw.
 func drawZipf(slugs []string) (path func(worker, n int) string, drawn []string) {
 	const draws = 1 << 16
 	z := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.1, 1, uint64(len(slugs)-1))
@@ -318,8 +318,8 @@ func drawZipf(slugs []string) (path func(worker, n int) string, drawn []string) 
 
 // visitOnce sends a HEAD request for each path. HEAD requests do not count as clicks.
 func visitOnce(ctx context.Context, addr string, paths []string) error {
-	// This must be fast. A server refreshes old cache entries in the background, and a slow pass
-	// would cause refreshes during the round.
+	// This must be fast. Servers refresh old cache entries in the background, so a slow pass would
+	// cause refreshes during the round.
 	const visitors = 16
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, Transport: &http.Transport{MaxIdleConnsPerHost: visitors}}
 	defer client.CloseIdleConnections()
@@ -345,7 +345,7 @@ func visitOnce(ctx context.Context, addr string, paths []string) error {
 	return g.Wait()
 }
 
-// server is a measured child process.
+// server is a child process to be measured.
 type server struct {
 	pid  int
 	pids []int
@@ -453,7 +453,7 @@ func startProgram(ctx context.Context, exe, what, dir, firestoreAddr string) (*s
 	if err != nil {
 		return nil, err
 	}
-	stdin, err := cmd.StdinPipe() // the pipe closes when this process exits, and the child then exits too
+	stdin, err := cmd.StdinPipe() // the pipe closes when this process exits, which makes the child exit too
 	if err != nil {
 		return nil, err
 	}

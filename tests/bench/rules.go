@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// benchRules compares plain links, and a link with 20 rules, with the baseline's plain links.
-// Without a baseline, it compares them with plain links in a second system from this tree. This
-// shows how precise the figures are.
+// benchRules compares plain links, and a link with 20 rules, to the baseline's plain links. Without
+// a baseline, it compares them to plain links in a second system built from this tree, which shows
+// how precise the figures are.
 func benchRules(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "linkreel-bench-")
 	if err != nil {
@@ -94,8 +94,8 @@ func benchRules(ctx context.Context) error {
 	return sys.reconcile(ctx, before, answered)
 }
 
-// ruledQuery is the query for all visits to single links. Only the last rule matches it, so each
-// decision must read the full query.
+// ruledQuery is the query for all visits to individual links. Only the last rule matches it, so
+// each decision must read the full query.
 const ruledQuery = "?utm_source=bench&c=last"
 
 // createRuled creates a link with 20 rules. Only the last rule matches the bench's visits. It

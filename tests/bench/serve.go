@@ -24,7 +24,7 @@ import (
 	"github.com/linkreel/linkreel/services/standalone"
 )
 
-// serve runs a child process: the system, or a server for the comparison. It exits with its parent.
+// serve runs a child process: the system, or a server to compare it to. It exits with its parent.
 func serve(what string) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -162,7 +162,7 @@ func serveFirestore(ctx context.Context) error {
 	return nil
 }
 
-// serveControl serves figures about this process, and its profiles.
+// serveControl serves this process's figures and profiles.
 func serveControl(answers map[string]func(context.Context) (any, error)) (url string, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -189,7 +189,7 @@ func serveSystem(ctx context.Context) error {
 	dir := os.Getenv("BENCH_DIR")
 	s, err := standalone.Start(ctx, standalone.Config{DataDir: dir, Env: map[string]string{
 		"LINKREEL_FIRESTORE_ENDPOINT": os.Getenv("BENCH_FIRESTORE"),
-		"LINKREEL_RATE_LIMITS":        "enterprise:6000000", // the limiter is enabled but never rejects a request
+		"LINKREEL_RATE_LIMITS":        "enterprise:6000000", // the limiter is enabled but never rejects any requests
 	}})
 	if err != nil {
 		return err

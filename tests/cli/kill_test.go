@@ -16,9 +16,9 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
-// The test kills the real program three times with SIGKILL while it sends a part. Each time, the
-// same command resumes at the offset that storage reports and sends no part twice. At the end, the
-// video must be ready.
+// The test kills the real program three times with SIGKILL while it is sending a part. Each time,
+// the same command resumes at the offset that storage reports and does not send any part twice. At
+// the end, the video must be ready.
 func TestUploadKilledThreeTimesEndsReady(t *testing.T) {
 	t.Parallel()
 	s := realStack(t)
@@ -27,7 +27,7 @@ func TestUploadKilledThreeTimesEndsReady(t *testing.T) {
 	film := filepath.Join(dir, "film.mp4")
 	padded(t, film, parts*part)
 	faults := s.Storage.Faults()
-	t.Cleanup(faults.Reset) // otherwise the stack's shutdown would wait for the blocked calls
+	t.Cleanup(faults.Reset) // otherwise, stack shutdown would wait for the blocked calls
 	sessions := func() int64 { c := faults.Calls(); return c["xml.session"] + c["objects.session"] }
 
 	for kill := range 3 {
@@ -45,7 +45,7 @@ func TestUploadKilledThreeTimesEndsReady(t *testing.T) {
 		for limit := time.After(2 * time.Minute); sessions() < 4; {
 			select {
 			case err := <-ended:
-				t.Fatalf("run %d exited before the kill: %v", kill+1, err)
+				t.Fatalf("run %d exited before it was killed: %v", kill+1, err)
 			case <-limit:
 				t.Fatalf("run %d made %d calls to the upload session, want at least 4", kill+1, sessions())
 			case <-time.After(5 * time.Millisecond): // poll the other process
@@ -72,7 +72,7 @@ func TestUploadKilledThreeTimesEndsReady(t *testing.T) {
 		t.Errorf("the last run printed %q, want a message that the upload resumes", errs.String())
 	}
 	// Each killed run sent two parts, so one query and two parts remain. Storage may have kept part
-	// of the data from an interrupted request. The rest is then split differently.
+	// of the data from an interrupted request, in which case the rest is split differently.
 	if got := sessions(); got > 1+parts-3*2+1 {
 		t.Errorf("the last run made %d calls to the upload session, want about %d", got, 1+parts-3*2)
 	}

@@ -1,5 +1,5 @@
-// Package cli_test runs the command line as a separate program against a whole system. The tests
-// that need no system are in services/cli.
+// Package cli_test runs the command line as a separate program against a whole system. Tests that
+// do not need a system are in services/cli.
 package cli_test
 
 import (
@@ -57,7 +57,7 @@ func realStack(t *testing.T) *standalone.Stack {
 		t.Fatal(err)
 	}
 	s, err := standalone.Start(context.Background(), standalone.Config{DataDir: t.TempDir(), Log: log, Env: map[string]string{
-		"DNS_RESOLVER":               "127.0.0.1:9", // no DNS query leaves this machine
+		"DNS_RESOLVER":               "127.0.0.1:9", // DNS queries do not leave this machine
 		"LINKREEL_FIRESTORE_TIMEOUT": "9s",          // on a busy machine, Firestore is slow but not unreachable
 	}})
 	if err != nil {
@@ -71,7 +71,7 @@ func realStack(t *testing.T) *standalone.Stack {
 	return s
 }
 
-// These are tool results as an assistant receives them.
+// These are the tool results that an assistant receives.
 type (
 	link struct {
 		ID, ShortURL, Slug, DestinationURL, Title, Status, CreatedAt, ExpiresAt string
@@ -86,7 +86,7 @@ type (
 	}
 )
 
-// The test holds a whole conversation with the real program over its pipes, against a real system.
+// The test has a whole conversation with the real program over its pipes, against a real system.
 func TestAssistantConversation(t *testing.T) {
 	t.Parallel()
 	s := realStack(t)

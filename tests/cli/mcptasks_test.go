@@ -33,17 +33,17 @@ type task struct {
 	holds    func(w *world, said string) error
 }
 
-// world is the account on which the tasks operate.
+// world is the account that the tasks work on.
 type world struct {
 	t      *testing.T
 	c      *client.Client
-	short  string            // the short host's address
+	short  string            // the short host's URL
 	videos map[string]string // IDs by name, such as vid_tour
 }
 
 type list = []any
 
-// shows checks that the tool's response contains every string, except that a string with the prefix
+// shows checks that the tool's response contains every string, except that strings prefixed with
 // "!" must be absent.
 func shows(texts ...string) func(*world, string) error {
 	return func(w *world, said string) error {
@@ -57,14 +57,14 @@ func shows(texts ...string) func(*world, string) error {
 	}
 }
 
-// linkIs checks that the link with a slug satisfies must.
+// linkIs checks that the link with the given slug satisfies must.
 func linkIs(slug string, must func(*client.Link) bool) func(*world, string) error {
 	return func(w *world, _ string) error {
 		return w.aLink(func(l client.LinkSummary) bool { return l.Slug == slug }, must)
 	}
 }
 
-// to checks that a link to an address exists and satisfies must.
+// to checks that a link to a URL exists and satisfies must.
 func to(address string, must func(*client.Link) bool) func(*world, string) error {
 	return func(w *world, _ string) error {
 		return w.aLink(func(l client.LinkSummary) bool { return l.DestinationURL == address }, must)
@@ -78,7 +78,7 @@ func (w *world) aLink(which func(client.LinkSummary) bool, must func(*client.Lin
 	}
 	i := slices.IndexFunc(all, which)
 	if i < 0 {
-		return fmt.Errorf("the account has no such link")
+		return fmt.Errorf("the account does not have such a link")
 	}
 	l, err := w.c.GetLink(w.t.Context(), all[i].ID)
 	if err == nil && !must(l) {
@@ -99,7 +99,7 @@ func links(must func(*client.Link) bool, slugs ...string) func(*world, string) e
 	}
 }
 
-// gone checks that no link has the slug.
+// gone checks that there is no link with the slug.
 func gone(slug string) func(*world, string) error {
 	return func(w *world, said string) error {
 		if err := linkIs(slug, func(*client.Link) bool { return true })(w, said); err == nil {
@@ -257,7 +257,7 @@ var tasks = []task{
 		clitest.Args{"path": "clip.mp4", "title": "Our clip", "privacy": "unlisted"}, shows(`"title":"Our clip"`, `"privacy":"unlisted"`)},
 }
 
-// real replaces the table's placeholders in text with the deployment's real addresses and IDs.
+// real replaces the table's placeholders in text with the deployment's real URLs and IDs.
 func (w *world) real(text string) string {
 	text = strings.ReplaceAll(text, "https://s.example", w.short)
 	for name, id := range w.videos {
@@ -377,7 +377,7 @@ func answers(t *testing.T) []task {
 // do calls the task's tool and checks the result.
 func (d *task) do(w *world, k *clitest.Talk) error {
 	if d.tool == "" {
-		return errors.New("the file has no answer for this task")
+		return errors.New("the file does not have an answer for this task")
 	}
 	res, err := k.Session.CallTool(w.t.Context(), &mcp.CallToolParams{Name: d.tool, Arguments: w.args(d.in)})
 	if err != nil {
@@ -389,8 +389,8 @@ func (d *task) do(w *world, k *clitest.Talk) error {
 	return d.holds(w, clitest.Said(res))
 }
 
-// Each of sixty common requests needs one call to one tool. The test makes these calls against a
-// whole system.
+// Each of these sixty common requests takes one call to one tool. The test makes these calls
+// against a whole system.
 func TestAssistantDoesSixtyTasks(t *testing.T) {
 	t.Parallel()
 	s := realStack(t)

@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// casesFile is a file in alerts/. It has promtool's format with three additions. See
+// casesFile is a file in alerts/. It uses promtool's format with three additions. See
 // alerts/README.md.
 type casesFile struct {
 	Values   []string    `yaml:"values,omitempty"` // chart values, in addition to everyAlert
@@ -98,7 +98,7 @@ func rulesOf(t *testing.T, release, namespace string, values ...string) (groups 
 		}
 		return groups, o.kind()
 	}
-	t.Fatal("the chart renders no rules")
+	t.Fatal("the chart does not render any rules")
 	return nil, ""
 }
 
@@ -115,13 +115,13 @@ func alertsOf(groups []ruleGroup) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// scoped changes the rules as Google's operator does: it adds the namespace, and it rejects rules
-// that set one of the operator's labels.
+// scoped changes the rules the way Google's operator does: it adds the namespace, and it rejects
+// rules that set one of the operator's labels.
 func scoped(t *testing.T, groups []ruleGroup, namespace string) {
 	t.Helper()
 	for _, g := range groups {
 		if g.Interval == "" {
-			t.Errorf("the group %s has no interval, which Google's operator requires", g.Name)
+			t.Errorf("the group %s does not have an interval, which Google's operator requires", g.Name)
 		}
 		for _, r := range g.Rules {
 			for _, label := range []string{"project_id", "location", "cluster", "namespace"} {
@@ -165,8 +165,8 @@ func promtool(t *testing.T, file casesFile, releases ...[2]string) {
 	}
 }
 
-// needed removes alerts that no case expects, and recording rules that no rule reads. Rules with
-// windows of several days take most of the test's time.
+// needed removes alerts that are not expected in any case, and recording rules that are not used in
+// any rule. Rules with windows of several days take up most of the test's time.
 func needed(groups []ruleGroup, cases string) {
 	reads := cases
 	dropped := func(r rule) bool {
@@ -324,7 +324,7 @@ func TestRunbooks(t *testing.T) {
 		_, section, ok := strings.Cut(operations, "\n### "+alert+"\n")
 		section, _, _ = strings.Cut(section, "\n### ")
 		if !ok {
-			t.Errorf("docs/operations.md has no section ### %s", alert)
+			t.Errorf("docs/operations.md does not have a section ### %s", alert)
 		}
 		for _, span := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(section, -1) {
 			if regexp.MustCompile(`^[^-]*\b(linkreel_|http_server_|container_|kubelet_|kube_|up\{)`).MatchString(span[1]) {
@@ -333,7 +333,7 @@ func TestRunbooks(t *testing.T) {
 		}
 		for n := 1; n <= 3; n++ {
 			if !regexp.MustCompile(fmt.Sprintf("(?m)^%d\\. .*`.+`", n)).MatchString(section) {
-				t.Errorf("the section for %s has no command or query in step %d", alert, n)
+				t.Errorf("the section for %s does not have a command or query in step %d", alert, n)
 			}
 		}
 	}
@@ -379,7 +379,7 @@ func TestTheDashboardShowsOneRelease(t *testing.T) {
 				}
 			}
 			if len(names) == 0 {
-				t.Errorf("the expression in the panel %q uses no series: %s", panel.Title, target.Expr)
+				t.Errorf("the expression in the panel %q does not use any series: %s", panel.Title, target.Expr)
 			}
 			expr := strings.NewReplacer("$__rate_interval", "1m", "$namespace", "ns", "$release", "try").Replace(target.Expr)
 			rules = append(rules, rule{Record: fmt.Sprint("panel", len(rules)), Expr: expr})

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// mounts lists the pods that have a container with a Secret, mounted as files or in its
+// mounts lists the pods that have a container with a Secret, either mounted as files or in its
 // environment.
 func mounts(all []pod, secret string) (owners []string) {
 	for _, p := range all {
@@ -30,7 +30,7 @@ func containerOf(t *testing.T, all []pod, owner, name string) object {
 			}
 		}
 	}
-	t.Fatalf("%s has no container with the name %s", owner, name)
+	t.Fatalf("%s does not have a container named %s", owner, name)
 	return nil
 }
 
@@ -83,7 +83,7 @@ func TestOnlyTheBackupJobReachesBackups(t *testing.T) {
 	}
 	target := podOf(objects, all, "try-linkreel-localcloud", 8087)
 	if target == nil {
-		t.Fatal("no Service has the backup port")
+		t.Fatal("none of the Services have the backup port")
 	}
 	policies := map[string]object{}
 	for _, o := range objects {
@@ -134,8 +134,8 @@ func TestBackupsRunOneAtATime(t *testing.T) {
 }
 
 // TestTheFirstBackupIsMadeAtOnce compares the Job for the first backup with the CronJob. A Job is
-// immutable, so the Job for a different image must have a different name. A restore makes no first
-// backup.
+// immutable, so the Job for a different image must have a different name. A restore does not make a
+// first backup.
 func TestTheFirstBackupIsMadeAtOnce(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}
@@ -210,7 +210,7 @@ func TestARestoreEndsBackups(t *testing.T) {
 }
 
 // The backup case in test.sh checks an encrypted backup with the command from docs/recovery.md, so
-// that command is tested too.
+// that command gets tested too.
 func TestTheCheckOfAnEncryptedBackupIsProven(t *testing.T) {
 	t.Parallel()
 	words := func(file string) string {
@@ -218,7 +218,7 @@ func TestTheCheckOfAnEncryptedBackupIsProven(t *testing.T) {
 	}
 	shown := regexp.MustCompile(`jq '[^']*--identity=[^']*'`).FindString(words("../../docs/recovery.md"))
 	if shown == "" {
-		t.Fatal("docs/recovery.md does not check an encrypted backup")
+		t.Fatal("docs/recovery.md does not show how to check an encrypted backup")
 	}
 	if !strings.Contains(words("test.sh"), shown) {
 		t.Errorf("the backup case in test.sh does not run %q", shown)

@@ -32,7 +32,7 @@ const chart = "../../charts/linkreel"
 
 var update = flag.Bool("update", false, "rewrite the generated parts of the chart")
 
-// value is a documented leaf of values.yaml.
+// value is a documented leaf in values.yaml.
 type value struct{ path, doc, def string }
 
 // documented reads values.yaml. Each "# -- sentence" documents the key below it.
@@ -56,7 +56,7 @@ func documented(t *testing.T) []value {
 				walk(val, at)
 			case overridden(at):
 			default:
-				t.Errorf("values.yaml has no sentence (# -- …) for %s", at)
+				t.Errorf("values.yaml does not have a sentence (# -- …) for %s", at)
 			}
 		}
 	}
@@ -103,7 +103,7 @@ func TestValues(t *testing.T) {
 		for _, v := range values {
 			name := v.path[strings.LastIndexByte(v.path, '.')+1:]
 			if !strings.Contains(templates, "."+name) && !strings.Contains(templates, `"`+name+`"`) {
-				t.Errorf("no template uses %s", v.path)
+				t.Errorf("%s is not used in any template", v.path)
 			}
 		}
 	})
@@ -176,7 +176,7 @@ func TestIndexes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// devstack has copies of these files, because a chart can use only its own files.
+	// devstack has copies of these files because a chart can only use its own files.
 	for path, want := range map[string][]byte{
 		filepath.Join(chart, "files/firestore.indexes.json"): append(text, '\n'),
 		"../../charts/devstack/files/firestore.indexes.json": append(text, '\n'),
@@ -192,7 +192,7 @@ func TestIndexes(t *testing.T) {
 	}
 }
 
-// appendNew appends only new entries, because several services may need the same index.
+// appendNew only appends new entries because several services may need the same index.
 func appendNew(t *testing.T, to, from []json.RawMessage) []json.RawMessage {
 	t.Helper()
 	for _, item := range from {
@@ -343,7 +343,7 @@ func TestTheWorkerKnowsTheLimitOfItsScratch(t *testing.T) {
 				}
 			}
 			if !found {
-				t.Errorf("no pod has a scratch volume of %s and LINKREEL_SCRATCH_BYTES=%s", limit, want)
+				t.Errorf("none of the pods have a scratch volume of %s and LINKREEL_SCRATCH_BYTES=%s", limit, want)
 			}
 		})
 	}
@@ -375,14 +375,14 @@ func unrestricted(o object) (complaints []string) {
 	return complaints
 }
 
-// Before an installation, an operator must know how much CPU and memory the pods request.
+// Operators need to know how much CPU and memory the pods request before they install the chart.
 func TestTheDocsNameWhatPodsRequest(t *testing.T) {
 	t.Parallel()
 	docs := string(read(t, "../../docs/operations.md"))
 	for _, says := range []string{`([\d.]+) processors and ([\d.]+) GiB that pods may request`, "`--set (worker[^`]+)` asks for ([\\d.]+) processors"} {
 		m := regexp.MustCompile(says).FindStringSubmatch(docs)
 		if m == nil {
-			t.Fatalf("operations.md has no text that matches %s", says)
+			t.Fatalf("operations.md does not have any text that matches %s", says)
 		}
 		args := []string{"--set", "image.tag=v1"}
 		wantCPU, wantMemory := m[1], m[2]
@@ -417,7 +417,7 @@ func TestTheDocsNameWhatPodsRequest(t *testing.T) {
 	}
 }
 
-// tenthsUp rounds up to tenths, because the documented amount must be sufficient.
+// tenthsUp rounds up to tenths because the documented amount must be sufficient.
 func tenthsUp(v float64) string { return fmt.Sprintf("%.1f", math.Ceil(10*v-1e-6)/10) }
 
 // quantity parses a Kubernetes quantity with the suffixes that the chart uses.
@@ -531,14 +531,14 @@ func TestGKE(t *testing.T) {
 				}
 			}
 			if len(found["PodMonitoring"]) != 1 {
-				t.Error("the chart renders no PodMonitoring")
+				t.Error("the chart does not render a PodMonitoring")
 			}
 		})
 	}
 }
 
-// environment returns the environment of a service's container, by name. A variable from a Secret
-// has the value SECRET/KEY.
+// environment returns a service container's environment, by name. Variables from a Secret have the
+// value SECRET/KEY.
 func environment(objects []object, service string) map[string]string {
 	out := map[string]string{}
 	for _, o := range objects {
@@ -817,7 +817,7 @@ func TestPreflight(t *testing.T) {
 }
 
 // Visitors reach the pods over TCP, and the pods reach the certificate authority. By default, the
-// chart renders no object for either.
+// chart does not render anything for either of them.
 func TestCertificatesOnDemand(t *testing.T) {
 	t.Parallel()
 	policyOf := func(objects []object) string {
@@ -830,7 +830,7 @@ func TestCertificatesOnDemand(t *testing.T) {
 				return string(text)
 			}
 		}
-		t.Fatal("links has no NetworkPolicy")
+		t.Fatal("links does not have a NetworkPolicy")
 		return ""
 	}
 	service := func(objects []object) object {
@@ -878,8 +878,8 @@ func TestOutside(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, o := range objects {
-		// The test excludes events, which may call any public address, and console, which calls no
-		// external address.
+		// The test excludes events, which may call any public address, and console, which does not
+		// call any external addresses.
 		if o.kind() != "NetworkPolicy" || strings.HasSuffix(o.name(), "-events") || strings.HasSuffix(o.name(), "-console") {
 			continue
 		}
@@ -926,7 +926,7 @@ func egress(t *testing.T, objects []object, service string) []string {
 		}
 	}
 	if len(all) == 0 {
-		t.Fatalf("%s has no NetworkPolicy, or one that allows no destination", service)
+		t.Fatalf("%s does not have a NetworkPolicy, or it has one that does not allow any destinations", service)
 	}
 	return all
 }
@@ -1007,7 +1007,7 @@ func TestScaling(t *testing.T) {
 		switch o.kind() {
 		case "Deployment":
 			if n := o.at("spec", "replicas"); n != nil {
-				t.Errorf("%s sets %v replicas, want none, because an upgrade would reset the scaler's number", o.name(), n)
+				t.Errorf("%s sets %v replicas, want none because an upgrade would reset the scaler's number", o.name(), n)
 			}
 		case "HorizontalPodAutoscaler", "ScaledObject":
 			scaled++
@@ -1041,9 +1041,9 @@ func TestAScalerGoesByTheMetricsOfTheValues(t *testing.T) {
 	}
 }
 
-// When memory runs low, Kubernetes first evicts pods that use more than they request. This must not
-// affect links, which serves the redirects. The Go runtime in links uses at most nine tenths of the
-// limit.
+// When memory runs low, Kubernetes first evicts pods that use more than they request. That must not
+// happen to links, which serves the redirects. The Go runtime in links uses at most nine tenths of
+// the limit.
 func TestLinksMayUseWhatTheDocsPlan(t *testing.T) {
 	t.Parallel()
 	m := regexp.MustCompile(`up to (\d+) MiB for links`).FindSubmatch(read(t, "../../docs/operations.md"))
@@ -1069,7 +1069,7 @@ func TestLinksMayUseWhatTheDocsPlan(t *testing.T) {
 		}
 		return
 	}
-	t.Error("the chart renders no pods for links")
+	t.Error("the chart does not render any pods for links")
 }
 
 // When a manifest no longer sets the number of replicas, Kubernetes resets the number to one. The
@@ -1150,7 +1150,7 @@ func TestTurningAScalerOnKeepsThePods(t *testing.T) {
 				}
 			}
 			if !found {
-				t.Error("the chart renders no Deployment for the worker")
+				t.Error("the chart does not render a Deployment for the worker")
 			}
 		})
 	}
@@ -1250,7 +1250,7 @@ func TestEventsPolicy(t *testing.T) {
 		}
 	}
 	if policy == nil {
-		t.Fatal("events has no NetworkPolicy")
+		t.Fatal("events does not have a NetworkPolicy")
 	}
 	pods := func(direction, side string) (peers []string, blocks []map[string]any) {
 		rules, _ := policy.at("spec", direction).([]any)
@@ -1295,6 +1295,6 @@ func TestEventsPolicy(t *testing.T) {
 		}
 	}
 	if len(blocks) == 0 {
-		t.Error("the policy allows webhooks no address")
+		t.Error("the policy does not allow webhooks to call any address")
 	}
 }

@@ -64,7 +64,7 @@ func TestListsOfDefaultsAndOfAServiceAreJoined(t *testing.T) {
 	}
 }
 
-// A namespace with the "restricted" standard rejects a pod with an init container that lacks these
+// Namespaces with the "restricted" standard reject pods that have an init container without these
 // settings.
 func TestInitContainersHaveTheServicesSecurityContext(t *testing.T) {
 	t.Parallel()
@@ -298,7 +298,7 @@ func TestKEDAWithEachFormOfRedis(t *testing.T) {
 				}
 				return
 			}
-			t.Error("the chart renders no ScaledObject")
+			t.Error("the chart does not render a ScaledObject")
 		})
 	}
 	if _, err := render(t, "--set", "worker.keda.trigger=redis"); err == nil || !strings.Contains(err.Error(), "trigger") {
@@ -364,7 +364,8 @@ func TestNetworksOfBothFamilies(t *testing.T) {
 	}
 }
 
-// OpenShift assigns users and groups to pods on admission, and it rejects pods that set others.
+// OpenShift assigns users and groups to pods on admission, and rejects pods that set different
+// ones.
 func TestOpenShift(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t, "--values", filepath.Join(chart, "ci/openshift.yaml"), "--set", "worker.securityContext.procMount=Default,worker.podSecurityContext.supplementalGroups={7}")
@@ -398,7 +399,7 @@ func TestOpenShift(t *testing.T) {
 	}
 }
 
-// Amazon's load balancer sends GET / as a health check to each port to which it forwards requests.
+// Amazon's load balancer sends GET / as a health check to each port that it forwards requests to.
 func TestEKS(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t, "--values", filepath.Join(chart, "ci/eks.yaml"))
@@ -406,7 +407,7 @@ func TestEKS(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := environment(objects, "links")["LINKREEL_TRUSTED_PROXY_HOPS"]; got != "1" {
-		t.Errorf("links trusts %q hops, want 1, because the load balancer appends one address", got)
+		t.Errorf("links trusts %q hops, want 1 because the load balancer appends one address", got)
 	}
 	for _, o := range objects {
 		if o.kind() == "Ingress" {
@@ -417,5 +418,5 @@ func TestEKS(t *testing.T) {
 			return
 		}
 	}
-	t.Error("the chart renders no Ingress")
+	t.Error("the chart does not render an Ingress")
 }

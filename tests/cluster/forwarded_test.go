@@ -127,7 +127,7 @@ var edges = map[string]edge{
 
 func anyCluster(*testing.T, string) []string { return nil }
 
-// through returns the headers of a request as the edge passes it on.
+// through returns a request's headers as the edge passes it on.
 func (e edge) through(client string, sent []string) []string {
 	forwarded := e.appends(client)
 	var out []string
@@ -263,8 +263,8 @@ func (b *behind) listen(port string) (addr string) {
 
 func (b *behind) peerAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(b.peer), Port: 40000} }
 
-// connect returns a connection on which a client sends requests to the edge, and the data that the
-// client must send first.
+// connect returns a connection that a client can use to send requests to the edge, and the data
+// that the client must send first.
 func (b *behind) connect(port, client string) (conn net.Conn, first string) {
 	b.t.Helper()
 	if addr := b.real[port]; addr != "" {
@@ -323,8 +323,8 @@ func (b *behind) ask(port, client, method, target string, sent []string, body st
 }
 
 // startNginx runs Debian's nginx with the header configuration that ingress-nginx writes for a host
-// with TLS, except that the connection has no TLS. The variable names are those in ingress-nginx's
-// template.
+// with TLS, except that the connection does not use TLS. The variable names are those in
+// ingress-nginx's template.
 func startNginx(t *testing.T, upstream string) (addr string) {
 	t.Helper()
 	program, err := exec.LookPath("nginx")
@@ -399,8 +399,8 @@ http {
 	}
 }
 
-// creates makes a link that sends the visitor to one address and everybody else to another, and
-// returns its slug. The request carries forged headers.
+// creates makes a link that sends the visitor to one URL and everybody else to another, and returns
+// its slug. The request has forged headers.
 func (b *behind) creates(key string) (slug string) {
 	const body = `{"url":"https://example.com/others","rules":[{"name":"visitor","when":{"country":["DE"]},"url":"https://example.com/visitor"}]}`
 	res, text := b.ask("api", visitor, "POST", "app.example.com/api/v1/links", append(forgeries(stranger)["all of them"], "Authorization: Bearer "+key), body)
@@ -409,19 +409,19 @@ func (b *behind) creates(key string) (slug string) {
 		b.t.Fatalf("the create returned %d, want 201: %s", res.StatusCode, text)
 	}
 	if made.ShortURL != "https://go.example.com/"+made.Slug {
-		b.t.Errorf("the short address is %s, want https://go.example.com/ and the slug", made.ShortURL)
+		b.t.Errorf("the short URL is %s, want https://go.example.com/ and the slug", made.ShortURL)
 	}
 	if res.Header.Get("Strict-Transport-Security") == "" {
-		b.t.Error("the response has no Strict-Transport-Security header")
+		b.t.Error("the response does not have a Strict-Transport-Security header")
 	}
 	return made.Slug
 }
 
-// visits checks that the service uses the client address that the edge sees, whatever headers the
-// client sends.
+// visits checks that the service uses the client address that the edge sees, no matter what headers
+// the client sends.
 func (b *behind) visits(slug string) {
 	for client, to := range map[string]string{visitor: "https://example.com/visitor", visitorIPv6: "https://example.com/visitor", stranger: "https://example.com/others"} {
-		as := visitor // the stranger pretends to be the visitor, and the visitor to be the stranger
+		as := visitor // the stranger pretends to be the visitor, and vice versa
 		if client != stranger {
 			as = stranger
 		}
@@ -437,8 +437,8 @@ func (b *behind) visits(slug string) {
 	}
 }
 
-// guesses checks that a stranger who guesses keys uses up one network's budget, not the visitor's
-// budget, and does not get a budget for each forged address.
+// guesses checks that a stranger who guesses keys uses up one network's budget rather than the
+// visitor's, and does not get a budget for each forged address.
 func (b *behind) guesses() {
 	guess := func(client string, sent ...string) int {
 		res, _ := b.ask("api", client, "GET", "app.example.com/api/v1/links", append(sent, "Authorization: Bearer "+identity.NewKey(rand.Reader).Secret()), "")
@@ -458,7 +458,8 @@ func (b *behind) guesses() {
 	}
 }
 
-// countryFile writes a MaxMind database of networks and their countries, the widest networks first.
+// countryFile writes a MaxMind database of networks and their countries, with the widest networks
+// first.
 func countryFile(t *testing.T, countries map[string]string) string {
 	t.Helper()
 	tree, err := mmdbwriter.New(mmdbwriter.Options{DatabaseType: "GeoLite2-Country", IncludeReservedNetworks: true})

@@ -32,7 +32,7 @@ func TestMetricsOfTheOwnStores(t *testing.T) {
 							container = container || p.component() == component && port["name"] == "admin" && port["containerPort"] == 9090
 						}
 						if c["name"] == "exporter" && !strings.Contains(fmt.Sprint(c["image"]), "@sha256:") {
-							t.Errorf("the exporter's image %v has no digest", c["image"])
+							t.Errorf("the exporter's image %v does not have a digest", c["image"])
 						}
 					}
 				}

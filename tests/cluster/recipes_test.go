@@ -46,7 +46,7 @@ func TestRecipes(t *testing.T) {
 	for name, values := range yamlRecipes(t, recovery) { // TestOperatorsSnippetsRunAsPasted runs its commands
 		try("recovery.md, "+name, "--values", valuesFile(t, values), "--set", "backup.enabled=true,restore.enabled=true")
 	}
-	// An operator who uses all of these recipes writes them into one file.
+	// An operator who uses all of these recipes puts them in one file.
 	together := onGoogle(t, false)
 	for _, part := range []string{"linkreel-redis", "federation", "blocked-destinations", "linkreel-keda"} {
 		for _, name := range slices.Sorted(maps.Keys(recipes)) {
@@ -124,7 +124,7 @@ func TestInconsistenciesAreFound(t *testing.T) {
 }
 
 // onGoogle returns the example for Google Cloud in the form that step 7 describes: without
-// `secrets`, and with Memorystore only if no recipe sets another Redis.
+// `secrets`, and with Memorystore only if none of the recipes set a different Redis.
 func onGoogle(t *testing.T, memorystore bool) map[string]any {
 	t.Helper()
 	var values map[string]any
@@ -164,7 +164,7 @@ func yamlRecipes(t *testing.T, docs string) map[string]map[string]any {
 		}
 		for name := range values {
 			if _, ok := known[name]; !ok {
-				t.Errorf("operations.md: the chart has no %s value: %s", name, text)
+				t.Errorf("operations.md: the chart does not have a %s value: %s", name, text)
 			}
 		}
 		first, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
@@ -201,7 +201,7 @@ func valuesFile(t *testing.T, values map[string]any) string {
 	return path
 }
 
-// joined merges two values files as an operator does. It concatenates lists.
+// joined merges two values files the way an operator would. It concatenates lists.
 func joined(a, b map[string]any) map[string]any {
 	out := maps.Clone(a)
 	for name, v := range b {
@@ -264,8 +264,9 @@ func pods(objects []object) (all []pod) {
 }
 
 // inconsistencies lists the errors in a set of objects: mounts without a volume; Secrets and
-// ConfigMaps that neither the chart nor a command in text creates; ports that no container, Service
-// or NetworkPolicy has; and addresses that a pod is configured to call but is not allowed to.
+// ConfigMaps that neither the chart nor a command in text creates; ports that are not in any
+// container, Service or NetworkPolicy; and addresses that a pod is configured to call but is not
+// allowed to.
 func inconsistencies(t *testing.T, objects []object, text string) (complaints []string) {
 	t.Helper()
 	all := pods(objects)
@@ -373,8 +374,8 @@ func objectReferences(o object) (refs []reference) {
 	return refs
 }
 
-// made reports whether the rendered objects include ref, or an object from which a controller
-// creates it.
+// made reports whether the rendered objects include ref, or an object that a controller creates it
+// from.
 func made(objects []object, ref reference) bool {
 	if ref == (reference{"ServiceAccount", "default"}) {
 		return true
@@ -478,8 +479,8 @@ func unknownPorts(objects []object, all []pod) (complaints []string) {
 	return complaints
 }
 
-// called matches the settings with addresses that a service calls. It does not match an address
-// such as LINKREEL_BASE_URL, which is only displayed.
+// called matches the settings with addresses that a service calls. It does not match addresses that
+// are only displayed, such as LINKREEL_BASE_URL.
 var called = regexp.MustCompile(`^(LINKREEL_(AUTH|LINKS|VIDEOS|EVENTS|REDIS|CLICKS_REDIS|PUSH_JWKS|TEST)_URL|LINKREEL_\w+_ENDPOINT|LINKREEL_STORAGE_PUBLIC_DIAL|` +
 	`LINKREEL_API_ROUTES|LINKREEL_OIDC_ISSUER|LINKREEL_ACME_DIRECTORY|LINKREEL_EGRESS_PROXY|LINKREEL_WEBHOOK_RESOLVER|DNS_RESOLVER|OTEL_EXPORTER_OTLP_ENDPOINT)$`)
 

@@ -37,7 +37,7 @@ type recording struct {
 	about     map[string]string
 	host      string
 	forwarded string
-	others    []string // all headers except Host and X-Forwarded-For
+	others    []string // all headers other than Host and X-Forwarded-For
 }
 
 func readRecording(t *testing.T, path string) recording {
@@ -62,11 +62,11 @@ func readRecording(t *testing.T, path string) recording {
 	}
 	for _, key := range []string{"Source", "Published", "Changed", "Recipe", "Peer", "Client", "Scheme"} {
 		if r.about[key] == "" {
-			t.Fatalf("%s has no %s key", path, key)
+			t.Fatalf("%s does not have a %s key", path, key)
 		}
 	}
 	if !request || r.host == "" || r.forwarded == "" {
-		t.Fatalf("%s has no request with Host and X-Forwarded-For", path)
+		t.Fatalf("%s does not have a request with Host and X-Forwarded-For", path)
 	}
 	return r
 }
@@ -97,7 +97,7 @@ func recipe(t *testing.T, docs, edge string) []string {
 	hops := regexp.MustCompile("^`trustedProxyHops: ([0-9])`").FindStringSubmatch(row)
 	switch {
 	case !found:
-		t.Fatalf("operations.md has no row for %q", edge)
+		t.Fatalf("operations.md does not have a row for %q", edge)
 	case strings.HasPrefix(row, "`gke.enabled`"):
 		return []string{"--values", filepath.Join(chart, "ci/google.yaml")}
 	case strings.HasPrefix(row, "the values below"):
@@ -122,7 +122,7 @@ func cloudflareValues(t *testing.T, docs string) []string {
 			return []string{"--values", valuesFile(t, values)}
 		}
 	}
-	t.Fatal("operations.md has no values for Cloudflare")
+	t.Fatal("operations.md does not have values for Cloudflare")
 	return nil
 }
 
@@ -187,7 +187,7 @@ func (r recording) replay(t *testing.T, settings map[string]string, key, country
 		t.Fatalf("the create returned %d, want 201: %s", res.StatusCode, text)
 	}
 	if want := r.about["Scheme"] + "://" + r.host + "/" + made.Slug; made.ShortURL != want {
-		t.Errorf("the short address is %s, want %s", made.ShortURL, want)
+		t.Errorf("the short URL is %s, want %s", made.ShortURL, want)
 	}
 	to := "https://example.com/others"
 	if of {

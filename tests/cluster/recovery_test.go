@@ -23,7 +23,7 @@ func TestTheRecipesOfRecoveryAreOurs(t *testing.T) {
 	_, text, _ = strings.Cut(text, "\n## On Google's services\n")
 	recipe, _, _ := strings.Cut(text, "\n## ")
 	if len(recipe) < 1000 {
-		t.Fatal("docs/recovery.md has no instructions for Google's services")
+		t.Fatal("docs/recovery.md does not have instructions for Google's services")
 	}
 	t.Run("TTL policies", func(t *testing.T) {
 		t.Parallel()
@@ -45,7 +45,7 @@ func TestTheRecipesOfRecoveryAreOurs(t *testing.T) {
 		slices.Sort(want)
 		shown := regexp.MustCompile(`The last command must show: (.*)\.\n`).FindStringSubmatch(recipe)
 		if shown == nil {
-			t.Fatal("docs/recovery.md has no list of TTL policies")
+			t.Fatal("docs/recovery.md does not have a list of TTL policies")
 		}
 		if got := strings.Split(strings.ReplaceAll(shown[1], "`", ""), ", "); !slices.Equal(got, want) {
 			t.Errorf("docs/recovery.md lists %q, but the indexes file has %q", got, want)
@@ -135,7 +135,7 @@ func TestTheRecipesOfRecoveryAreOurs(t *testing.T) {
 			}
 		}
 		if scaled == 0 {
-			t.Fatal("the chart rendered no ScaledObject")
+			t.Fatal("the chart did not render a ScaledObject")
 		}
 		at := -1
 		for _, step := range []string{command + "=0 --overwrite\n", "scale deployment -l app.kubernetes.io/instance=linkreel --replicas=0\n", "helm upgrade", "restore.enabled=false", command + "-\n"} {
@@ -164,7 +164,7 @@ func TestTheRecipesOfRecoveryAreOurs(t *testing.T) {
 		for _, arg := range given[1:] {
 			flag, _, _ := strings.Cut(strings.TrimPrefix(fmt.Sprint(arg), "--"), "=")
 			if !strings.Contains(program, fmt.Sprintf("flags.String(%q", flag)) {
-				t.Errorf("`auth restore` has no flag --%s", flag)
+				t.Errorf("`auth restore` does not have a --%s flag", flag)
 			}
 		}
 	})

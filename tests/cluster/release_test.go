@@ -39,7 +39,7 @@ func TestAReleaseIsPublishedOnlyWhenAllOfItIsRight(t *testing.T) {
 	t.Parallel()
 	r := newRehearsal(t)
 	if err := r.release("v0.4.0", "cluster"); err == nil {
-		t.Error("the workflow succeeded although helm test failed")
+		t.Error("the workflow succeeded even though helm test failed")
 	}
 	r.wantNothing("after a failed test")
 	needed := slices.Sorted(slices.Values(append(r.jobs["publish"].Needs, "publish")))
@@ -72,7 +72,7 @@ type rehearsal struct {
 	registry string            // host and port
 	port     string            // the registry port that a cluster pulls from
 	archive  string            // the Debian mirror
-	golang   map[string]string // Go's settings, because a job's home directory has none
+	golang   map[string]string // Go's settings, since a job's home directory does not have any
 	at       map[string]string // the commit in each job's clone
 	passed   map[string]bool   // jobs that have passed and are not run again
 }
@@ -137,7 +137,7 @@ func newRehearsal(t *testing.T) *rehearsal {
 	return r
 }
 
-// jobsOf parses a workflow. It returns its jobs, the environment for all jobs, and its text.
+// jobsOf parses a workflow. It returns the jobs, the environment that they share, and the text.
 func jobsOf(t *testing.T, file string) (map[string]job, map[string]string, []byte) {
 	t.Helper()
 	var workflow struct {
@@ -247,8 +247,8 @@ func (r *rehearsal) standIns() {
 	}
 }
 
-// The stand-in for the compiler returns the same small Go program for every service. The test
-// compiles only the release program.
+// The stand-in for the compiler returns the same small Go program for every service. The test only
+// compiles the release program.
 const standInGo = `
 case "$*" in "build -trimpath -buildvcs=false "*)
 	while [ "$1" != -o ]; do shift; done
@@ -464,7 +464,7 @@ func (r *rehearsal) shell(script, at string, env map[string]string) error {
 	cmd.Stdout, cmd.Stderr = out, out
 	err = cmd.Run()
 	if cmd.Process != nil {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // fails if no process remains
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // fails if no processes are left
 	}
 	if err != nil {
 		text := read(r.t, output)
@@ -490,8 +490,8 @@ func (r *rehearsal) say(line string) {
 	}
 }
 
-// published returns the events with an effect outside this machine, and a line for each file that a
-// hostile name could have created. It then clears the events.
+// published returns the events that have an effect outside this machine, and a line for each file
+// that a hostile name could have created. It also clears the events.
 func (r *rehearsal) published() []string {
 	r.t.Helper()
 	var all []string
@@ -578,7 +578,7 @@ func (r *rehearsal) wantProvenance() {
 	if id, run := builder(r.path("page/provenance.intoto.json")); id != signer+"v0.4.0" || run != runOfIt {
 		r.t.Errorf("the workflow's provenance has the builder %q and the run %q, want the workflow and its run", id, run)
 	}
-	// Build the same version again from another commit, as someone with credentials for the
+	// Build the same version again from a different commit, as someone with credentials for the
 	// registry could.
 	r.must(r.source, "git", "checkout", "-q", "-b", "aside")
 	r.commitAll("a commit that nobody has reviewed")
@@ -648,7 +648,7 @@ func (r *rehearsal) verify() {
 	r.published()
 }
 
-// The test checks the last release a week later. In the first check, nothing has changed. In the
+// The test checks the last release a week later. In the first check, nothing has changed. By the
 // second check, Debian has newer packages and there is a known vulnerability.
 func (r *rehearsal) wantStaleReleasesNoticed() {
 	r.t.Helper()

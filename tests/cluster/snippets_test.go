@@ -39,14 +39,15 @@ var headingOrShell = regexp.MustCompile("(?sm)^##[^\n]*$|^( *)```sh\n(.*?)\n *``
 
 // An operator can paste the commands on a page in order, starting in an empty folder. helm renders
 // the chart with each command's values. kubectl calls an API server that has the chart's objects,
-// so a wrong name or a wrong flag fails. gcloud commands are checked against gcloud's own list.
+// so a wrong name or flag makes the test fail. gcloud commands are checked against gcloud's own
+// list.
 func TestOperatorsSnippetsRunAsPasted(t *testing.T) {
 	t.Parallel()
 	objects := clusterObjects(t)
 	for _, tt := range []struct {
 		file     string
 		given    string            // variables that the page uses and another page sets
-		releases map[string]string // the values of the reader's release, by the heading from which they apply
+		releases map[string]string // the reader's release values, by the heading where they start to apply
 		least    int
 		skipped  []string          // prefixes of blocks that other tests run
 		replaced map[string]string // text that a reader replaces
@@ -100,7 +101,7 @@ func TestOperatorsSnippetsRunAsPasted(t *testing.T) {
 	}
 }
 
-// operator is a person with an empty folder and the programs in testdata/operator.sh.
+// operator is somebody with an empty folder and the programs in testdata/operator.sh.
 type operator struct {
 	dir, calls string
 	env        []string
@@ -161,7 +162,8 @@ func newOperator(t *testing.T, objects map[string]object) operator {
 // in the background.
 func (o operator) run(t *testing.T, script string) {
 	t.Helper()
-	// The output goes to a file: a pipe would stay open for as long as a command runs in the background.
+	// The output goes to a file: a pipe would stay open for as long as a command was running in the
+	// background.
 	out, err := os.Create(filepath.Join(filepath.Dir(o.dir), "output"))
 	if err != nil {
 		t.Fatal(err)
@@ -465,7 +467,7 @@ func (o operator) checkGcloud(t *testing.T) {
 		}
 		for _, word := range words[n:] {
 			if flag, _, _ := strings.Cut(word, "="); strings.HasPrefix(flag, "--") && !slices.Contains(slices.Concat(known[command], known[""]), flag) {
-				t.Errorf("gcloud %s has no %s flag, according to %s", strings.Join(words[1:], " "), flag, gcloudFile)
+				t.Errorf("gcloud %s does not have a %s flag, according to %s", strings.Join(words[1:], " "), flag, gcloudFile)
 			}
 		}
 	}
@@ -487,7 +489,7 @@ func TestConfigurationsOfOtherPrograms(t *testing.T) {
 			}
 			return m[1]
 		}
-		t.Fatalf("docs/%s has no block that begins with %s", page, begins)
+		t.Fatalf("docs/%s does not have a block that begins with %s", page, begins)
 		return ""
 	}
 	t.Run("Prometheus", func(t *testing.T) {
@@ -520,7 +522,7 @@ func TestConfigurationsOfOtherPrograms(t *testing.T) {
 			}
 		}
 		if len(config.Service.Pipelines) == 0 {
-			t.Error("the collector has no pipeline")
+			t.Error("the collector does not have any pipelines")
 		}
 	})
 	t.Run("Alertmanager", func(t *testing.T) {
@@ -555,7 +557,7 @@ func TestConfigurationsOfOtherPrograms(t *testing.T) {
 				}
 				for _, name := range word.FindAllString(names, -1) {
 					if alert := strings.Trim(prefix, `"`) + name; !slices.Contains(known, alert) {
-						t.Errorf("%s refers to the alert %s, which the chart does not have", text, alert)
+						t.Errorf("%s refers to the alert %s, which is not in the chart", text, alert)
 					}
 				}
 			}

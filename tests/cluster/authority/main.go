@@ -103,8 +103,8 @@ func ok(format string, args ...any) { fmt.Printf("ok   "+format+"\n", args...) }
 
 // serve starts the certificate authority and the name server.
 func (w *world) serve() error {
-	// By default, Pebble sleeps up to 15 seconds before it validates, and it rejects every
-	// twentieth nonce to test the clients' retries.
+	// By default, Pebble sleeps for up to 15 seconds before it validates, and it rejects every
+	// twentieth nonce to test clients' retries.
 	for name, value := range map[string]string{"PEBBLE_VA_NOSLEEP": "1", "PEBBLE_WFE_NONCEREJECT": "0", "PEBBLE_AUTHZREUSE": "0"} {
 		if err := os.Setenv(name, value); err != nil {
 			return err
@@ -235,7 +235,7 @@ func (w *world) domain(ctx context.Context, host string, verified bool) (id stri
 	return made.ID, w.call(ctx, 201, "POST", w.base+"/api/v1/links", w.bearer, map[string]string{"url": "https://example.com/" + host, "slug": "x", "domainId": made.ID}, nil)
 }
 
-// shown returns the certificate status in a domain's record.
+// shown returns the certificate status from a domain's record.
 func (w *world) shown(ctx context.Context, id string) (status, problem string, err error) {
 	var d struct {
 		Certificate struct{ Status, Error string }

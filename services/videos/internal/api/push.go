@@ -20,11 +20,11 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 )
 
-// StorageHookPath is the path to which Pub/Sub pushes storage's notifications.
+// StorageHookPath is the path that Pub/Sub pushes storage notifications to.
 const StorageHookPath = "/hooks/storage"
 
-// Hooks adds the route for storage's notifications. If push is nil, the route rejects every
-// notification. uploaded checks the object with that name for a finished upload.
+// Hooks adds the route for storage notifications. If push is nil, the route rejects every
+// notification. uploaded checks whether the object with that name is a finished upload.
 func Hooks(a *httpapi.API, uploaded func(ctx context.Context, object string) error, push *Verifier, log *slog.Logger) {
 	h := hooks{uploaded, push, log}
 	a.Public(fiber.MethodPost, StorageHookPath, h.storageEvent)
@@ -37,7 +37,7 @@ type hooks struct {
 }
 
 // storageEvent receives a Pub/Sub push about an object. The message only makes the pipeline check
-// that object. If storageEvent returns an error, Pub/Sub delivers the message again later.
+// that object. If storageEvent returns an error, Pub/Sub will redeliver the message later.
 func (h hooks) storageEvent(c *fiber.Ctx) error {
 	token, ok := strings.CutPrefix(c.Get(fiber.HeaderAuthorization), "Bearer ")
 	if !ok || h.push == nil {
@@ -91,14 +91,14 @@ var (
 const (
 	clockSkew = time.Minute
 	// fetchPause is the minimum time between fetches of the issuer's keys, even after a failed one.
-	// Without this pause, pushes would queue up while the issuer does not respond, and every forged
-	// token would cause a fetch.
+	// Without this pause, pushes would queue up while the issuer is not responding, and every
+	// forged token would trigger a fetch.
 	fetchPause = 5 * time.Second
 )
 
-// NewVerifier returns a verifier for an audience's tokens. account is the e-mail address
-// of the service account that pushes; "" accepts any of the issuer's accounts. certsURL is
-// where the issuer publishes its keys.
+// NewVerifier returns a verifier for an audience's tokens. account is the e-mail address of the
+// service account that sends the pushes; "" accepts any of the issuer's accounts. certsURL is where
+// the issuer publishes its keys.
 func NewVerifier(audience, account, certsURL string, now func() time.Time) *Verifier {
 	v := &Verifier{audience: audience, account: account, fetch: &sparing{now: now}}
 	client := &http.Client{Timeout: 3 * time.Second, Transport: v.fetch}
@@ -116,8 +116,8 @@ func (v *Verifier) Verify(ctx context.Context, token string) error {
 	if len(token) > 8192 {
 		return fmt.Errorf("%w: too long", errToken)
 	}
-	// Check the claims before the key is looked up: a token for another audience must not
-	// cause a request to the issuer.
+	// Check the claims before looking up the key: a token for a different audience must not trigger
+	// a request to the issuer.
 	id, err := v.claims.Verify(ctx, token)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errToken, err)

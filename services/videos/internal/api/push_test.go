@@ -140,7 +140,7 @@ func TestVerifierKeepsKeysAndFetchesSparingly(t *testing.T) {
 	}
 	i.down.Store(false)
 	i.fetches.Store(0)
-	// Repeat the call, because it may join the failed fetch until the library has discarded that
+	// Repeat the call because it may join the failed fetch until the library has discarded that
 	// fetch.
 	for tries := 0; i.fetches.Load() == 0 && tries < 1000; tries++ {
 		now = now.Add(fetchPause + time.Second)

@@ -9,7 +9,7 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// accessOf returns the access rule of v without the password. A caller can send the result back
+// accessOf returns v's access rule without the password. A caller can send the result back
 // unchanged as an update.
 func accessOf(v *video.Video, ignored []string) wire.VideoAccess {
 	return wire.VideoAccess{
@@ -86,10 +86,10 @@ func Shown(addresses video.Addresses, restoredAt func() time.Time) func(*video.V
 	return func(v *video.Video) any { return p.record(v) }
 }
 
-// full returns a video's wire format with the URLs that give access. A caller that may
-// read videos gets playback URLs, which stop working when the caller loses that right. A
-// caller that may write videos gets upload URLs. The playback URLs ignore the video's privacy
-// and expiry. A video that was taken down has none.
+// full returns a video's wire format with the URLs that give access. A caller with read access gets
+// playback URLs, which stop working when the caller loses that access. A caller with write access
+// gets upload URLs. The playback URLs ignore the video's privacy and expiry. A video that was taken
+// down has none.
 func (p presenter) full(v *video.Video, by *identity.Principal) wire.Video {
 	f := p.record(v)
 	if v.AwaitsUpload() && by.Scopes.Has(identity.VideosWrite) {

@@ -10,9 +10,9 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// TestWhatShowsMovesUpdatedAt calls every method that changes a video. If a visible
-// field changes, UpdatedAt must change too: the store then writes an event and
-// increments the revision.
+// TestWhatShowsMovesUpdatedAt calls every method that changes a video. If a visible field changes,
+// UpdatedAt must change too because that is what makes the store write an event and increment the
+// revision.
 func TestWhatShowsMovesUpdatedAt(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -88,14 +88,14 @@ func TestWhatShowsMovesUpdatedAt(t *testing.T) {
 	for m := range reflect.TypeFor[*video.Video]().Methods() {
 		for in := range m.Type.Ins() {
 			if in == reflect.TypeFor[time.Time]() && !slices.Contains(called, m.Name) && !slices.Contains([]string{"Expired", "Previewable", "AccessRestored"}, m.Name) {
-				t.Errorf("method %s is missing from the steps of this test", m.Name)
+				t.Errorf("method %s is missing from this test's steps", m.Name)
 			}
 		}
 	}
 }
 
-// shownOf returns a video's visible fields as JSON. It omits UpdatedAt and the fields whose
-// changes write no event.
+// shownOf returns a video's visible fields as JSON. It omits UpdatedAt and the fields whose changes
+// do not trigger an event.
 func shownOf(t *testing.T, v *video.Video) string {
 	t.Helper()
 	quiet := *v

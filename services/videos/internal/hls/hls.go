@@ -1,9 +1,9 @@
-// Package hls renders HLS playlists and the storyboard for seeking from the outcome of a
-// transcoding job.
+// Package hls renders HLS playlists and the seek-bar storyboard from the outcome of a transcoding
+// job.
 //
 // Every rendition is one object in storage. Playlists address its segments by
-// byte range, so one signed URL per rendition is enough. The package signs
-// nothing and checks no access rules: callers pass in the URLs.
+// byte range, so one signed URL per rendition is enough. The package does not sign anything or
+// check access rules: callers pass in the URLs.
 package hls
 
 import (
@@ -58,8 +58,8 @@ func MasterPlaylist(o *transcode.Outcome, uri func(transcode.Rendition) string, 
 }
 
 // channels returns the CHANNELS attribute for an audio rendition. The attribute is optional. It is
-// omitted for outcomes stored before the channel count was recorded, because their audio may be
-// mono or stereo.
+// omitted for outcomes stored before we recorded the channel count, since their audio may be mono
+// or stereo.
 func channels(r transcode.Rendition) string {
 	if r.Channels == 0 {
 		return ""
@@ -81,8 +81,8 @@ func startOrder(rs []transcode.Rendition) []transcode.Rendition {
 
 // MediaPlaylist returns the byte-range playlist for one rendition and the playlist's size in
 // bytes. url is the (signed) URL of the rendition's object. Every segment repeats the URL, so the
-// playlist for a four-hour film is megabytes long. It is therefore rendered as it is read, and a
-// slow reader keeps only one segment in memory.
+// playlist for a four-hour film is megabytes long. Rendering it as it is read means that a slow
+// reader keeps only one segment in memory.
 func MediaPlaylist(r transcode.Rendition, url string) (playlist io.Reader, size int) {
 	counted, _ := io.Copy(io.Discard, newMediaPlaylist(r, url)) // neither side can fail
 	return newMediaPlaylist(r, url), int(counted)
@@ -157,7 +157,7 @@ func CaptionPlaylist(duration float64, url string) string {
 }
 
 // StoryboardVTT renders the WebVTT thumbnail track for an outcome. url returns the URL of a
-// sheet. If the outcome has no storyboard, the track has only the header.
+// sheet. If the outcome has no storyboard, the track contains only the header.
 func StoryboardVTT(o *transcode.Outcome, url func(object string) string) string {
 	var b strings.Builder
 	b.WriteString("WEBVTT\n")
@@ -176,8 +176,8 @@ func StoryboardVTT(o *transcode.Outcome, url func(object string) string) string 
 			break
 		}
 		start, end := float64(i)*s.Interval, float64(i+1)*s.Interval
-		// The last frame is shown until the end, because the length of a video is rarely an
-		// exact multiple of the interval.
+		// Show the last frame until the end because a video's length is rarely an exact multiple of
+		// the interval.
 		if i == s.Count-1 {
 			end = math.Max(end, o.Duration)
 		}

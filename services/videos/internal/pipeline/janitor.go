@@ -48,8 +48,8 @@ func (p *Pipeline) janitorOff() bool { return p.o.JanitorOff != nil && p.o.Janit
 
 // Tidy searches the whole bucket and removes dead objects immediately. An object that no record
 // accounts for is a stray. Tidy removes a stray only after two sightings at least [strayAge]
-// apart. This is longer than Firestore keeps data for point-in-time recovery, so a database that
-// was restored to the wrong time can be restored again, and its videos still play.
+// apart. This is longer than Firestore keeps data for point-in-time recovery, so if a database was
+// restored to the wrong time, it can be restored again and its videos will still play.
 // [Pipeline.tidyStrays] describes when strays are kept.
 //
 // Tidy lists an object before it reads the object's video. Otherwise, it could mistake an object
@@ -75,8 +75,8 @@ func (p *Pipeline) Tidy(ctx context.Context) error {
 }
 
 // tidyVideo removes the orphans of one video: replaced media, and sources that are no longer
-// needed. While the janitor is off, tidyVideo does nothing. The first search of the whole bucket
-// after that finds these orphans.
+// needed. While the janitor is off, tidyVideo does nothing, and the first search after it is turned
+// back on finds these orphans.
 func (p *Pipeline) tidyVideo(ctx context.Context, id video.ID) error {
 	if p.janitorOff() {
 		return nil
@@ -104,8 +104,8 @@ func collect(list iter.Seq2[objectstore.Object, error]) (objects []objectstore.O
 	return objects, nil
 }
 
-// strayGrace is how long an object that no job wrote may exist before its video's record refers
-// to it. Such an object is a caption file or a new poster.
+// strayGrace is how long an object that was not written by a job may exist before its video's
+// record refers to it. Such objects are caption files and new posters.
 const strayGrace = time.Hour
 
 // verdict is the janitor's decision about an object.
@@ -144,7 +144,8 @@ func (p *Pipeline) judgeMedia(v *video.Video, keep map[string]bool, o objectstor
 			return inUse
 		}
 		return of
-	// A ready video accepts no other file, so media from a different generation was never shown.
+	// A ready video does not accept another file, so media from a different generation was never
+	// shown.
 	case generation != v.Source.Generation:
 		return of
 	case v.InWork(), v.Status == video.Ready && now.Before(v.DecidedAt().Add(p.o.Plan.Replaced)):
@@ -153,8 +154,8 @@ func (p *Pipeline) judgeMedia(v *video.Video, keep map[string]bool, o objectstor
 	return of
 }
 
-// judgeUpload judges a source. A rejected or late source is dead immediately. Any other
-// source is dead when its video has been ready or failed for longer than the retention.
+// judgeUpload judges a source. A rejected or late source is dead immediately. Any other source is
+// dead once its video has been ready or failed for longer than the retention period.
 func (p *Pipeline) judgeUpload(v *video.Video, _ map[string]bool, o objectstore.Object) verdict {
 	if v == nil {
 		return stray
@@ -162,7 +163,7 @@ func (p *Pipeline) judgeUpload(v *video.Video, _ map[string]bool, o objectstore.
 	if late(v, o) {
 		return dead
 	}
-	// The cases below also require the object to be older than the retention, because the
+	// The cases below also require the object to be older than the retention period because the
 	// pipeline may not have noticed a new file for a video that failed long ago.
 	refused := v.Status == video.Failed && v.Source.JobID == "" && o.Generation == v.Source.Generation
 	decided := v.Status == video.Failed || v.Status == video.Ready && !v.InWork()
@@ -186,7 +187,7 @@ func (p *Pipeline) tidy(ctx context.Context, prefix string, judge judgeFunc, str
 	}
 	var errs []error
 	for o, err := range p.o.Bucket.List(ctx, prefix) {
-		// After an error, the next search handles the objects listed since the last flush.
+		// After an error, the next search will handle the objects listed since the last flush.
 		if err != nil {
 			strays.end()
 			return errors.Join(append(errs, err)...)
@@ -251,18 +252,18 @@ func (p *Pipeline) tidyBatch(ctx context.Context, batch map[video.ID][]objectsto
 }
 
 // removeOrphan removes an object, unless the janitor has since been turned off. A search can take
-// hours, and a restore during that time may have replaced the records that later objects would be
-// judged by.
+// hours, and a restore during that time may have replaced the records used to judge the remaining
+// objects.
 func (p *Pipeline) removeOrphan(ctx context.Context, o objectstore.Object) error {
 	if p.janitorOff() {
-		return nil // the first search after the janitor is turned on again finds the object
+		return nil // the first search after the janitor is turned back on will find the object
 	}
 	p.o.Log.InfoContext(ctx, "orphan removed", "object", o.Name)
 	// Delete only this generation: a newer file with the same name was not judged.
 	return gone(p.o.Bucket.Delete(ctx, o.Name, o.Generation))
 }
 
-// gone returns nil if err means that the object no longer exists, and otherwise err.
+// gone returns nil if err means that the object no longer exists, and err otherwise.
 func gone(err error) error {
 	if errors.Is(err, objectstore.ErrNotFound) || apierr.CodeOf(err) == apierr.VideoNotFound {
 		return nil
@@ -282,8 +283,8 @@ func named(v *video.Video) (map[string]bool, error) {
 	if v.Still != nil {
 		keep[v.Still.Object] = true
 	}
-	// Without media, no transcode has succeeded yet. judgeMedia itself keeps the objects of a
-	// running job.
+	// If the video has no media, it has not been transcoded successfully yet. judgeMedia itself
+	// keeps the objects of a running job.
 	if v.Media == nil {
 		return keep, nil
 	}

@@ -23,15 +23,15 @@ var (
 	}, []string{"outcome"}, metrics.Each(turnDone, turnStopped, turnFailed)...)
 )
 
-// Outcomes of a search of the whole bucket.
+// Outcomes of a whole-bucket search.
 const (
 	turnDone    = "done"
 	turnStopped = "stopped"
 	turnFailed  = "failed"
 )
 
-// Classes of video length. The metrics are separated by class because longer videos take
-// longer to transcode.
+// Classes of video length. The metrics are split by class because longer videos take longer to
+// transcode.
 const (
 	upToOneMinute  = "1m"
 	upToTenMinutes = "10m"

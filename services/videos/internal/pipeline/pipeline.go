@@ -1,15 +1,15 @@
 // Package pipeline detects finished uploads and applies the results that workers publish. It
 // changes videos' statuses and removes deleted videos' objects.
 //
-// The pipeline does not depend on messages. It detects an upload through storage's notification,
-// and a worker's outcome through the worker's hint. It also detects both in a sweep, or when
+// The pipeline does not depend on messages. It learns about an upload from a storage notification,
+// and about a worker's outcome from the worker's hint. It also detects both in a sweep, or when
 // somebody requests the video. Any one of these is enough. Every step may run twice, run on several
 // replicas at once, or be interrupted at any point. A transaction on the record decides which run
 // takes effect, and the next sweep resumes from there.
 //
-// A sweep reads only due videos. Each video's record stores its due time (see
-// [video.Video.Schedule]). Due times are grouped into buckets. The longer a video waits, the
-// longer the pauses between checks become.
+// A sweep only reads videos that are due. Each video's record stores its due time (see
+// [video.Video.Schedule]). Due times are grouped into buckets. The longer a video waits, the longer
+// the pauses between checks become.
 package pipeline
 
 import (
@@ -43,14 +43,14 @@ type Store interface {
 	// exist but cannot be read.
 	Known(ctx context.Context, ids []video.ID) (known map[video.ID]*video.Video, unreadable map[video.ID]error, err error)
 
-	// Due lists the videos that are due. It may return some of them and an error.
+	// Due lists the videos that are due. It may return some of them along with an error.
 	Due(ctx context.Context) ([]*video.Video, error)
 	// PutOff stores when a video is due next, unless the video was changed after it was read.
 	PutOff(ctx context.Context, v *video.Video) error
 	DuePurges(ctx context.Context) ([]*video.Purge, error)
 	PutOffPurge(ctx context.Context, p *video.Purge) error
-	// Deleted reports whether id is a deleted video. The result is reliable as long as somebody
-	// may still write to the video's objects.
+	// Deleted reports whether id is a deleted video. The result is reliable for as long as anyone
+	// can still write to the video's objects.
 	Deleted(ctx context.Context, id video.ID) (bool, error)
 	Purged(ctx context.Context, id video.ID) error
 }
@@ -77,8 +77,8 @@ type Jobs interface {
 	Delete(ctx context.Context, id string) error
 }
 
-// Queue wakes a worker for a job. Sweep wakes workers again for jobs with a lost wake-up or
-// an expired backoff. The workers sweep too, but an autoscaler may have removed the last
+// Queue wakes a worker for a job. Sweep wakes workers again for jobs whose wake-up was lost or
+// whose backoff has expired. The workers sweep too, but an autoscaler may have removed the last
 // worker.
 type Queue interface {
 	Add(ctx context.Context, j transcode.Job) error
@@ -105,16 +105,16 @@ type Options struct {
 	JanitorMost  int           // a search that finds more strays than this, and more than 1% of all objects, removes none
 
 	// JanitorOff reports whether the janitor is off. A restore turns it off until the operator
-	// turns it on again. While it is off, nothing removes objects that no record refers to. The
-	// objects of deleted videos are still removed, because a deletion record refers to
-	// them. If JanitorOff is nil, the janitor is on.
+	// turns it back on. While it is off, objects that no record refers to are never removed. The
+	// objects of deleted videos are still removed because a deletion record refers to them. If
+	// JanitorOff is nil, the janitor is on.
 	JanitorOff func() bool
 
 	// Claim records this database as the bucket's owner, or returns [objectstore.ErrForeign] if
 	// another database owns it.
 	Claim func(ctx context.Context) error
 
-	// Seen is shared by all replicas, so that only one replica does each round.
+	// Seen is shared by all replicas, so only one replica does each round.
 	Seen *dedup.Seen
 }
 
@@ -134,18 +134,18 @@ func New(o Options) *Pipeline {
 	return &Pipeline{o: o, kick: make(chan struct{}, 1), looked: map[video.ID]time.Time{}}
 }
 
-// refreshEvery is the minimum time between checks of the same waiting video.
+// refreshEvery is the minimum time between checks on the same waiting video.
 const refreshEvery = time.Second
 
 // Refresh picks up a finished upload or transcode before the video is returned. If that fails,
-// Refresh returns the video unchanged, and the sweep does the work. A video that waits for its
-// upload is checked at most once a second, no matter how many requests arrive.
+// Refresh returns the video unchanged and leaves the work to the sweep. A video that is waiting for
+// its upload is checked at most once a second, no matter how many requests arrive.
 func (p *Pipeline) Refresh(ctx context.Context, v *video.Video) *video.Video {
 	if v.Status == video.Ready && (v.Still == nil || v.Still.JobID == "") || !p.mayRefresh(v) {
 		return v
 	}
-	// The system is the actor, because the caller only requested the video. The caller is
-	// waiting, so the timeout is short. The sweep does anything that takes longer.
+	// The system is the actor because the caller only requested the video. The caller is waiting,
+	// so the timeout is short. Anything that takes longer is left to the sweep.
 	ctx, cancel := context.WithTimeout(events.WithActor(ctx, events.System), 2*time.Second)
 	defer cancel()
 	seen, err := p.advance(ctx, v)
@@ -175,8 +175,8 @@ func (p *Pipeline) mayRefresh(v *video.Video) bool {
 	return true
 }
 
-// Uploaded handles storage's notification that object was written. It removes the object if the
-// video was deleted. An object that no record accounts for is left to the janitor, because this
+// Uploaded handles a storage notification that object was written. It removes the object if the
+// video was deleted. An object that no record accounts for is left to the janitor because this
 // database may have been restored to a time before the video was created.
 func (p *Pipeline) Uploaded(ctx context.Context, object string) error {
 	id, ok := video.UploadedFor(object)
@@ -203,8 +203,8 @@ func (p *Pipeline) Uploaded(ctx context.Context, object string) error {
 	return p.refuseLate(ctx, v)
 }
 
-// refuseLate removes a file that overwrote the source of a ready video. The file is never
-// used, and no limit or quota counts it. If the notification is lost, the janitor removes the
+// refuseLate removes a file that overwrote the source of a ready video. The file is never used and
+// does not count towards any limit or quota. If the notification is lost, the janitor removes the
 // file.
 func (p *Pipeline) refuseLate(ctx context.Context, v *video.Video) error {
 	if v.Status != video.Ready {
@@ -226,7 +226,7 @@ func late(v *video.Video, o objectstore.Object) bool {
 	return v.Status == video.Ready && o.Generation > v.Source.Generation
 }
 
-// advance takes the next step for v. v may be a sweep's partial read, so decisions are
+// advance takes the next step for v. v may be a partial record read by a sweep, so decisions are
 // made in a transaction on the whole record.
 func (p *Pipeline) advance(ctx context.Context, v *video.Video) (*video.Video, error) {
 	switch {
@@ -240,12 +240,12 @@ func (p *Pipeline) advance(ctx context.Context, v *video.Video) (*video.Video, e
 	return v, nil
 }
 
-// detectUpload checks for a new file at the upload address.
+// detectUpload checks whether a new file has been uploaded.
 func (p *Pipeline) detectUpload(ctx context.Context, v *video.Video) (*video.Video, error) {
 	seen, err := p.arrive(ctx, v)
-	// End old sessions now rather than in the next sweep, because the account's next upload may
-	// need the storage that they reserve. If that fails, the sweep retries. endSessions returns
-	// the video even with an error.
+	// End old sessions now rather than in the next sweep because the account's next upload may need
+	// the storage that they reserve. If that fails, the next sweep will retry. endSessions returns
+	// the video even if it fails.
 	if err == nil && seen.StorageLimit > 0 && len(seen.Upload.Ended) > 0 {
 		seen, err = p.endSessions(ctx, seen)
 		if err != nil {
@@ -256,8 +256,8 @@ func (p *Pipeline) detectUpload(ctx context.Context, v *video.Video) (*video.Vid
 	return seen, err
 }
 
-// arrive records a new file in the video. If there is none, arrive checks whether the time
-// for the upload has expired.
+// arrive records a new file in the video. If there is none, arrive checks whether the upload
+// deadline has passed.
 func (p *Pipeline) arrive(ctx context.Context, v *video.Video) (*video.Video, error) {
 	o, err := p.o.Bucket.Stat(ctx, v.Upload.Object)
 	if errors.Is(err, objectstore.ErrNotFound) {
@@ -279,7 +279,7 @@ func (p *Pipeline) arrive(ctx context.Context, v *video.Video) (*video.Video, er
 		return v.FileArrived(source, p.o.Plan.Upload, p.o.Now())
 	})
 	// If the record has a different generation, a newer file has since been recorded, or the video
-	// expects no file. In both cases, this file needs no further work.
+	// is not waiting for a file. Either way, there is nothing left to do for this file.
 	if err != nil || arrived.Source.Generation != source.Generation {
 		return orOld(arrived, v), err
 	}
@@ -309,13 +309,13 @@ func (p *Pipeline) arrive(ctx context.Context, v *video.Video) (*video.Video, er
 	return arrived, nil
 }
 
-// expire fails a video if its file did not arrive in time. For a failed video with an expired
-// upload URL, expire ends the session.
+// expire fails a video if its file did not arrive in time. If the video has failed and its upload
+// URL has expired, expire ends the session.
 func (p *Pipeline) expire(ctx context.Context, v *video.Video) (*video.Video, error) {
 	if v.Status == video.Failed && v.Upload.ResumableURL != "" && !p.o.Now().Before(v.Upload.ExpiresAt.Add(video.UploadGrace)) {
 		return p.note(ctx, v, func(v *video.Video) error { return v.Retire(p.o.Now()) })
 	}
-	// This check only avoids a needless transaction. Expire checks the current record again.
+	// This check only avoids an unnecessary transaction. Expire checks the current record again.
 	if v.Status != video.Uploading || p.o.Now().Sub(v.CreatedAt) < p.o.Plan.Upload.MaxAge {
 		return v, nil
 	}
@@ -340,7 +340,7 @@ func (p *Pipeline) startJob(ctx context.Context, j transcode.Job) error {
 		return fmt.Errorf("start job for video %s: %w", j.VideoID, err)
 	}
 	// Only the replica that created the job wakes a worker. If the wake-up is lost, the job sweep
-	// repeats it.
+	// will repeat it.
 	if !made {
 		return nil
 	}

@@ -27,8 +27,8 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// shelf is an in-memory Store and Bucket. Methods that no test calls come from the embedded nil
-// interfaces.
+// shelf is an in-memory Store and Bucket. Methods that the tests do not call come from the embedded
+// nil interfaces.
 type shelf struct {
 	Store
 	Jobs
@@ -190,7 +190,7 @@ func (noJobs) Get(context.Context, string) (transcode.Record, error) {
 }
 func (noJobs) Delete(context.Context, string) error { return nil }
 
-// noQueue is a Queue that wakes no worker.
+// noQueue is a Queue that does not wake any workers.
 type noQueue struct{}
 
 func (noQueue) Add(context.Context, transcode.Job) error { return nil }
@@ -401,7 +401,7 @@ func (s *shelf) orphans(n int) {
 func TestAStrayGoesOnceItWasSeenTwiceSevenDaysApart(t *testing.T) {
 	t.Parallel()
 	s, p := newShelf()
-	s.orphans(100) // the maximum that one search may remove from a bucket with no other objects
+	s.orphans(100) // the most that one search may remove from a bucket with no other objects
 	for turn, want := range []int{100, 100, 100, 0} {
 		if err := p.Tidy(t.Context()); err != nil {
 			t.Fatal(err)
@@ -413,7 +413,8 @@ func TestAStrayGoesOnceItWasSeenTwiceSevenDaysApart(t *testing.T) {
 	}
 }
 
-// A restore during a search turns the janitor off. The search then removes no more objects.
+// A restore during a search turns the janitor off. From then on, the search must not remove any
+// more objects.
 func TestASearchThatARestoreInterruptsRemovesNothing(t *testing.T) {
 	t.Parallel()
 	s, p := newShelf()
@@ -539,7 +540,7 @@ func TestARestoreToTheWrongTimeCanBeCorrected(t *testing.T) {
 	// these records refer to.
 	for id := range newer {
 		if _, ok := s.objects[transcode.Prefix(string(id), 7, 1)+"720p.mp4"]; !ok {
-			t.Errorf("storage has no media for video %s, want 720p.mp4", id)
+			t.Errorf("storage does not have any media for video %s, want 720p.mp4", id)
 		}
 	}
 }
@@ -700,7 +701,7 @@ func TestATombstoneRemovesLateUploadsOfDeletedVideosOnly(t *testing.T) {
 	}
 }
 
-// A stray that was recorded by another database does not count as seen by this one.
+// A stray that was recorded by a different database does not count as seen by this one.
 func TestSightingsOfAnotherDatabaseDoNotCount(t *testing.T) {
 	t.Parallel()
 	s, p := newShelf()
@@ -773,7 +774,7 @@ func TestAPanicOverOneVideoPutsItOffAndKeepsNothingFromTheOthers(t *testing.T) {
 	}
 }
 
-// An account has many videos, and checking each one fails with its own error.
+// An account has many videos, and checking each one fails with a different error.
 func TestVideosThatFailKeepNothingFromTheOthers(t *testing.T) {
 	t.Parallel()
 	s, p := newShelf()
@@ -860,7 +861,7 @@ func (d *deleted) Purged(context.Context, video.ID) error {
 	return nil
 }
 
-// slow is a bucket that needs about a second for each task.
+// slow is a bucket that takes about a second per task.
 type slow struct{ Bucket }
 
 func (slow) DeletePrefix(context.Context, string) error {
@@ -953,7 +954,7 @@ func TestTheJanitorRestsUntilItIsTurnedOn(t *testing.T) {
 func TestTheTimeToReadyIsMeteredByLength(t *testing.T) {
 	t.Parallel()
 	uploaded := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	for _, seconds := range []float64{1, 60, 61, 600, 601} { // no other test in this package publishes a video
+	for _, seconds := range []float64{1, 60, 61, 600, 601} { // none of the other tests in this package publish a video
 		v := &video.Video{Status: video.Processing, CreatedAt: uploaded.Add(-time.Hour), Source: video.Source{JobID: "job", StoredAt: uploaded}}
 		if err := v.Publish("job", video.Media{Duration: seconds}, uploaded.Add(20*time.Second)); err != nil {
 			t.Fatal(err)

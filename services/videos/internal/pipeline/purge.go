@@ -13,8 +13,7 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// Purge wakes this replica's loop for purge tasks. Callers call it after they have committed
-// a task.
+// Purge wakes this replica's loop for purge tasks. Call it after committing a task.
 func (p *Pipeline) Purge() {
 	// At most one kick is pending. It covers every task committed before the loop receives
 	// it.
@@ -33,8 +32,9 @@ const (
 )
 
 // PurgeDue runs the due tasks and reports whether there were any. After purgeTime, it leaves the
-// remaining tasks for the next call, which follows soon. It removes objects only if the bucket is
-// known to be ours: a restored copy of this database has the same IDs and may now own the bucket.
+// remaining tasks for the next call, which comes soon after. It removes objects only if the bucket
+// is known to be ours: a restored copy of this database has the same IDs and may now own the
+// bucket.
 func (p *Pipeline) PurgeDue(ctx context.Context) (found bool, err error) {
 	if err := p.ours(ctx); err != nil {
 		return false, err
@@ -61,8 +61,8 @@ func (p *Pipeline) PurgeDue(ctx context.Context) (found bool, err error) {
 	return len(due) > 0, errors.Join(append(errs, err)...)
 }
 
-// purge removes the video's current objects. The task remains until nobody can write to the
-// video's objects any more.
+// purge removes the video's current objects. The task is kept until nobody can write to the video's
+// objects any more.
 func (p *Pipeline) purge(ctx context.Context, task video.Purge) error {
 	now := p.o.Now()
 	err := p.purgeNow(ctx, &task, now)
@@ -88,17 +88,17 @@ func (p *Pipeline) purgeNow(ctx context.Context, task *video.Purge, now time.Tim
 		return absent
 	}
 	if task.IsTombstone() && now.Before(task.Late) && absent != nil {
-		// Listing is not necessary, because the upload URL can write only this object. The last
+		// There is no need to list objects because the upload URL can only write this one. The last
 		// round, after Late, lists the objects again to find any that a suspended worker wrote.
 		return p.o.Bucket.Delete(ctx, video.UploadObject(task.Video), 0)
 	}
 	var errs []error
-	// Delete jobs first, so that no worker starts to write objects that are being removed.
+	// Delete jobs first so that workers do not start writing objects while they are being removed.
 	for _, id := range task.JobIDs {
-		// The worker that holds the job notices the deletion at its next heartbeat.
+		// The worker that holds the job will notice the deletion at its next heartbeat.
 		errs = append(errs, p.o.Jobs.Delete(ctx, id))
 	}
-	// End sessions before removing objects, because an open session could still create one.
+	// End sessions before removing objects because an open session could still create one.
 	var open []string
 	for _, session := range task.Sessions {
 		if err := p.o.Bucket.EndResumable(ctx, session); err != nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// follow checks how many bytes a session has received, because they count towards the account's
-// storage. If a recording's page was closed, follow finishes the recording with the bytes
-// received so far. Only sweeps query storage, because a query may abort the part that is being
-// sent, and the sender would have to send that part again.
+// follow checks how many bytes a session has received because they count towards the account's
+// storage. If a recording's page was closed, follow finishes the recording with the bytes received
+// so far. Only sweeps query storage because a query may abort the part being sent, which forces the
+// sender to send it again.
 func (p *Pipeline) follow(ctx context.Context, v *video.Video) (*video.Video, error) {
 	session := v.Upload.ResumableURL
 	n, whole, err := p.o.Bucket.Received(ctx, session)
@@ -46,7 +46,7 @@ func (p *Pipeline) follow(ctx context.Context, v *video.Video) (*video.Video, er
 				if v.Upload.ResumableURL != session {
 					return video.ErrUnchanged
 				}
-				// Decide again based on the current record, because this copy may be stale.
+				// Decide again based on the current record because this copy may be stale.
 				v.Receive(n, p.o.Plan, p.o.Now())
 				v.Outgrown(p.o.Now())
 				return nil
@@ -55,7 +55,7 @@ func (p *Pipeline) follow(ctx context.Context, v *video.Video) (*video.Video, er
 	}
 	if over && v.Upload.Recording {
 		p.o.Log.InfoContext(ctx, "recording page was closed; finishing the recording with the bytes received", "video", v.ID, "bytes", n)
-		// If the process crashes after this, the next check detects the object like any other
+		// If the process crashes after this, the next check will detect the object like any other
 		// upload.
 		if whole, err = p.o.Bucket.FinishResumable(ctx, session, n); err != nil {
 			return v, fmt.Errorf("finish recording: %w", err)

@@ -16,17 +16,17 @@ import (
 // second.
 const stillPatience = 4 * time.Second
 
-// TakeStill makes a worker take the poster that v requests, and waits briefly for it. If
-// anything fails here, the sweep does the work.
+// TakeStill has a worker take the poster that v requests, and waits briefly for it. If anything
+// fails here, the sweep will do the work.
 func (p *Pipeline) TakeStill(ctx context.Context, v *video.Video) (*video.Video, error) {
 	if _, err := p.startStill(ctx, v); err != nil {
 		return v, err
 	}
 	for end := time.Now().Add(stillPatience); time.Now().Before(end); {
 		if !outage.Pause(ctx, 150*time.Millisecond) {
-			return v, nil // the request is stored, so the sweep takes the poster later
+			return v, nil // the request is stored, so the sweep will take the poster later
 		}
-		// The system is the actor, as it is when a worker's hint arrives first.
+		// The system is the actor, just as when a worker's hint arrives first.
 		seen, err := p.applyStill(events.WithActor(ctx, events.System), v)
 		if err != nil || seen.Still == nil || seen.Still.JobID == "" {
 			return seen, nil
@@ -35,12 +35,12 @@ func (p *Pipeline) TakeStill(ctx context.Context, v *video.Video) (*video.Video,
 	return v, nil
 }
 
-// stillSide is the minimum short side of the rendition from which posters are taken. It is
-// enough for a poster that is 1280 pixels wide.
+// stillSide is the minimum short side of the rendition that posters are taken from. It is enough
+// for a poster that is 1280 pixels wide.
 const stillSide = 720
 
 // startStill creates the job if the video still needs it, and returns the current video. The job
-// reads one of our own renditions, because they have a frame at every point in the video.
+// reads one of our own renditions because they have a frame at every point in the video.
 func (p *Pipeline) startStill(ctx context.Context, v *video.Video) (*video.Video, error) {
 	whole, err := p.o.Store.Get(ctx, v.ID)
 	if err != nil {
@@ -93,7 +93,7 @@ func (p *Pipeline) applyStill(ctx context.Context, v *video.Video) (*video.Video
 		return orOld(after, v), err
 	}
 	if changed {
-		// The previous poster is left to the janitor, because a page may still show it.
+		// Leave the previous poster to the janitor because a page may still be showing it.
 		p.o.Log.InfoContext(ctx, "poster taken", "video", v.ID, "replaced", former != "")
 	}
 	return after, p.o.Jobs.Delete(ctx, job.ID)

@@ -18,10 +18,10 @@ import (
 const strayAge = 7 * 24 * time.Hour
 
 // straysObject stores when each stray was first seen. It is in the bucket rather than in the
-// database, because the list is needed after the database is restored.
+// database because the list is needed after the database is restored.
 const straysObject = "linkreel/strays.json"
 
-// maxStrays bounds the list to a few MB, in memory and in the bucket. Additional strays are
+// maxStrays bounds the list to a few MB, in memory and in the bucket. Any additional strays will be
 // recorded by a later search, after those on the list have been removed.
 const maxStrays = 20_000
 
@@ -62,9 +62,9 @@ func (t *turnStrays) note(id video.ID, judge judgeFunc, o objectstore.Object) {
 	}
 }
 
-// awaitBucket waits until it is known that this database owns the bucket. The check needs
-// Firestore and storage, so awaitBucket retries while they are unavailable. It returns an
-// error if another database owns the bucket.
+// awaitBucket waits until it has confirmed that this database owns the bucket. The check needs
+// Firestore and storage, so awaitBucket retries while they are unavailable. It returns an error if
+// another database owns the bucket.
 func (p *Pipeline) awaitBucket(ctx context.Context) error {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		err := p.o.Claim(ctx)
@@ -89,13 +89,13 @@ func foreign(err error) error {
 }
 
 // claimedFor is how long a replica trusts its last check of the bucket's owner. The owner can
-// change while a process runs, because an operator who restores a database assigns the bucket
+// change while a process is running because an operator who restores a database assigns the bucket
 // to the restored database.
 const claimedFor = time.Minute
 
 // ours returns nil while the bucket belongs to this database.
 func (p *Pipeline) ours(ctx context.Context) error {
-	// Use the wall clock, because the monotonic clock stops while a machine sleeps.
+	// Use the wall clock because the monotonic clock stops while a machine sleeps.
 	now := p.o.Now().Round(0)
 	p.mu.Lock()
 	age := now.Sub(p.claimed)
@@ -113,8 +113,8 @@ func (p *Pipeline) ours(ctx context.Context) error {
 }
 
 // tidyStrays removes the strays that were first seen long enough ago, and records the others.
-// If there are more than JanitorMost strays and they are more than 1% of all objects,
-// tidyStrays removes none. The database is then probably the wrong one for this bucket.
+// If there are more than JanitorMost strays and they make up more than 1% of all objects,
+// tidyStrays does not remove any. In that case, this is probably the wrong database for the bucket.
 func (p *Pipeline) tidyStrays(ctx context.Context, found *turnStrays) (outcome string, err error) {
 	before, generation, err := p.sightings(ctx)
 	if err != nil {
@@ -136,7 +136,7 @@ func (p *Pipeline) tidyStrays(ctx context.Context, found *turnStrays) (outcome s
 			due = append(due, o)
 		}
 	}
-	// Write the list first: if it cannot be written, nothing is removed.
+	// Write the list first: if it cannot be written, nothing may be removed.
 	if err := p.keepSightings(ctx, before, after, generation); err != nil {
 		return turnFailed, err
 	}
@@ -149,8 +149,8 @@ func (p *Pipeline) tidyStrays(ctx context.Context, found *turnStrays) (outcome s
 	return turnDone, nil
 }
 
-// removeStrays judges every stray again before it removes the object, because the search may have
-// taken a long time.
+// removeStrays judges every stray again before removing it because the search may have taken a long
+// time.
 func (p *Pipeline) removeStrays(ctx context.Context, due []strayObject) error {
 	if len(due) == 0 {
 		return nil
@@ -182,8 +182,9 @@ func (p *Pipeline) removeStrays(ctx context.Context, due []strayObject) error {
 	return errors.Join(errs...)
 }
 
-// sightings reads the list. It returns none if the bucket has no list, or if the owner has
-// changed since the list was written, because another database then found those strays.
+// sightings reads the list. It returns none if the bucket has no list. It also returns none if the
+// owner has changed since the list was written: in that case, a different database found those
+// strays.
 func (p *Pipeline) sightings(ctx context.Context) (map[string]sighting, int64, error) {
 	var raw bytes.Buffer
 	o, err := p.o.Bucket.Download(ctx, straysObject, 0, &raw)

@@ -50,7 +50,7 @@ func (p *Pipeline) Run(ctx context.Context) error {
 }
 
 // RunHints receives the workers' hints and applies the results until ctx is done. If a hint is lost
-// or its video cannot be read, a sweep applies the result.
+// or its video cannot be read, a sweep will apply the result.
 func (p *Pipeline) RunHints(ctx context.Context) error {
 	// away limits the log to one warning per outage.
 	away := false
@@ -72,7 +72,7 @@ func (p *Pipeline) RunHints(ctx context.Context) error {
 	return nil
 }
 
-// Hinted applies a job's result if its video still waits for it.
+// Hinted applies a job's result if its video is still waiting for it.
 func (p *Pipeline) Hinted(ctx context.Context, jobID string) error {
 	v, err := p.o.Store.Get(ctx, video.ID(transcode.VideoOf(jobID)))
 	switch {
@@ -101,8 +101,8 @@ func (p *Pipeline) report(ctx context.Context, what string, err error) {
 func (p *Pipeline) Sweep(ctx context.Context) error {
 	due, err := p.o.Store.Due(ctx)
 	// While an account's ledger of stored bytes is contended, each update to its videos takes
-	// seconds, and all accounts share these few goroutines. The account's other videos are
-	// therefore postponed without being tried.
+	// seconds, and all accounts share these few goroutines. In that case, postpone the account's
+	// other videos without trying them.
 	var busy sync.Map
 	return errors.Join(err, p.each(ctx, due, func(ctx context.Context, v *video.Video) error {
 		if _, full := busy.Load(v.AccountID); full {
@@ -148,7 +148,7 @@ func (p *Pipeline) visit(ctx context.Context, v *video.Video) error {
 }
 
 // putOff schedules a video with unfinished work for a later sweep, so it does not delay the
-// others. The pauses between attempts grow as usual.
+// others. The pauses between attempts grow longer as usual.
 func (p *Pipeline) putOff(ctx context.Context, v *video.Video) error {
 	v.Schedule(p.o.Plan, p.o.Now())
 	if v.DueAt.IsZero() {
@@ -157,8 +157,8 @@ func (p *Pipeline) putOff(ctx context.Context, v *video.Video) error {
 	return p.o.Store.PutOff(ctx, v)
 }
 
-// guarded converts a panic in do to an error. The same process serves viewers, and after a
-// restart the same video would cause the same panic.
+// guarded converts a panic in do to an error. The same process serves viewers, and the same video
+// would cause the same panic after a restart.
 func guarded(do func() error) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -191,8 +191,8 @@ func (p *Pipeline) each(ctx context.Context, vs []*video.Video, do func(context.
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			// Unavailable affects all videos. Any other error affects a single video and must not
-			// stop the others, however often such errors occur.
+			// Unavailable affects all videos. Any other error affects only one video and must not
+			// stop the others, no matter how often such errors occur.
 			if apierr.CodeOf(err) == apierr.Unavailable {
 				away++
 			}

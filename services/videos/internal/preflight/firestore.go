@@ -38,8 +38,7 @@ type page struct {
 	NextPageToken string
 }
 
-// pages reads all pages of a list. The what parameter is the path of the list below the database's
-// collection groups.
+// pages reads all pages of a list. what is the list's path below the database's collection groups.
 func (p *preflight) pages(ctx context.Context, what string, take func(page)) error {
 	for token := ""; ; {
 		var next page
@@ -54,8 +53,8 @@ func (p *preflight) pages(ctx context.Context, what string, take func(page)) err
 	}
 }
 
-// shape returns a name for an index made from its fields. Google adds the document's name as
-// the last field.
+// shape builds a name for an index from its fields. Google adds the document name as the last
+// field.
 func shape(group, scope string, fields []indexField) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s (%s)", group, strings.ToLower(scope))
@@ -67,7 +66,7 @@ func shape(group, scope string, fields []indexField) string {
 	return b.String()
 }
 
-// part returns the path segment after word in a resource's name.
+// part returns the path segment after word in a resource name.
 func part(name, word string) string {
 	_, rest, _ := strings.Cut(name, "/"+word+"/")
 	first, _, _ := strings.Cut(rest, "/")

@@ -1,8 +1,8 @@
 // Package preflight checks, with the pods' credentials and settings, that Google Cloud and
 // Redis are set up for an installation. The chart runs it as a Job before it rolls out anything,
 // with the image and the service account of the videos service, which needs the most permissions.
-// For each problem it prints a sentence that says what is wrong and what to do. It writes only
-// two things: a test object, which it deletes, and the format version of an empty database.
+// For each problem, it prints a sentence that says what is wrong and what to do. It writes only two
+// things: a test object, which it deletes, and the format version of an empty database.
 package preflight
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/linkreel/linkreel/libs/redisdb"
 )
 
-// preflight is a single run of the checks.
+// preflight is one run of the checks.
 type preflight struct {
 	Firestore firestoredb.Config `envPrefix:"LINKREEL_"`
 	Storage   objectstore.Config `envPrefix:"LINKREEL_"`
@@ -36,7 +36,7 @@ type preflight struct {
 	notification  bool
 	ownRedis      bool // Redis comes with the chart and may not be installed yet, so it is not checked
 
-	// The addresses of Google's APIs, and a client with the credentials.
+	// Google API endpoints, and a client with the credentials.
 	firestoreAPI, storageAPI string
 	client                   *http.Client
 
@@ -163,7 +163,7 @@ func (p *preflight) checkClock(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	// The header has a resolution of one second and was written between the request and now.
+	// The header has one-second resolution and was written between the request and now.
 	if early, late := began.Sub(date), time.Until(date); early > mostSkew+time.Second || late > mostSkew {
 		p.complain("this node's clock and Google's are %v apart. Leases and signed URLs allow at most %v. Check NTP on the nodes.",
 			max(early, late).Round(time.Second), mostSkew)

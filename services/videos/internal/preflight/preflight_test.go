@@ -162,7 +162,7 @@ func TestPreflightNamesWhatIsWrong(t *testing.T) {
 			tt.spoil(g, p)
 			err = p.run(t.Context())
 			if (err == nil) != (tt.want == "") || !strings.Contains(out.String(), tt.want) {
-				t.Errorf("run returned %v, want output that contains %q and an error only if that text is not empty; got:\n%s", err, tt.want, out.String())
+				t.Errorf("run returned %v, want output that contains %q, and an error only if that text is not empty; got:\n%s", err, tt.want, out.String())
 			}
 			if n := strings.Count(out.String(), "FAILED"); tt.want != "" && n == 0 || strings.Contains(out.String(), "X-Goog-Signature") {
 				t.Errorf("the output has %d FAILED lines, want at least one if a check fails, and no signed URL; got:\n%s", n, out.String())

@@ -77,9 +77,9 @@ func (p *preflight) openBucket(ctx context.Context) *objectstore.Store {
 	return store
 }
 
-// checkOwner reports a database written by another version, because no service starts with such a
-// database. It also reports a bucket that belongs to another database, because the videos service
-// does not start with such a bucket.
+// checkOwner reports a database written by a different version because none of the services will
+// start with it. It also reports a bucket that belongs to a different database because the videos
+// service will not start with it.
 func (p *preflight) checkOwner(ctx context.Context) {
 	db, err := firestoredb.Open(ctx, p.Firestore)
 	if err != nil {
@@ -92,7 +92,7 @@ func (p *preflight) checkOwner(ctx context.Context) {
 		return
 	}
 	defer func() { _ = store.Close() }()
-	database, err := db.Peek(ctx) // it must remain empty, because linkreel move requires an empty target
+	database, err := db.Peek(ctx) // it must remain empty because linkreel move requires an empty target
 	switch {
 	case errors.Is(err, firestoredb.ErrFormat):
 		p.complain("%v.", err)

@@ -21,8 +21,7 @@ import (
 //go:embed web/dist web/icon.svg web/pages.html
 var web embed.FS
 
-// asset is a file with a name that changes with its content, so browsers may cache it
-// indefinitely.
+// asset is a file whose name changes with its content, so browsers may cache it indefinitely.
 type asset struct {
 	body    []byte
 	gzipped []byte
@@ -52,7 +51,7 @@ func loadAssets() (assets, error) {
 	return a, nil
 }
 
-// mediaType always returns a charset, because scripts break if a browser assumes a different one.
+// mediaType always includes a charset because scripts break if a browser assumes a different one.
 func mediaType(ext string) string {
 	switch ext {
 	case ".js":

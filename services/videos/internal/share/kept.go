@@ -6,9 +6,9 @@ import (
 	"github.com/maypok86/otter/v2"
 )
 
-// kept is a cache with a limit in bytes rather than in items, because keys and values can be a
-// thousand times longer than usual. It never returns an expired item. Expired items remain in the
-// cache until they are evicted like any other item.
+// kept is a cache that limits bytes rather than items because keys and values can be a thousand
+// times longer than usual. It never returns an expired item. Expired items remain in the cache
+// until they are evicted like any other item.
 type kept[T any] struct{ items *otter.Cache[string, item[T]] }
 
 type item[T any] struct {

@@ -56,7 +56,7 @@ func (s *Share) oembed(c *fiber.Ctx) error {
 	}{"1.0", "video", "Linkreel", s.o.Addresses.Base, titleOf(v), frame, width, height, s.o.Addresses.Thumbnail(slug), v.Media.Width, v.Media.Height})
 }
 
-// fit scales a picture to fit the size that a site requested. The result is at most 1280 pixels
+// fit scales a picture down to the size that a site requested. The result is at most 1280 pixels
 // wide.
 func fit(width, height int, maxWidth, maxHeight string) (int, int, []apierr.Detail) {
 	var bad []apierr.Detail

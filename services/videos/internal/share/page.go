@@ -23,7 +23,7 @@ type head struct {
 	NoIndex bool
 	Script  bool
 	Player  bool
-	Again   bool // show browsers without scripts a link that reloads the page
+	Again   bool // show a reload link in browsers without JavaScript
 	Report  string
 	Preview *preview
 }
@@ -90,7 +90,7 @@ func (s *Share) page(c *fiber.Ctx) error {
 	if v.Privacy == video.Password && !s.unlocked(c, v) {
 		return s.message(c, fiber.StatusOK, s.lockedPage(v, ""))
 	}
-	// Refresh only after the password check, because visitors without the password must not cause
+	// Refresh only after the password check because visitors without the password must not cause
 	// look-ups.
 	v = s.o.Videos.Refresh(c.UserContext(), v)
 	if !v.Playable() {
@@ -128,8 +128,8 @@ const (
 	anywhere = "*"
 )
 
-// framers returns the sites that may embed v in a frame. Only the browser can enforce this
-// list, because a server cannot reliably determine which site embeds a page.
+// framers returns the sites that may embed v in a frame. Only the browser can enforce this list
+// because a server cannot reliably determine which site embeds a page.
 func framers(v *video.Video) string {
 	if len(v.EmbedOrigins) == 0 {
 		return anywhere
@@ -137,7 +137,7 @@ func framers(v *video.Video) string {
 	return strings.Join(v.EmbedOrigins, " ")
 }
 
-// framed sends a message page that may be shown in a frame.
+// framed sends a message page that other sites may show in a frame.
 func (s *Share) framed(c *fiber.Ctx, ancestors string, m messagePage) error {
 	m.Embed, m.Head.Report = true, s.report
 	return s.render(c, fiber.StatusOK, "message", ancestors, false, m)
@@ -245,7 +245,7 @@ func (s *Share) lockedPage(v *video.Video, problem string) messagePage {
 }
 
 // ErrorPage sends an error page. For a path that programs request, such as a playlist, ErrorPage
-// only returns an error, and the caller sends JSON.
+// only returns an error and the caller sends JSON.
 func (s *Share) ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
 	p := c.Path()
 	if strings.HasPrefix(p, "/hooks/") {
@@ -303,7 +303,7 @@ func (s *Share) render(c *fiber.Ctx, status int, name, ancestors string, index b
 	}
 	c.Set(fiber.HeaderContentSecurityPolicy, s.policy+ancestors)
 	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
-	// Do not use no-referrer: browsers would then send forms with "Origin: null".
+	// Do not use no-referrer because it makes browsers submit forms with "Origin: null".
 	c.Set(fiber.HeaderReferrerPolicy, "same-origin")
 	c.Set("Cross-Origin-Opener-Policy", "same-origin")
 	c.Set("Permissions-Policy", "camera=(), microphone=(), geolocation=(), payment=(), usb=()")

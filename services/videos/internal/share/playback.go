@@ -47,7 +47,7 @@ func (s *Share) life(v *video.Video, most time.Duration) time.Duration {
 	return max(0, min(most, v.ExpiresAt.Sub(s.o.Now())))
 }
 
-// redeem looks up the video for which the token in the path is valid.
+// redeem looks up the video that the token in the path is valid for.
 func (s *Share) redeem(c *fiber.Ctx) (*video.Video, video.Grant, error) {
 	return s.o.Videos.Redeem(c.UserContext(), video.Slug(c.Params("slug")), c.Params("token"))
 }
@@ -114,7 +114,7 @@ func (s *Share) viaUs(v *video.Video, g video.Grant) bool {
 
 // mediaFile is the prefix of file names in our media URLs. The rest of the name is the object's
 // path within its video, not just the rendition's name, because the byte ranges in a player's
-// playlist do not match newer media with the same name.
+// playlist would not match newer media with the same name.
 const mediaFile = "media~"
 
 func (s *Share) mediaName(v *video.Video, object string) string {
@@ -139,11 +139,11 @@ func (s *Share) media(c *fiber.Ctx, v *video.Video, g video.Grant, file string) 
 }
 
 // wasMade reports whether a playlist of the current source may have contained object. The caller
-// chooses the name, and each accepted name costs a signature and a cache entry. wasMade therefore
-// accepts only a few names: the video's renditions from every attempt up to the current one. A
-// player may still use the playlist from an earlier attempt. A later version of an outcome has
-// every rendition in the earlier versions. The download file is not accepted, because visitors may
-// not be allowed to download it.
+// chooses the name, and each accepted name costs a signature and a cache entry. So wasMade only
+// accepts a few names: the video's renditions from every attempt up to the current one. A player
+// may still use the playlist from an earlier attempt. Later versions of an outcome still have every
+// rendition from the earlier ones. The download file is not accepted because visitors may not be
+// allowed to download it.
 func wasMade(v *video.Video, object string) (bool, error) {
 	made, ok := transcode.ParseRendition(string(v.ID), object)
 	if !ok || made.Generation != v.Source.Generation || made.Attempt < 1 {
@@ -201,8 +201,8 @@ func text(c *fiber.Ctx, media, body string) error {
 	return c.SendString(body)
 }
 
-// master sends the master playlist. It lists captions only for players outside our pages. On our
-// pages, which add their own tracks, each track would appear twice.
+// master sends the master playlist. It lists captions only for players outside our pages. Our own
+// pages add the tracks themselves, so each track would appear twice.
 func (s *Share) master(v *video.Video, g video.Grant, o *transcode.Outcome) string {
 	var captions []hls.Caption
 	if g.Kind == video.Own {
@@ -214,7 +214,7 @@ func (s *Share) master(v *video.Video, g video.Grant, o *transcode.Outcome) stri
 }
 
 // sign returns a signed URL for reading an object. The URL is valid for at most maxSigned. A
-// viewer's URL also expires when the video does. URLs are reused while most of their lifetime
+// viewer's URL also expires when the video does. URLs are reused as long as most of their lifetime
 // remains.
 func (s *Share) sign(ctx context.Context, v *video.Video, g video.Grant, object string) (string, time.Duration, error) {
 	now := s.o.Now()
@@ -284,7 +284,7 @@ func (s *Share) session(c *fiber.Ctx) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	// The player renews its access when the first URL expires.
+	// The player will renew its access when the first URL expires.
 	ttl := s.life(v, s.o.WatchTTL)
 	for _, l := range lives {
 		ttl = min(ttl, l)
@@ -362,8 +362,8 @@ func (s *Share) file(c *fiber.Ctx) error {
 	if v.Media.Download == "" || v.NoDownload {
 		return apierr.New(apierr.NotFound, "This video has no file.")
 	}
-	// sign uses only the grant's kind. With WatchLong, the URL expires after maxSigned or when
-	// the video does.
+	// sign uses only the grant's kind. With WatchLong, the URL expires after maxSigned or when the
+	// video does, whichever comes first.
 	address, _, err := s.sign(c.UserContext(), v, video.Grant{Kind: video.WatchLong}, v.Media.Download)
 	if err != nil {
 		return err

@@ -19,7 +19,7 @@ import (
 const (
 	maxSmall = 2 << 20
 	// anyway is the largest body that every connection may keep in memory. A connection's own
-	// buffers take about the same amount.
+	// buffers take up about as much.
 	anyway = 64 << 10
 	// wholeOfAccount and wholeBodies limit how many larger bodies may be in memory while they are
 	// being sent, per account and across all accounts. Any additional body is streamed from
@@ -79,7 +79,7 @@ func (s *Share) send(c *fiber.Ctx, account, object, contentType string) error {
 		c.Response().SetBodyStream(&sent{io.MultiReader(bytes.NewReader(first), r), end}, -1)
 		return nil
 	}
-	first = bytes.Clone(first) // drop spare capacity, because the cache may keep the slice
+	first = bytes.Clone(first) // drop spare capacity because the cache may keep the slice
 	s.small.put(object, first, now.Add(10*time.Minute))
 	if !ok {
 		c.Response().SetBodyRaw(first)
@@ -89,8 +89,8 @@ func (s *Share) send(c *fiber.Ctx, account, object, contentType string) error {
 	return nil
 }
 
-// sendWhole sends a body that is in memory. It sends nothing and returns false if too many
-// such bodies are being sent.
+// sendWhole sends a body that is in memory. If too many such bodies are already being sent, it
+// returns false without sending anything.
 func (s *Share) sendWhole(c *fiber.Ctx, account string, body []byte) bool {
 	if len(body) <= anyway {
 		c.Response().SetBodyRaw(body)
@@ -103,7 +103,7 @@ func (s *Share) sendWhole(c *fiber.Ctx, account string, body []byte) bool {
 	return ok
 }
 
-// sent is a body that calls end when it has been sent or the client has disconnected.
+// sent is a body that calls end once it has been sent or the client has disconnected.
 type sent struct {
 	io.Reader
 	end func()

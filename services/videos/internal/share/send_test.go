@@ -71,7 +71,7 @@ func TestReadersThatReadNothingHoldLittle(t *testing.T) {
 		t.Errorf("%d bodies for one account are in memory, want at most %d", n, wholeOfAccount)
 	}
 	if grown := procstat.Heap() - before; grown > readers*captionSize/2 {
-		t.Errorf("%d clients that read nothing use %d MiB, want at most %d MiB", readers, grown>>20, (readers*captionSize/2)>>20)
+		t.Errorf("%d clients that do not read use %d MiB, want at most %d MiB", readers, grown>>20, (readers*captionSize/2)>>20)
 	}
 	client := &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return l.Dial() }}}
 	for _, account := range []string{"acc_a", "acc_b"} { // one body is streamed, the other sent from memory
@@ -88,6 +88,6 @@ func TestReadersThatReadNothingHoldLittle(t *testing.T) {
 		}
 	}
 	if n := asked.Load(); n != readers+3 {
-		t.Errorf("got %d requests to storage, want %d, because bodies sent from memory are cached", n, readers+3)
+		t.Errorf("got %d requests to storage, want %d because bodies sent from memory are cached", n, readers+3)
 	}
 }

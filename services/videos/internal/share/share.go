@@ -1,11 +1,11 @@
-// Package share serves the public side of videos: the share page, the page for frames,
-// the password form, playlists, captions and link previews.
+// Package share serves the public side of videos: the share page, the embed page, the password
+// form, playlists, captions and link previews.
 //
-// It guarantees the following. No part of a password-protected video is shown before a visitor
-// enters the password. Nothing plays after a video has expired or has been deleted. Media bytes are
-// never sent through this service: playlists contain short-lived signed URLs. The pages run only
-// their own scripts and load only their own styles: the Content-Security-Policy has no unsafe
-// directive, and html/template escapes all text.
+// It makes these guarantees. No part of a password-protected video is shown before a visitor enters
+// the password. Nothing plays after a video has expired or has been deleted. Media bytes are never
+// sent through this service: playlists contain short-lived signed URLs. The pages run only their
+// own scripts and load only their own styles: the Content-Security-Policy does not have any unsafe
+// directives, and html/template escapes all text.
 package share
 
 import (
@@ -58,7 +58,7 @@ type Bucket interface {
 	Download(ctx context.Context, object string, generation int64, w io.Writer) (objectstore.Object, error)
 }
 
-// Guard limits password guesses and recognises viewers who were already counted today.
+// Guard limits password guesses and recognises viewers who have already been counted today.
 type Guard interface {
 	Take(ctx context.Context, rules ...ratelimit.Rule) (ratelimit.Try, time.Duration)
 	Refund(ctx context.Context, t ratelimit.Try)
@@ -80,8 +80,8 @@ type Options struct {
 	// in addition to their own origin.
 	MediaOrigin string
 	ClientIP    func(c *fiber.Ctx) netip.Addr
-	// AbuseContact is the e-mail address or URL where visitors can report a video. If it is
-	// "", pages have no such link.
+	// AbuseContact is the e-mail address or URL where visitors can report a video. If it is "",
+	// pages omit that link.
 	AbuseContact string
 	Now          func() time.Time
 	Log          *slog.Logger
@@ -159,11 +159,10 @@ func (s *Share) Register(api *httpapi.API) {
 	get("/oembed", s.oembed)
 }
 
-// StoreViews stores the counted views for the videos for which this replica gets a turn.
+// StoreViews stores the view counts of the videos that this replica gets a turn for.
 func (s *Share) StoreViews(ctx context.Context) error { return s.views.flush(ctx, s.o.Guard.First) }
 
-// Close stores the remaining views. It does not wait for turns, because the process is
-// stopping.
+// Close stores the remaining views. The process is stopping, so Close does not wait for turns.
 func (s *Share) Close(ctx context.Context) error {
 	return s.views.flush(ctx, func(context.Context, string, time.Duration) bool { return true })
 }
@@ -175,8 +174,8 @@ func locked() error { return apierr.New(apierr.Forbidden, "This video requires a
 // viewers on a scanner's network can keep watching.
 const foundFor = 10 * time.Minute
 
-// find looks up the video for a page. A network that requests many missing videos must wait,
-// because an unlisted video is protected only by its slug, and each look-up is a paid read.
+// find looks up the video for a page. A network that requests too many missing videos has to wait
+// because an unlisted video is protected only by its slug and each look-up is a paid read.
 func (s *Share) find(c *fiber.Ctx, slug video.Slug) (*video.Video, error) {
 	now, ip := s.o.Now(), s.o.ClientIP(c)
 	if _, known := s.found.get(string(slug), now); !known {

@@ -68,7 +68,7 @@ func TestTheGuessesOfAnHourHaveABound(t *testing.T) {
 		t.Errorf("got %d guesses without cookies within the hour, want at most %d", allowed, most)
 	}
 	if wrong("2001:db8::1", "") {
-		t.Error("a guess was allowed after the reserve was used up, want it rejected")
+		t.Error("a guess was allowed with the reserve used up, want it rejected")
 	}
 	if !right("11.0.0.1", "viewer") {
 		t.Error("the correct password from a returning viewer was rejected, want it accepted")

@@ -42,7 +42,7 @@ func (s *Share) unlocked(c *fiber.Ctx, v *video.Video) bool {
 }
 
 // unlock checks the password. If it is correct, unlock sets a cookie for this video. If it is
-// wrong, unlock sends the form again.
+// wrong, unlock shows the form again.
 func (s *Share) unlock(c *fiber.Ctx) error {
 	v, err := s.ofPath(c)
 	if err != nil {
@@ -59,7 +59,7 @@ func (s *Share) unlock(c *fiber.Ctx) error {
 		return err
 	}
 	ctx := c.UserContext()
-	// Count the guess before checking the password, so that concurrent guesses cannot exceed the
+	// Count the guess before checking the password so that concurrent guesses cannot exceed the
 	// limit.
 	try, wait := s.guess(ctx, v.ID, s.o.ClientIP(c), s.returning(c, v))
 	if wait > 0 {
@@ -70,7 +70,7 @@ func (s *Share) unlock(c *fiber.Ctx) error {
 	if n := utf8.RuneCountInString(given); n > 0 && n <= video.MaxPassword {
 		right, err = s.o.Passwords.Check(ctx, v.AccountID, v.PasswordHash, given)
 	}
-	// Refund a correct guess, and a guess that could not be checked.
+	// Refund correct guesses and guesses that could not be checked.
 	if right || err != nil {
 		s.o.Guard.Refund(ctx, try)
 	}
@@ -98,16 +98,15 @@ func (s *Share) unlock(c *fiber.Ctx) error {
 }
 
 // returning identifies a browser that has unlocked v before. It returns "" for any other browser.
-// The cookie remains valid after the password changes. Otherwise, an owner who changes the
-// password because of guessing would lock out the viewers who know the new password. The cookie
-// grants only a share of the budget, so somebody who knows an old password gains no more than
-// that.
+// The cookie remains valid after the password changes. Otherwise, an owner who changes the password
+// to stop an attack would lock out the viewers who know the new password. The cookie only grants a
+// share of the budget, so somebody who knows an old password does not gain more than that.
 func (s *Share) returning(c *fiber.Ctx, v *video.Video) string {
 	g, err := s.o.Keys.Verify(c.Cookies(returnCookie))
 	if err != nil || g.Kind != video.Returning || g.Video != v.ID || !s.o.Now().Before(g.Expires) {
 		return ""
 	}
-	// The cookie's creation time is enough to distinguish browsers.
+	// The cookie's creation time is enough to tell browsers apart.
 	return strconv.FormatInt(g.Expires.UnixMilli(), 36)
 }
 
@@ -122,8 +121,8 @@ func (s *Share) returning(c *fiber.Ctx, v *video.Video) string {
 func (s *Share) guess(ctx context.Context, id video.ID, addr netip.Addr, returning string) (try ratelimit.Try, wait time.Duration) {
 	rule := func(most int, name string) ratelimit.Rule { return unlock.HourlyRule(string(id), name, most) }
 	if returning != "" {
-		// Do not count this budget by address: guesses from the same neighbourhood must not
-		// use it up.
+		// Do not track this budget by address: guesses from the same neighbourhood must not use it
+		// up.
 		if try, wait = s.o.Guard.Take(ctx, rule(guessesPerCookie, "returning:"+returning), rule(returningGuesses, "returning")); wait == 0 {
 			return try, 0
 		}
@@ -137,7 +136,7 @@ func (s *Share) tooMany(c *fiber.Ctx, v *video.Video, wait time.Duration) error 
 	return s.message(c, fiber.StatusTooManyRequests, s.lockedPage(v, text)) //nolint:forbidigo // the form again, not an error body
 }
 
-// crossSite reports whether, according to the browser, another site sent the form.
+// crossSite reports whether the browser says that the form was submitted from another site.
 func (s *Share) crossSite(c *fiber.Ctx) bool {
 	return unlock.CrossSite(c.Request(), s.o.Addresses.Base)
 }

@@ -18,17 +18,16 @@ import (
 const newViewers = 300
 
 // view counts a play, which the page's player reports after a minimum playback time. A viewer
-// counts once per video per day. A keyed hash that changes daily distinguishes viewers, so
-// neither IP address nor browser is stored. Redis has one sketch per video per day instead of one
-// key per viewer, because many viewers of one video must not evict other clients' rate limits.
+// counts once per video per day. A keyed hash that changes daily tells viewers apart, so we do not
+// store their IP address or browser. Redis has one sketch per video per day instead of one key per
+// viewer because the viewers of a popular video must not evict other clients' rate limits.
 func (s *Share) view(c *fiber.Ctx) error {
 	v, g, err := s.redeem(c)
 	if err != nil {
 		return err
 	}
 	now, ip := s.o.Now(), s.o.ClientIP(c)
-	// Send the same response even if nothing was counted, because a retry by the player would not
-	// help.
+	// Send the same response even if nothing was counted: it would not help the player to retry.
 	if g.Kind != video.Own && s.viewers.Wait(ip) == 0 {
 		viewer := s.o.Keys.Pseudonym(now, string(v.ID), ip.String(), c.Get(fiber.HeaderUserAgent))
 		// The pseudonym changes at midnight. An extra minute allows for clock differences between
@@ -76,8 +75,8 @@ func (w *views) flush(ctx context.Context, turn func(context.Context, string, ti
 	var failed error
 	for id, n := range todo {
 		if turn(ctx, "views-turn:"+string(id), turnLife) {
-			// If the response to a write is lost, the repeated write counts twice. Exact
-			// counts are not worth a transaction for each write.
+			// If the response to a write is lost, the repeated write counts twice. Exact counts are
+			// not worth a transaction per write.
 			err := w.store.AddViews(ctx, id, n)
 			if err == nil {
 				continue

@@ -7,7 +7,7 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant/keeper"
 )
 
-// Standings stores what auth has decided about accounts.
+// Standings stores auth's decisions about accounts.
 func Standings(db *firestoredb.DB) keeper.Standings {
 	return keeper.Standings{DB: db, Collection: "videoAccounts"}
 }
@@ -21,7 +21,7 @@ func (s *Store) EraseSome(ctx context.Context, account string) (more bool, err e
 	return s.Records.Erase(ctx, account, eraseSize)
 }
 
-// Remains reports whether the store still has any record for an account except the tombstone.
+// Remains reports whether the store still has any records for an account other than the tombstone.
 func (s *Store) Remains(ctx context.Context, account string) (bool, error) {
 	return s.Records.Remains(ctx, account)
 }

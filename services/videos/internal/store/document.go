@@ -10,7 +10,7 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// document is a video in Firestore. Fields that no query uses are exempt from indexing
+// document is a video in Firestore. Fields that are not used in any query are exempt from indexing
 // in firestore.indexes.json.
 type document struct {
 	AccountID   string   `firestore:"accountId"`
@@ -19,7 +19,7 @@ type document struct {
 	Description string   `firestore:"description"`
 	Tags        []string `firestore:"tags,omitempty"`
 	ExternalID  string   `firestore:"externalId,omitempty"`
-	// Terms are the keys by which a filtered list finds records. See termsOf.
+	// Terms are the keys that filtered lists use to find records. See termsOf.
 	Terms []string `firestore:"terms"`
 
 	Privacy      string    `firestore:"privacy"`
@@ -193,7 +193,7 @@ func toVideo(snap firestoredb.Snap, d *document) *video.Video {
 // has at most about 300 words, each with 6 prefixes.
 const maxTerms = 2000
 
-// termsOf returns the terms by which a filtered list may find v. The first letter of a term
+// termsOf returns the terms under which a filtered list can find v. The first letter of a term
 // denotes its kind. Firestore allows one membership test per query, so a list queries for the
 // rarest term in its filter and checks the other terms on the returned records.
 func termsOf(v *video.Video) []string {

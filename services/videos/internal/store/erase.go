@@ -26,8 +26,8 @@ func (s *Store) eraseVideos(ctx context.Context, account string, limit int) (int
 }
 
 // Erase removes a video from an account that is being erased, even if its record is unreadable. It
-// writes no event, since the account has no receivers left, and keeps the slug reserved for a
-// while without naming the account.
+// does not write an event because the account has no receivers left. The slug stays reserved for a
+// while, without any reference to the account.
 func (s *Store) Erase(ctx context.Context, id video.ID) error {
 	return s.db.Tx(ctx, "erase video", func(tx *record.Tx) error {
 		ref, now := s.videos.Ref(string(id)), s.db.Now()
@@ -58,8 +58,7 @@ func (s *Store) Erase(ctx context.Context, id video.ID) error {
 // holdSlugs converts up to limit slugs of an account's deleted videos to held slugs. A held slug
 // no longer refers to the account, so [Store.Remains] does not count it.
 func (s *Store) holdSlugs(ctx context.Context, account string, limit int) (int, error) {
-	// The erasure repeats this until no slug is found, so it may be interrupted after any
-	// commit.
+	// The erasure repeats this until no slugs are left, so it may be interrupted after any commit.
 	held, err := s.db.Find(ctx, "list slugs to hold", s.db.Collection(slugs).Where("accountId", "==", account).Limit(limit))
 	if err != nil {
 		return 0, err
@@ -79,12 +78,12 @@ func (s *Store) shortenPurges(ctx context.Context, account string, limit int) (n
 	end := video.ErasedBy(now)
 	mine := s.purges.Of(account)
 	for what, q := range map[string]firestore.Query{
-		// A task that ends sooner is left unchanged, because a task that is extended in each
-		// round would never end. The query does not find shortened tasks again, so the next call
-		// finds other tasks.
+		// A task that ends sooner is left unchanged because a task that is extended in each round
+		// would never end. The query does not return shortened tasks again, so the next call finds
+		// others.
 		"list purges to shorten": mine.Where("until", ">", end).OrderBy("until", firestore.Asc).Limit(limit),
-		// A task whose end time cannot be read would never be removed. This query reaches it once
-		// the readable tasks before it have ended.
+		// Otherwise, a task whose end time cannot be read would never be removed. This query
+		// reaches it once the readable tasks before it have ended.
 		"list unreadable purges": mine.Limit(limit),
 	} {
 		snaps, err := s.db.Query(ctx, what, q)
@@ -108,7 +107,7 @@ func (s *Store) shortenPurges(ctx context.Context, account string, limit int) (n
 	return min(n, limit), nil
 }
 
-// salvaged reads as many of the fields that an erasure needs as it can from an unreadable record.
+// salvaged reads as many as it can of the fields that an erasure needs from an unreadable record.
 func salvaged(snap firestoredb.Snap, now time.Time) *video.Video {
 	return &video.Video{
 		ID: video.ID(snap.Ref.ID), AccountID: field[string](snap, "accountId"), Slug: video.Slug(field[string](snap, "slug")),
@@ -120,8 +119,8 @@ func salvaged(snap firestoredb.Snap, now time.Time) *video.Video {
 	}
 }
 
-// salvagedPurge returns a task that replaces an unreadable one. The new task finds the
-// video's objects, because the task's name is the video's ID.
+// salvagedPurge returns a task that replaces an unreadable one. The new task finds the video's
+// objects because the task's name is the video's ID.
 func salvagedPurge(snap firestoredb.Snap, account string, now time.Time) *video.Purge {
 	return &video.Purge{
 		Video: video.ID(snap.Ref.ID), Stored: snap.UpdateTime, Account: account, Late: salvagedTime(snap, "late", now),
@@ -129,7 +128,7 @@ func salvagedPurge(snap firestoredb.Snap, account string, now time.Time) *video.
 	}
 }
 
-// field reads one field in a document that cannot be decoded. It returns the zero value if the
+// field reads one field from a document that cannot be decoded. It returns the zero value if the
 // field has a different type.
 func field[T any](snap firestoredb.Snap, path string) T {
 	v, _ := snap.DataAt(path)

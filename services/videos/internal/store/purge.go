@@ -57,7 +57,7 @@ func (s *Store) PutOffPurge(ctx context.Context, p *video.Purge) error {
 		firestore.Update{Path: "until", Value: p.Until}, firestore.Update{Path: "late", Value: p.Late})
 }
 
-// Deleted reports whether id is a deleted video. The result is reliable as long as somebody may
+// Deleted reports whether id is a deleted video. The result is reliable for as long as anyone can
 // still write to the video's objects.
 func (s *Store) Deleted(ctx context.Context, id video.ID) (bool, error) {
 	return s.db.Exists(ctx, "look up purge", s.purges.Ref(string(id)))

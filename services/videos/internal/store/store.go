@@ -2,10 +2,10 @@
 //
 // One document stores a video with everything that a player's request needs, so a playlist costs
 // one read. A second collection maps slugs to videos. A slug remains reserved after its video is
-// deleted, so that an old URL never shows somebody else's video. A third collection keeps
-// external ids unique within an account. Deleting a video creates a purge task in the same
-// transaction. The task remains until storage has no objects left for the video. The operator's
-// decisions about accounts are in a separate collection.
+// deleted, so an old URL never shows somebody else's video. A third collection keeps external ids
+// unique within an account. Deleting a video creates a purge task in the same transaction. The task
+// is kept until storage has no objects left for the video. The operator's decisions about accounts
+// are in a separate collection.
 //
 // Every change to a video is one transaction, and each method that changes a video takes the
 // request's context. The package makes no decisions itself. Its callers pass in functions that
@@ -106,8 +106,8 @@ func externalIDOf(v *video.Video) string {
 }
 
 // Create stores a new video with its slug and external id in one transaction. Creating the same
-// video again succeeds and returns the stored video, so clients can safely retry a create. A
-// video uses no storage before its file arrives. Update then checks the account's limit.
+// video again succeeds and returns the stored video, so clients can safely retry a create. A video
+// does not use any storage until its file arrives, which is when Update checks the account's limit.
 func (s *Store) Create(ctx context.Context, v *video.Video, limits identity.Quotas) (*video.Video, error) {
 	v.Rev = 1
 	stored, err := s.videos.Create(ctx, v, int64(limits.Videos))
@@ -149,8 +149,8 @@ func (s *Store) led(ctx context.Context, ref firestoredb.Ref) (*video.Video, err
 	return s.Get(ctx, video.ID(d.VideoID))
 }
 
-// summary lists the fields that a list reads. It leaves out fields that only the page or the
-// player of a single video needs.
+// summary lists the fields that a list reads. It leaves out fields that are only needed on a
+// video's page or in its player.
 var summary = []firestore.FieldPath{
 	{"accountId"}, {"title"}, {"slug"}, {"status"}, {"privacy"}, {"createdAt"}, {"expiresAt"}, {"progress"}, {"tags"}, {"externalId"},
 	{"mediaVersion"}, {"media", "duration"},
@@ -189,7 +189,7 @@ func (s *Store) List(
 		if after != nil {
 			page = q.StartAfter(after.Created, string(after.ID))
 		}
-		// Read one more record than requested, to find out whether there is a next page.
+		// Read one more record than requested to find out whether there is a next page.
 		n := limit - len(found) + 1
 		if !f.Empty() {
 			// A filter may drop most of the records, so small reads would cost many round
@@ -232,7 +232,7 @@ func (s *Store) usage(ctx context.Context, account string) (video.Usage, error) 
 	return video.Usage{Videos: int(firestoredb.Number(found, "n")), StoredBytes: firestoredb.Number(found, "bytes")}, err
 }
 
-// Reserved returns the total storage that an account's open sessions may still use. It reads only
+// Reserved returns the total storage that an account's open sessions may still use. It only reads
 // videos that have a session.
 func (s *Store) Reserved(ctx context.Context, account string) (n int64, err error) {
 	q := s.videos.Of(account).Where("reserved", ">", 0)
@@ -245,8 +245,8 @@ func (s *Store) Reserved(ctx context.Context, account string) (n int64, err erro
 }
 
 // Update changes a video in a transaction. fn gets the current video and may run several
-// times. If fn returns an error, Update makes no change and returns that error. The exception
-// is [video.ErrUnchanged]: Update then succeeds without a write.
+// times. If fn returns an error, Update does not change anything and returns that error. The
+// exception is [video.ErrUnchanged], which makes Update succeed without writing.
 func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) error) (v *video.Video, err error) {
 	err = s.db.Tx(ctx, "update video", func(tx *record.Tx) error {
 		in := s.videos.In(tx)
@@ -273,7 +273,7 @@ func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) e
 		}
 		return in.Put(&before, v, v.Changed(&before))
 	})
-	if errors.Is(err, firestoredb.ErrExists) { // an update creates no other document
+	if errors.Is(err, firestoredb.ErrExists) { // an update does not create any other documents
 		err = video.ExternalIDTaken()
 	}
 	if err != nil {
@@ -283,7 +283,7 @@ func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) e
 }
 
 // storage sets v.StorageRoom to how many more bytes the account may store, if the video awaits
-// its file. Accounts without a limit cost no read.
+// its file. Accounts without a limit do not cost a read.
 func (s *Store) storage(tx *record.Tx, v *video.Video) error {
 	if v.StorageLimit <= 0 || !v.AwaitsUpload() {
 		return nil
@@ -295,7 +295,7 @@ func (s *Store) storage(tx *record.Tx, v *video.Video) error {
 	}
 	u, err := s.usage(tx.Context(), v.AccountID)
 	// The new file replaces the video's current file, so add the size of the current file. An
-	// account that would still exceed its limit may store nothing more.
+	// account that would still exceed its limit cannot store anything more.
 	v.StorageRoom = max(0, v.StorageLimit-u.StoredBytes+v.Bytes())
 	return err
 }
@@ -348,8 +348,8 @@ func (s *Store) Known(ctx context.Context, ids []video.ID) (known map[video.ID]*
 // dueAtOnce limits how many records one sweep reads.
 const dueAtOnce = 2400
 
-// sweepFields are the fields from which a sweep chooses a video's next step. The step itself
-// reads the whole record in a transaction and decides again.
+// sweepFields are the fields that a sweep uses to choose a video's next step. The step itself reads
+// the whole record in a transaction and decides again.
 var sweepFields = []firestore.FieldPath{
 	{"accountId"}, {"status"}, {"uploadObject"}, {"uploadExpiresAt"}, {"resumableUrl"}, {"recording"}, {"received"}, {"receivedAt"},
 	{"endedSessions"}, {"storageLimit"}, {"sourceGeneration"}, {"sourceSize"}, {"jobId"}, {"mediaVersion"}, {"media", "final"},
@@ -361,9 +361,8 @@ func (s *Store) Due(ctx context.Context) ([]*video.Video, error) {
 	return s.videos.Due(ctx, dueAtOnce, sweepFields...)
 }
 
-// Waits returns the depth of three backlogs: videos that wait for the pipeline's next step,
-// videos that wait for their file, and deleted videos with objects that have yet to be
-// removed.
+// Waits returns the depth of three backlogs: videos waiting for the pipeline's next step, videos
+// waiting for their file, and deleted videos with objects that have yet to be removed.
 func (s *Store) Waits() []waiting.Look {
 	due := func(collection string) func() []firestore.Query {
 		return func() []firestore.Query {
@@ -386,8 +385,8 @@ func (s *Store) PutOff(ctx context.Context, v *video.Video) error {
 
 func (s *Store) slug(slug video.Slug) firestoredb.Ref { return s.db.Ref(slugs, string(slug)) }
 
-// externalID derives the document's name from a hash, because callers choose the external id, and
-// not every external id is a valid document name.
+// externalID derives the document name from a hash because callers choose the external id, and not
+// every external id is a valid document name.
 func (s *Store) externalID(account, id string) *firestore.DocumentRef {
 	sum := sha256.Sum256([]byte(account + "\x00" + id))
 	return s.db.Collection(externalIDs).Doc(base64.RawURLEncoding.EncodeToString(sum[:]))
@@ -396,8 +395,8 @@ func (s *Store) externalID(account, id string) *firestore.DocumentRef {
 type slugDocument struct {
 	VideoID   string `firestore:"videoId"`
 	AccountID string `firestore:"accountId,omitempty"`
-	// HeldUntil is set when the account is erased. Firestore removes the document at that
-	// time, and then the slug is available again.
+	// HeldUntil is set when the account is erased. At that time, Firestore removes the document and
+	// the slug becomes available again.
 	HeldUntil time.Time `firestore:"heldUntil,omitzero"`
 }
 

@@ -99,8 +99,9 @@ func TestASweepReadsOnlyWhatIsDue(t *testing.T) {
 	}
 }
 
-// Older releases read all videos that waited for their upload in every sweep, every ten seconds.
-// Now a sweep reads such a video whenever its waiting time has doubled, and later once an hour.
+// Older releases read every video that was waiting for its upload in every sweep, every ten
+// seconds. Now a sweep reads such a video whenever its waiting time has doubled, and eventually
+// once an hour.
 func TestWaitingVideosCostLittle(t *testing.T) {
 	t.Parallel()
 	created := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -330,7 +331,7 @@ func TestEveryWriteHasItsEvent(t *testing.T) {
 	tells("Create", nil, "video.created")
 	tells("Erase, which writes no event", b.Erase(ctx, gone.ID))
 
-	// Every method is called above or changes nothing that the API shows.
+	// Every method is either called above or does not change anything that the API shows.
 	known := strings.Fields("Create Update AddViews Get PutOff Delete Erase " +
 		"BySlug List Usage Reserved Known Due Remains DuePurges Deleted Waits " + // reads
 		"SweepTags PutOffPurge Purged EraseSome") // housekeeping

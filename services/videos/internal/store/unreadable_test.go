@@ -58,7 +58,7 @@ func TestKnownTellsTheUnreadableFromTheGone(t *testing.T) {
 	}
 }
 
-// erase calls EraseSome until no record is left, and returns the number of calls.
+// erase calls EraseSome until no records are left, and returns the number of calls.
 func (b *world) erase() int {
 	b.t.Helper()
 	for n := 1; n < 100; n++ {

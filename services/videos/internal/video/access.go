@@ -13,7 +13,7 @@ import (
 	"github.com/linkreel/linkreel/libs/jsdate"
 )
 
-// Rule is an access rule as a caller sent it. A nil field was absent.
+// Rule is an access rule as sent by a caller. Absent fields are nil.
 type Rule struct {
 	Privacy       *string
 	Password      *string
@@ -34,18 +34,18 @@ type Access struct {
 // MaxEmbedOrigins limits the sites that may embed a video in a frame.
 const MaxEmbedOrigins = 20
 
-// Check validates a rule and reports all errors at once. It rejects a password or an expiry
-// that the privacy would ignore. Otherwise, the caller would believe the video is protected
-// when it is not.
+// Check validates a rule and reports all errors at once. It rejects a password or an expiry that
+// the privacy setting would ignore. Otherwise, the caller would believe the video is protected when
+// it is not.
 //
 // If present is not nil, the owner of that video can send back the rule that the API returned.
-// The password may then be absent if the video has one, and the current expiry is valid even if
-// it has passed.
+// In that case, the password may be absent if the video has one, and the current expiry is valid
+// even if it has passed.
 func (r Rule) Check(present *Video, now time.Time) (Access, []apierr.Detail) {
 	var bad []apierr.Detail
 	// The whole rule is replaced, so absent fields get their defaults, not the current values.
 	a := Access{Privacy: Public, NoDownload: r.AllowDownload != nil && !*r.AllowDownload}
-	// If the privacy is unknown, fields that depend on it cannot be checked.
+	// If the privacy setting is unknown, fields that depend on it cannot be checked.
 	known := true
 	if r.Privacy != nil {
 		a.Privacy = Privacy(*r.Privacy)
@@ -149,16 +149,15 @@ func parseOrigin(text string) (string, bool) {
 	}
 }
 
-// AccessRestored reports whether the access rule is older than a restore at restoredAt. The
-// restore may have undone a later change that the owner made to the rule. restoredAt is zero if
-// there was no restore.
+// AccessRestored reports whether the access rule is older than a restore at restoredAt. The restore
+// may have undone a later change by the owner. restoredAt is zero if there was no restore.
 func (v *Video) AccessRestored(restoredAt time.Time) bool {
 	return v.CreatedAt.Before(restoredAt) && v.AccessSetAt.Before(restoredAt)
 }
 
 // SetAccess replaces the whole rule and increments [Video.Access], which revokes every
 // permission granted under the old rule. hash is the hash of the new password. "" keeps the
-// current password. If the rule changes nothing, SetAccess does not change the video and
+// current password. If the rule does not change anything, SetAccess leaves the video as it is and
 // returns false.
 func (v *Video) SetAccess(a Access, hash string, now time.Time) bool {
 	if a.Privacy != Password {

@@ -12,10 +12,10 @@ type Addresses struct{ Base string }
 // Page returns the share URL.
 func (a Addresses) Page(s Slug) string { return a.Base + "/v/" + string(s) }
 
-// Embed returns the URL of the page for frames.
+// Embed returns the URL of the embed page.
 func (a Addresses) Embed(s Slug) string { return a.Base + "/embed/" + string(s) }
 
-// Thumbnail returns the URL of the picture for link previews.
+// Thumbnail returns the URL of the link preview picture.
 func (a Addresses) Thumbnail(s Slug) string { return a.Page(s) + "/thumbnail.jpg" }
 
 // File returns the URL of the video as an MP4, for link previews that play files.
@@ -26,8 +26,8 @@ func (a Addresses) OEmbed(s Slug) string {
 	return a.Base + "/oembed?format=json&url=" + url.QueryEscape(a.Page(s))
 }
 
-// Playback returns the base URL of the playlists and media to which a token gives access. The
-// token is in the path because relative URLs in playlists keep the path but lose the query.
+// Playback returns the base URL of the playlists and media that a token gives access to. The token
+// is in the path because relative URLs in playlists keep the path but lose the query.
 func (a Addresses) Playback(s Slug, token string) string { return a.Page(s) + "/hls/" + token + "/" }
 
 // Playlist returns the URL of the HLS master playlist.
@@ -35,7 +35,7 @@ func (a Addresses) Playlist(s Slug, token string) string {
 	return a.Playback(s, token) + "master.m3u8"
 }
 
-// Download returns the URL of the download file for the owner. It needs an owner's token.
+// Download returns the URL of the download file for the owner. It requires an owner's token.
 func (a Addresses) Download(s Slug, token string) string {
 	return a.Playback(s, token) + "download.mp4"
 }

@@ -7,9 +7,9 @@ import (
 )
 
 var (
-	// ErrSlugTaken means that another video has or had the slug.
+	// ErrSlugTaken means that another video has, or used to have, the slug.
 	ErrSlugTaken = errors.New("video: slug is taken")
-	// ErrUnchanged ends an update without a write. The update still succeeds.
+	// ErrUnchanged ends an update without writing anything. The update still succeeds.
 	ErrUnchanged = errors.New("video: nothing to change")
 )
 

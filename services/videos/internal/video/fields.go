@@ -18,11 +18,11 @@ const (
 	MaxPassword    = 256
 )
 
-// maxTime is the last time that JavaScript can represent, in ms. Most callers could not
-// display a later time.
+// maxTime is the latest time that JavaScript can represent, in ms. Most callers could not display
+// anything later.
 const maxTime = 8_640_000_000_000_000
 
-// Draft is a caller's request to create a video. A nil field was absent.
+// Draft is a caller's request to create a video. Absent fields are nil.
 type Draft struct {
 	Title      *string
 	Tags       []string
@@ -107,8 +107,8 @@ func (p Patch) Check() (Patch, []apierr.Detail) {
 	return p, bad
 }
 
-// Apply applies the patch. If the patch changes nothing, Apply returns false and leaves UpdatedAt
-// unchanged.
+// Apply applies the patch. If the patch does not change anything, Apply returns false and leaves
+// UpdatedAt as it is.
 func (p Patch) Apply(v *Video, now time.Time) bool {
 	changed := p.Title.to(&v.Title)
 	changed = p.Description.to(&v.Description) || changed

@@ -62,7 +62,7 @@ func TestPatchKeepsClearsAndSets(t *testing.T) {
 	v.Title, v.Description = "a", "b"
 
 	if (video.Patch{Title: video.Change{Set: true, Value: "a"}}).Apply(v, later) || !v.UpdatedAt.Equal(start) {
-		t.Errorf("Apply reported a change or changed UpdatedAt for a patch that changes nothing: %+v", v)
+		t.Errorf("Apply reported a change or changed UpdatedAt for a patch that does not change anything: %+v", v)
 	}
 	if !(video.Patch{Description: video.Change{Set: true}}).Apply(v, later) || v.Title != "a" || v.Description != "" || !v.UpdatedAt.Equal(later) {
 		t.Errorf("after clearing the description, the video has title %q, description %q and UpdatedAt %s; want \"a\", \"\" and %s", v.Title, v.Description, v.UpdatedAt, later)

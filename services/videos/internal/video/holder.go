@@ -24,12 +24,12 @@ func (s *Service) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown
 		}
 		id = v.ID
 	} else if !strings.HasPrefix(o.Target.ID, "vid_") {
-		// An operator entered the target. Without the prefix, it is not a video ID, so no look-up
-		// is needed.
+		// An operator entered the target. If it does not have the prefix, it is not a video ID, so
+		// there is nothing to look up.
 		return tenant.Takedown{}, NotFound()
 	}
 	v, err := s.o.Store.Update(ctx, id, func(v *Video) error {
-		// Keep the earlier takedown and return it. auth then drops the new takedown.
+		// Keep the earlier takedown and return it, so auth drops the new one.
 		if v.TakenDown != nil {
 			return ErrUnchanged
 		}
@@ -46,10 +46,10 @@ func (s *Service) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown
 	}, nil
 }
 
-// Lift ends takedown t. It does not end any other takedown of the same video.
+// Lift ends takedown t. It leaves any other takedown of the same video in place.
 func (s *Service) Lift(ctx context.Context, t tenant.Takedown) error {
 	id := ID(t.RecordID)
-	if id == "" { // auth did not store which video it was
+	if id == "" { // auth did not record which video it was
 		slug, ok := s.o.Addresses.Slug(t.URL)
 		if !ok {
 			return nil

@@ -13,7 +13,7 @@ func UploadObject(id ID) string { return UploadPrefix(id) + "source" }
 // UploadPrefix returns the prefix of all objects uploaded for a video.
 func UploadPrefix(id ID) string { return "uploads/" + string(id) + "/" }
 
-// UploadedFor returns the video for an object name that UploadObject returned.
+// UploadedFor returns the video for an object name returned by UploadObject.
 func UploadedFor(object string) (ID, bool) {
 	rest, ok := strings.CutPrefix(object, "uploads/")
 	id, _, found := strings.Cut(rest, "/")

@@ -6,9 +6,9 @@ import (
 )
 
 // Purge is the task that removes a deleted video from storage. It has two phases. In the first
-// phase, until Until, it removes all objects in repeated rounds, because an in-flight upload or a
-// worker may still write objects. In the second phase, until Late, it is a tombstone that
-// contains only the video's ID.
+// phase, until Until, it removes all objects in repeated rounds because an in-flight upload or a
+// worker may still write objects. In the second phase, until Late, it is a tombstone that contains
+// only the video's ID.
 type Purge struct {
 	Video   ID
 	Account string
@@ -18,22 +18,22 @@ type Purge struct {
 	Since    time.Time
 	Due      time.Time
 	Until    time.Time // end of the first phase; zero for a tombstone
-	// Late is the time after which nobody can write any more. An upload URL cannot be revoked, so
-	// anyone who has it can upload a file for a deleted video until the URL expires.
+	// After Late, nobody can write any more. An upload URL cannot be revoked, so anyone who has it
+	// can upload a file for a deleted video until the URL expires.
 	Late time.Time
 	// Stored identifies the revision of the task that was read.
 	Stored time.Time
 }
 
 // purgedFor and erasedFor are how long a task keeps searching for a video's objects.
-// erasedFor is shorter because auth must forget an erased account within an hour, and does so
-// only when no task refers to the account.
+// erasedFor is shorter because auth must forget an erased account within an hour, and it cannot do
+// so until there are no tasks left that refer to the account.
 const (
 	purgedFor = time.Hour
 	erasedFor = 15 * time.Minute
 )
 
-// sleptFor is the longest suspension after which a worker may still write.
+// sleptFor is the longest a worker can be suspended and still write afterwards.
 const sleptFor = 24 * time.Hour
 
 // LongestAddress is the maximum lifetime of an upload URL: storage rejects older signatures.
@@ -65,19 +65,19 @@ func PurgeOf(v *Video, erase bool, now time.Time) Purge {
 	return p
 }
 
-// IsTombstone reports whether p is in its second phase and only waits for late uploads.
+// IsTombstone reports whether p is in its second phase and is only waiting for late uploads.
 func (p Purge) IsTombstone() bool { return p.Until.IsZero() }
 
-// Tombstone returns the tombstone for p, which is kept until Late. It does not refer to an
-// account, so an erasure does not have to wait for it.
+// Tombstone returns the tombstone for p, which is kept until Late. It does not refer to an account,
+// so erasures do not have to wait for it.
 func (p Purge) Tombstone() Purge { return Purge{Video: p.Video, Late: p.Late, Stored: p.Stored} }
 
-// lateLook is the pause between checks for a late upload in installations without storage
+// lateLook is the pause between checks for late uploads in installations without storage
 // notifications. A check costs two reads and one write, and an upload URL is valid for a day.
 const lateLook = time.Hour
 
-// Next returns when the task's next round is due. The pauses grow, because most late writes
-// happen soon after the deletion and come from an upload or worker that was still running.
+// Next returns when the task's next round is due. The pauses grow because most late writes happen
+// soon after the deletion and come from an upload or worker that was still running.
 func (p Purge) Next(now time.Time) time.Time {
 	if p.IsTombstone() {
 		next := now.Add(lateLook)
@@ -97,8 +97,8 @@ func (p Purge) Next(now time.Time) time.Time {
 	return now.Add(12 * time.Hour)
 }
 
-// ErasedBy returns the time from which an account's purge tasks no longer refer to the account if
-// it is erased at now.
+// ErasedBy returns when an account's purge tasks will stop referring to the account if it is erased
+// at now.
 func ErasedBy(now time.Time) time.Time { return now.Add(erasedFor) }
 
 // Later returns the later of two times.

@@ -14,12 +14,12 @@ import (
 type Rights func(ctx context.Context, accountID, id string) (identity.ScopeSet, error)
 
 // rightsStale is how long auth's last response is used while auth is unreachable. The same limit
-// applies to API keys. Restarting auth therefore interrupts no player.
+// applies to API keys. This way, restarting auth does not interrupt any players.
 const rightsStale = 30 * time.Second
 
-// rights checks whether the key or member for whom an owner's URL was created may still read
-// the account's videos. It asks auth once per principal per lease, so a revocation takes
-// effect within about a second.
+// rights checks whether the key or member that an owner's URL was created for may still read the
+// account's videos. It asks auth once per principal per lease, so a revocation takes effect within
+// about a second.
 type rights struct {
 	ask Rights
 	*leases[bool]
@@ -46,7 +46,8 @@ func (r *rights) look(ctx context.Context, name string) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
-		// Use the last response for another lease, so requests do not all wait while auth is down.
+		// Use the last response for another lease so that requests do not all wait while auth is
+		// down.
 		if old, ok := r.last[name]; ok && time.Since(old.began) < rightsStale {
 			return old.value, nil
 		}
@@ -60,8 +61,8 @@ func (r *rights) look(ctx context.Context, name string) (bool, error) {
 	return now.value, nil
 }
 
-// principalOf returns the ID of the key or member for whom an owner's URL is created. For a
-// session it returns the member, so signing out interrupts no player.
+// principalOf returns the ID of the key or member that an owner's URL is created for. For a session
+// it returns the member, so signing out does not interrupt any players.
 func principalOf(p *identity.Principal) string {
 	if p.Session {
 		return p.MemberID

@@ -74,7 +74,7 @@ func TestAViewersGrantEndsWithTheVideoAndTheOwnersDoesNot(t *testing.T) {
 	own := video.GrantFor(v, video.Own, time.Hour, start)
 	v.Access++
 	if late := start.Add(59 * time.Minute); !own.Allows(v, late) {
-		t.Error("the owner's grant ended when the video expired or its access changed, want it to remain valid")
+		t.Error("the owner's grant ended when the video expired or its access changed, want it to stay valid")
 	}
 	if own.Allows(v, start.Add(time.Hour)) {
 		t.Error("the owner's grant allows watching at its own expiry, want it expired")

@@ -24,25 +24,25 @@ import (
 
 // Store keeps videos.
 type Store interface {
-	// Create stores a video, or returns the stored video if the same create succeeded before.
-	// It returns ErrSlugTaken if the caller must choose another slug, EXTERNAL_ID_TAKEN if
-	// another video in the account has the external id, and QUOTA_EXCEEDED if the account has
-	// as many videos as limits allow.
+	// Create stores a video, or returns the stored video if the same create has already succeeded.
+	// It returns ErrSlugTaken if the caller must choose another slug, EXTERNAL_ID_TAKEN if another
+	// video in the account has the external id, and QUOTA_EXCEEDED if the account already has as
+	// many videos as its limits allow.
 	Create(ctx context.Context, v *Video, limits identity.Quotas) (*Video, error)
 	// Get looks up a video in any account. It returns NotFound if the video does not exist.
 	Get(ctx context.Context, id ID) (*Video, error)
 	// BySlug looks up the video with the slug in a share URL.
 	BySlug(ctx context.Context, slug Slug) (*Video, error)
-	// List returns an account's videos, newest first, as summaries without the fields that only
-	// a single video's page or player needs. next is nil on the last page.
+	// List returns an account's videos, newest first, as summaries without the fields that are only
+	// needed on a video's page or in its player. next is nil on the last page.
 	List(ctx context.Context, account string, f Filter, after *Position, limit int) (found []*Video, next *Position, err error)
 	// Reserved returns the total storage that an account's open sessions may still use.
 	Reserved(ctx context.Context, account string) (int64, error)
 	// Usage returns how many videos and how much storage an account uses.
 	Usage(ctx context.Context, account string) (Usage, error)
 	// Update changes a video in a transaction. fn gets the current video and may run several
-	// times. If fn returns an error, Update makes no change and returns that error. The
-	// exception is ErrUnchanged: Update then succeeds without a write. Rev increases whenever
+	// times. If fn returns an error, Update does not change anything and returns that error. The
+	// exception is ErrUnchanged, which makes Update succeed without writing. Rev increases whenever
 	// UpdatedAt changes.
 	Update(ctx context.Context, id ID, fn func(*Video) error) (*Video, error)
 	// Delete removes a video and creates a task that removes its objects from storage. fn gets
@@ -65,8 +65,8 @@ type Pipeline interface {
 	// Refresh picks up a finished upload or transcode before the video is returned. It never
 	// fails.
 	Refresh(ctx context.Context, v *Video) *Video
-	// TakeStill makes a worker take the poster that v requests, and waits briefly for it. If
-	// the worker takes longer, the poster appears later.
+	// TakeStill has a worker take the poster that v requests, and waits briefly for it. If the
+	// worker takes longer, the poster will appear later.
 	TakeStill(ctx context.Context, v *Video) (*Video, error)
 	// Purge starts removing objects once a deletion has been committed.
 	Purge()
@@ -145,7 +145,7 @@ func (f Filter) Matches(v *Video) bool {
 	return f.Query.Matches(v.Words())
 }
 
-// Words returns the words by which a search finds a video.
+// Words returns the words that a search can find a video by.
 func (v *Video) Words() []string {
 	return search.Words(append([]string{string(v.Slug), v.Title, v.Description}, v.Tags...)...)
 }
@@ -174,8 +174,8 @@ func (s *Service) List(ctx context.Context, account string, f Filter, cursor str
 	return found, s.o.Keys.Cursor(account, *next), nil
 }
 
-// Each calls fn for the summary of each of an account's videos, newest first. It reads one
-// page at a time.
+// Each calls fn with the summary of each video in an account, newest first. It reads one page at a
+// time.
 func (s *Service) Each(ctx context.Context, account string, page int, fn func(*Video) error) error {
 	var after *Position
 	for {
@@ -213,11 +213,11 @@ type NewVideo struct {
 func idOf(origin identity.Origin) ID { return ID(identity.IDFrom("vid", origin.Nonce)) }
 
 // Room returns an error if the account has reached its limits. Call it before validating the
-// request's fields, so that its error takes precedence over errors in the fields. Room needs no
-// transaction. [Service.Create] checks the number of videos again in its transaction. The storage
-// limit is checked when a file arrives, because a video uses no storage before then (see
-// [Video.FileArrived]). A repeated request succeeds if the first attempt created the video. left
-// is how many bytes a session in the account may store. It is negative if there is no limit.
+// request's fields so that its error takes precedence over errors in the fields. Room does not need
+// a transaction. [Service.Create] checks the number of videos again in its transaction. The storage
+// limit is checked when a file arrives because a video does not use any storage until then (see
+// [Video.FileArrived]). A repeated request succeeds if the first attempt created the video. left is
+// how many bytes a session in the account may store. It is negative if there is no limit.
 func (s *Service) Room(ctx context.Context, account string, limits identity.Quotas, origin identity.Origin) (left int64, err error) {
 	if limits.Videos <= 0 && limits.StoredBytes <= 0 {
 		return -1, nil
@@ -260,7 +260,7 @@ func (s *Service) usage(ctx context.Context, account string, limit int64) (have 
 	return have, err
 }
 
-// Room returns an error if limits do not allow another video.
+// Room returns an error if the limits do not allow another video.
 func (u Usage) Room(limits identity.Quotas) error {
 	switch {
 	case limits.Videos > 0 && u.Videos >= limits.Videos:
@@ -275,8 +275,8 @@ func (u Usage) Room(limits identity.Quotas) error {
 func (s *Service) Create(ctx context.Context, n NewVideo) (*Video, error) {
 	id := Identity{ID: idOf(n.Origin), AccountID: n.Account}
 	id.UploadObject = UploadObject(id.ID)
-	// Hashing and signing are slow. They run in parallel and outside the transaction, because
-	// the transaction may run several times.
+	// Hashing and signing are slow. They run in parallel and outside the transaction because the
+	// transaction may run several times.
 	var hash string
 	var upload Upload
 	g, gctx := errgroup.WithContext(ctx)
@@ -293,8 +293,7 @@ func (s *Service) Create(ctx context.Context, n NewVideo) (*Video, error) {
 		// The slug is derived from the request too, so a repeated request tries the same
 		// slugs in the same order.
 		id.Slug = Slug(identity.SlugFrom(n.Origin.Nonce+"/"+strconv.Itoa(try), n.Draft.Privacy.slugLength()))
-		// Firestore stores microseconds. A more precise time would differ from the stored
-		// one.
+		// Firestore stores microseconds. A more precise time would differ from what is stored.
 		v := New(id, n.Draft, hash, n.Origin.At.Truncate(time.Microsecond))
 		v.Upload, v.StorageLimit = upload, n.Limits.StoredBytes
 		v.Upload.Recording = n.Draft.Recording && upload.ResumableURL != ""
@@ -313,9 +312,9 @@ func (s *Service) Create(ctx context.Context, n NewVideo) (*Video, error) {
 	return nil, apierr.Down(ErrSlugTaken)
 }
 
-// settleUpload ends fresh's session if the record does not have this session, because the
-// request was repeated, was rejected or lost a race. If it is unknown whether the record was
-// stored, settleUpload keeps the session: no caller has its URL, so the session receives no
+// settleUpload ends fresh's session if the record does not have this session, which happens if the
+// request was repeated, was rejected or lost a race. If we cannot tell whether the record was
+// stored, settleUpload keeps the session: nobody has its URL, so the session will not receive any
 // bytes.
 func (s *Service) settleUpload(ctx context.Context, fresh Upload, stored *Video, err error) {
 	switch {
@@ -325,19 +324,19 @@ func (s *Service) settleUpload(ctx context.Context, fresh Upload, stored *Video,
 	}
 }
 
-// maybeStored reports whether a write that returned an error may have been stored, because
-// only the response to the commit was lost. Any other error means that nothing was stored.
-// This includes RATE_LIMITED, the error for a transaction that lost to other writers.
+// maybeStored reports whether a write that returned an error may have been stored, with only the
+// response to the commit lost. Any other error means that nothing was stored. This includes
+// RATE_LIMITED, the error for a transaction that lost out to other writers.
 func maybeStored(err error) bool {
 	code := apierr.CodeOf(err)
 	return code == apierr.Unavailable || code == apierr.Internal
 }
 
-// reserve keeps v's session only if the account has enough storage for it. It checks after
-// the record was committed and before any caller gets the session's URL. Even if several sessions
-// start at the same time, each check therefore sees every session with a URL that was already
-// returned. As a result, no two sessions count on the same storage, even though there is no single
-// document that they all write. If there is too little storage, reserve ends the session, and the
+// reserve keeps v's session only if the account has enough storage for it. It checks after the
+// record has been committed and before any caller gets the session's URL. So even if several
+// sessions start at the same time, each check sees every session whose URL has already been
+// returned. As a result, two sessions never count on the same storage, even though there is no
+// document that they all write. If there is not enough storage, reserve ends the session, and the
 // file can still be uploaded in one piece.
 func (s *Service) reserve(ctx context.Context, v *Video) *Video {
 	session := v.Upload.ResumableURL
@@ -361,7 +360,7 @@ func (s *Service) reserve(ctx context.Context, v *Video) *Video {
 		return nil
 	})
 	if err != nil {
-		// The sweep detects that the session has ended. The caller does not get its URL.
+		// The sweep will detect that the session has ended. The caller does not get its URL.
 		s.o.Log.DebugContext(ctx, "cannot remove an ended session from its record; the next sweep retries", "error", err)
 		v.SessionGone(session)
 		return v
@@ -369,8 +368,8 @@ func (s *Service) reserve(ctx context.Context, v *Video) *Video {
 	return stored
 }
 
-// unused ends a session with a URL that no caller has. If that fails, the session receives no
-// bytes, and storage removes it later.
+// unused ends a session whose URL was never returned to a caller. If that fails, the session does
+// not receive any bytes, and storage will remove it later.
 func (s *Service) unused(ctx context.Context, session string) {
 	if session == "" {
 		return
@@ -382,8 +381,8 @@ func (s *Service) unused(ctx context.Context, session string) {
 	}
 }
 
-// slugTries is the maximum number of slugs that a create tries. There are 31^7 slugs, so even
-// a second attempt is rare.
+// slugTries is the maximum number of slugs that a create tries. There are 31^7 slugs, so even a
+// second attempt is rarely needed.
 const slugTries = 5
 
 // slugLength returns the length of a generated slug. An unlisted video is protected only by its
@@ -407,9 +406,9 @@ func (s *Service) hash(ctx context.Context, accountID, text string) (string, err
 	return hash, err
 }
 
-// newUpload returns the upload URLs. The resumable URL is optional: if storage does not respond
-// in time, only that URL is missing. left is how many bytes its session may store. A negative
-// value means no limit, and 0 means no session.
+// newUpload returns the upload URLs. The resumable URL is optional: if storage does not respond in
+// time, newUpload leaves out only that URL. left is how many bytes its session may store. A
+// negative value means no limit, and 0 means no session.
 func (s *Service) newUpload(ctx context.Context, object, page string, left int64) (Upload, error) {
 	u := Upload{Object: object}
 	limited := left >= 0
@@ -426,7 +425,7 @@ func (s *Service) newUpload(ctx context.Context, object, page string, left int64
 		if left > 0 && (most <= 0 || left < most) {
 			most = left
 		}
-		// The timeout is short because the caller is waiting, and the plain URL is enough for an
+		// The timeout is short because the caller is waiting and the plain URL is enough for an
 		// upload.
 		ctx, cancel := context.WithTimeout(ctx, 1500*time.Millisecond)
 		defer cancel()
@@ -436,8 +435,8 @@ func (s *Service) newUpload(ctx context.Context, object, page string, left int64
 			return nil
 		}
 		u.ResumableURL = session
-		// Most is reserved from the account's storage limit. Without a limit, nothing is
-		// reserved, although the plan may still limit the session.
+		// Most is reserved from the account's storage limit. If there is no limit, nothing is
+		// reserved, but the plan may still limit the session.
 		if limited {
 			u.Most = most
 		}
@@ -470,9 +469,9 @@ func (s *Service) Get(ctx context.Context, account string, id ID, uploads bool) 
 }
 
 // renewUpload renews an upload URL that expires within an hour. It starts a session for a failed
-// video, because the video's session has ended, and for a video that has none because its account
-// had no storage left. A video that is still uploading keeps its session, because a client may be
-// sending to it.
+// video because the video's session has ended, and for a video that does not have one because its
+// account had no storage left. A video that is still uploading keeps its session because a client
+// may be sending to it.
 func (s *Service) renewUpload(ctx context.Context, v *Video) (*Video, error) {
 	left := v.Upload.ExpiresAt.Sub(s.o.Now())
 	wanted := v.Upload.ResumableURL == "" && (v.Status == Failed || v.StorageLimit > 0)
@@ -531,7 +530,7 @@ func (s *Service) renewUpload(ctx context.Context, v *Video) (*Video, error) {
 }
 
 // sessionRoom returns how many bytes a new session for v may store, for [Service.newUpload]. It
-// ends the previous sessions first, because they use storage until they have ended.
+// ends the previous sessions first because they use storage until they have ended.
 func (s *Service) sessionRoom(ctx context.Context, v *Video) (int64, error) {
 	for _, session := range v.Upload.Ended {
 		if err := s.o.Bucket.EndResumable(ctx, session); err != nil {
@@ -542,7 +541,7 @@ func (s *Service) sessionRoom(ctx context.Context, v *Video) (int64, error) {
 		return -1, nil
 	}
 	have, err := s.usage(ctx, v.AccountID, v.StorageLimit)
-	// The reservation of v is for the session that the new session replaces.
+	// v's reservation is for the session that the new one replaces.
 	have.Reserved -= v.Reserved()
 	return have.Left(v.StorageLimit), err
 }
@@ -588,9 +587,9 @@ func (s *Service) RestoredAt() time.Time {
 	return s.o.RestoredAt()
 }
 
-// SetAccess replaces the access rule. When it returns, no replica grants access under the old
-// rule: every page and playlist reads the record, and every token contains the access revision
-// for which it was signed.
+// SetAccess replaces the access rule. When it returns, none of the replicas grant access under the
+// old rule: every page and playlist reads the record, and every token contains the access revision
+// that it was signed for.
 func (s *Service) SetAccess(ctx context.Context, account string, id ID, c Condition, r Rule) (*Video, error) {
 	given := ""
 	if r.Password != nil && len(*r.Password) <= 4*MaxPassword {
@@ -609,7 +608,7 @@ func (s *Service) SetAccess(ctx context.Context, account string, id ID, c Condit
 		return nil, err
 	}
 	return s.change(ctx, account, id, c, func(v *Video, now time.Time) error {
-		// Check again against the current record, because a concurrent request may have removed the
+		// Check again against the current record because a concurrent request may have removed the
 		// password.
 		a, bad := r.Check(v, now)
 		if len(bad) > 0 {
@@ -626,8 +625,8 @@ func (s *Service) SetAccess(ctx context.Context, account string, id ID, c Condit
 }
 
 // Delete removes a video in any status. When it returns, the record has been deleted and
-// nobody has access. The objects are removed immediately afterwards, or when storage is
-// available again.
+// nobody has access. The objects are removed immediately afterwards, or once storage is available
+// again.
 func (s *Service) Delete(ctx context.Context, account string, id ID, c Condition) error {
 	err := s.o.Store.Delete(ctx, id, func(v *Video) error {
 		if v.AccountID != account {
@@ -642,8 +641,8 @@ func (s *Service) Delete(ctx context.Context, account string, id ID, c Condition
 	return nil
 }
 
-// SetCaptions stores file, which is WebVTT, as the captions in a language. It stores the file
-// under a new name before the video refers to it, so a player never gets an incomplete file.
+// SetCaptions stores a WebVTT file as the captions for a language. It stores the file under a new
+// name before the video refers to it, so a player never gets an incomplete file.
 func (s *Service) SetCaptions(ctx context.Context, account string, id ID, lang string, file []byte) error {
 	object := CaptionObject(id, lang, identity.NewNonce())
 	if _, err := s.o.Bucket.Upload(ctx, object, bytes.NewReader(file), objectstore.UploadOptions{ContentType: "text/vtt; charset=utf-8"}); err != nil {
@@ -665,18 +664,18 @@ func (s *Service) SetCaptions(ctx context.Context, account string, id ID, lang s
 	case !maybeStored(err):
 		s.drop(ctx, object)
 	}
-	// Otherwise, it is unknown whether the record refers to the new file or the previous one. The
-	// janitor removes the other file.
+	// Otherwise, we cannot tell whether the record refers to the new file or the previous one. The
+	// janitor will remove the other one.
 	return err
 }
 
-// DeleteCaptions removes the captions in a language.
+// DeleteCaptions removes the captions for a language.
 func (s *Service) DeleteCaptions(ctx context.Context, account string, id ID, lang string) error {
 	former := ""
 	_, err := s.change(ctx, account, id, always{}, func(v *Video, now time.Time) error {
 		old, ok := v.Caption(lang)
-		// The transaction runs this function again only if its last attempt wrote nothing. If
-		// there are no captions, this call has therefore not removed them.
+		// The transaction only runs this function again if its last attempt did not write anything.
+		// So if there are no captions, they were not removed by this call.
 		if !ok {
 			return NoCaptions()
 		}
@@ -691,7 +690,7 @@ func (s *Service) DeleteCaptions(ctx context.Context, account string, id ID, lan
 	return nil
 }
 
-// drop removes an object that no record refers to any more. If that fails, the janitor removes
+// drop removes an object that no record refers to any more. If that fails, the janitor will remove
 // it.
 func (s *Service) drop(ctx context.Context, object string) {
 	if object == "" {
@@ -717,8 +716,8 @@ func (s *Service) SetThumbnail(ctx context.Context, account string, id ID, c Con
 		if bad := v.CheckStill(*seconds); len(bad) > 0 {
 			return apierr.Invalid(bad...)
 		}
-		// If the same poster was requested before and a worker is still taking it, the caller
-		// waits below.
+		// If the same poster has already been requested and a worker is still taking it, the caller
+		// waits for it below.
 		if v.Still != nil && v.Still.Time == *seconds {
 			return ErrUnchanged
 		}
@@ -734,15 +733,15 @@ func (s *Service) SetThumbnail(ctx context.Context, account string, id ID, c Con
 // Now returns the time on the service's clock.
 func (s *Service) Now() time.Time { return s.o.Now() }
 
-// Own returns a token that lets an owner watch and download v. The token is no longer valid once
-// its caller, by, is no longer allowed to read videos.
+// Own returns a token that lets an owner watch and download v. The token stops being valid once its
+// caller, by, is no longer allowed to read videos.
 func (s *Service) Own(v *Video, by *identity.Principal) string {
 	g := GrantFor(v, Own, s.o.OwnerTTL, s.o.Now())
 	g.By = principalOf(by)
 	return s.o.Keys.Sign(g)
 }
 
-// Visit looks up the video for a share URL for a visitor who has only the URL. It rejects
+// Visit looks up the video for a share URL on behalf of a visitor who only has the URL. It rejects
 // videos that nobody may see: expired videos, videos that were taken down, and videos in suspended
 // accounts.
 func (s *Service) Visit(ctx context.Context, slug Slug) (*Video, error) {
@@ -759,10 +758,10 @@ func (s *Service) Visit(ctx context.Context, slug Slug) (*Video, error) {
 	return v, nil
 }
 
-// Redeem looks up the video for which a token is valid, in one read.
+// Redeem looks up the video that a token is valid for, in one read.
 func (s *Service) Redeem(ctx context.Context, slug Slug, token string) (*Video, Grant, error) {
 	g, err := s.o.Keys.Verify(token)
-	// A cookie's grant is only for the page. It is not valid in a URL, because people share URLs.
+	// A cookie's grant is only for the page. It is not valid in URLs, which people share.
 	if err != nil || g.Kind == Unlocked || g.Kind == Returning {
 		return nil, g, refusedGrant()
 	}
@@ -816,7 +815,7 @@ func (s *Service) showable(ctx context.Context, v *Video) error {
 // Refresh picks up a finished upload or transcode before the video is shown.
 func (s *Service) Refresh(ctx context.Context, v *Video) *Video { return s.o.Pipeline.Refresh(ctx, v) }
 
-// always is a condition that is always met.
+// always is a condition that always holds.
 type always struct{}
 
 func (always) Check(int64) error { return nil }

@@ -11,14 +11,14 @@ import (
 )
 
 // lease is how long a replica may use the result of a read. It starts before the read and is
-// measured by the machine's monotonic clock.
+// measured with the machine's monotonic clock.
 const lease = time.Second
 
-// leaseMargin is added when waiting for all leases to end, because machines' clocks run
-// at slightly different speeds.
+// leaseMargin is added when waiting for all leases to end because the machines' clocks run at
+// slightly different speeds.
 const leaseMargin = 100 * time.Millisecond
 
-// leases caches the result of a read by name for the duration of a lease. Concurrent callers
+// leases caches the results of reads, by name, for the duration of a lease. Concurrent callers
 // share one read.
 type leases[V any] struct {
 	read   func(ctx context.Context, name string) (V, error)
@@ -35,14 +35,14 @@ type leased[V any] struct {
 
 func (l leased[V]) holds() bool { return time.Since(l.began) < lease }
 
-// maxKnown limits the number of cached results. A cache that reaches the limit is emptied.
+// maxKnown limits the number of cached results. Once the cache reaches the limit, it is emptied.
 const maxKnown = 10_000
 
 func newLeases[V any](read func(context.Context, string) (V, error)) *leases[V] {
 	return &leases[V]{read: read, known: map[string]leased[V]{}}
 }
 
-// of returns the value of name. The value is younger than a lease, or was read after the call
+// of returns the value for name. The value is younger than a lease, or was read after the call
 // began.
 func (s *leases[V]) of(ctx context.Context, name string) (V, error) {
 	var none V
@@ -71,8 +71,8 @@ func (s *leases[V]) of(ctx context.Context, name string) (V, error) {
 }
 
 func (s *leases[V]) load(ctx context.Context, name string) (leased[V], error) {
-	// Take the time before the read: a change that the read missed was made after that time,
-	// so this value expires within a lease of the change.
+	// Take the time before the read: any change that the read missed was made after that time, so
+	// this value will expire within a lease of the change.
 	k := leased[V]{began: time.Now()}
 	// Other callers wait for the same read, so it must not end with the request that started
 	// it.
@@ -90,12 +90,12 @@ func (s *leases[V]) load(ctx context.Context, name string) (leased[V], error) {
 }
 
 // standings checks whether an account's videos may be shown, with one read per account per lease.
-// If the store cannot be read, it returns an error, because the account may have been suspended.
+// If the store cannot be read, it returns an error because the account may have been suspended.
 //
 // A caller that changes an account's standing stores the new standing and then waits for a lease.
-// After that, no replica uses the old standing. The replicas do not have to exchange messages, so
-// this works while Redis is down. An account's page views cost one read per second instead of one
-// per view.
+// After that, none of the replicas use the old standing. The replicas do not have to exchange
+// messages, so this works even while Redis is down. An account's page views cost one read per
+// second instead of one per view.
 type standings struct{ *leases[tenant.State] }
 
 func newStandings(read func(context.Context, string) (tenant.Standing, error)) *standings {
@@ -109,7 +109,7 @@ func newStandings(read func(context.Context, string) (tenant.Standing, error)) *
 	})}
 }
 
-// Settle waits until no replica uses a standing that it read before the call.
+// Settle waits until none of the replicas use a standing that they read before the call.
 func Settle(ctx context.Context) error {
 	select {
 	case <-ctx.Done():

@@ -18,7 +18,7 @@ const (
 	Uploading  Status = "uploading"  // the video awaits its file
 	Processing Status = "processing" // a worker is transcoding the file
 	Ready      Status = "ready"      // can be played; final
-	Failed     Status = "failed"     // another file may be uploaded at the same address
+	Failed     Status = "failed"     // another file may be uploaded to the same object
 )
 
 // transitions lists every allowed status change.
@@ -29,9 +29,9 @@ var transitions = map[Status][]Status{
 	Ready:      {},
 }
 
-// ErrTransition means that the table does not allow the change, or that the video no longer
-// waits for that file or job. Callers conclude that another caller got there first, and read the
-// video again.
+// ErrTransition means that the table does not allow the change, or that the video is no longer
+// waiting for that file or job. Callers take this to mean that another caller got there first, and
+// read the video again.
 var ErrTransition = errors.New("video: the status does not allow this change")
 
 // CanBecome reports whether the table allows the change.
@@ -55,8 +55,8 @@ type UploadLimits struct {
 
 // FileArrived records an uploaded object. The video starts processing this generation, or
 // fails immediately if its size or its Content-Encoding is not acceptable. FileArrived
-// returns ErrTransition for a generation that was already recorded, and for a video that
-// expects no file.
+// returns ErrTransition for a generation that was already recorded, and for a video that is not
+// waiting for a file.
 func (v *Video) FileArrived(s Source, limits UploadLimits, now time.Time) error {
 	if !v.AwaitsUpload() || s.Generation <= v.Source.Generation {
 		return fmt.Errorf("generation %d for a video that is %s and has generation %d: %w", s.Generation, v.Status, v.Source.Generation, ErrTransition)
@@ -72,7 +72,8 @@ func (v *Video) FileArrived(s Source, limits UploadLimits, now time.Time) error 
 	return nil
 }
 
-// refusal returns why a file is rejected without processing, or nil if it is accepted.
+// refusal returns the reason for rejecting a file without processing it, or nil if the file is
+// accepted.
 func (v *Video) refusal(s Source, limits UploadLimits) *Failure {
 	switch {
 	case s.Size == 0:
@@ -90,7 +91,7 @@ func (v *Video) refusal(s Source, limits UploadLimits) *Failure {
 	return nil
 }
 
-// endSession marks the resumable session as ended. The pipeline then ends it in storage.
+// endSession marks the resumable session as ended. The pipeline will end it in storage.
 func (v *Video) endSession() {
 	if v.Upload.ResumableURL != "" {
 		v.Upload.Ended = append(slices.Clone(v.Upload.Ended), v.Upload.ResumableURL)
@@ -112,9 +113,9 @@ func (v *Video) SessionGone(session string) {
 // idleSession is how long an empty session keeps its reserved storage.
 const idleSession = time.Hour
 
-// Forgotten ends a session that has received nothing for an hour if the account has a storage
-// limit, because other uploads may need the reserved storage. A client that still wants to
-// upload in parts gets a new session when it requests the video.
+// Forgotten ends a session that has not received anything for an hour if the account has a storage
+// limit, because other uploads may need the reserved storage. A client that still wants to upload
+// in parts will get a new session when it requests the video.
 func (v *Video) Forgotten(now time.Time) bool {
 	if v.StorageLimit <= 0 || v.Upload.ResumableURL == "" || v.Upload.Received > 0 ||
 		now.Sub(Later(v.CreatedAt, v.Upload.ReceivedAt)) < idleSession {
@@ -128,8 +129,8 @@ func (v *Video) Forgotten(now time.Time) bool {
 // whole file or with the part received so far.
 var noRoom = Failure{FileTooLarge, "The account does not have enough storage for the uploaded file. Delete other videos, then upload it again."}
 
-// refuse makes the video fail because its file was rejected. A video that had already failed gets
-// the new reason.
+// refuse makes the video fail because its file was rejected. If the video had already failed, the
+// new reason replaces the old one.
 func (v *Video) refuse(s Source, f Failure, now time.Time) error {
 	if v.Status != Failed {
 		if err := v.become(Failed, now); err != nil {
@@ -178,8 +179,8 @@ func (v *Video) Publish(jobID string, m Media, now time.Time) error {
 }
 
 // Fail ends a job's processing with a reason. If the file was uploaded as a form, the
-// failure says so. A file is never rejected for its Content-Type alone, because clients may
-// send a video with any Content-Type.
+// failure says so. A file is never rejected for its Content-Type alone: clients may send a video
+// with any Content-Type.
 func (v *Video) Fail(jobID string, f Failure, now time.Time) error {
 	if v.Source.JobID != jobID {
 		return fmt.Errorf("failure of job %s: %w", jobID, ErrTransition)
@@ -205,8 +206,8 @@ func (s Source) isForm() bool {
 	return slices.Contains([]string{"multipart/form-data", "application/x-www-form-urlencoded"}, strings.TrimSpace(media))
 }
 
-// UploadToReady returns the time from the file's arrival in storage until the video
-// could be played. It returns zero if either time is unknown.
+// UploadToReady returns how long it took from the file's arrival in storage until the video could
+// be played. It returns zero if either time is unknown.
 func (v *Video) UploadToReady() time.Duration {
 	if v.Source.StoredAt.IsZero() || v.ReadyAt.IsZero() {
 		return 0
@@ -223,7 +224,7 @@ func (v *Video) ReportProgress(percent int) {
 }
 
 // UploadGrace is how long the pipeline keeps checking for an upload after the upload URL has
-// expired, because the upload may have begun in time.
+// expired, in case the upload began in time.
 const UploadGrace = 24 * time.Hour
 
 // Plan defines when the pipeline checks a video again without a notification.
@@ -231,9 +232,9 @@ type Plan struct {
 	Upload UploadLimits
 	// Replaced is how long replaced media may still be watched through URLs returned earlier.
 	Replaced time.Duration
-	// RecordingIdle is how long after its last byte a recording counts as finished.
+	// RecordingIdle is how long after the last byte a recording counts as finished.
 	RecordingIdle time.Duration
-	// Retention is how long a source is kept after its video became ready or failed. 0 means
+	// Retention is how long a source is kept after its video becomes ready or fails. 0 means
 	// indefinitely.
 	Retention time.Duration
 }
@@ -245,11 +246,11 @@ const (
 	progressPause = 5 * time.Minute
 )
 
-// Schedule sets when the video is due next. A video that waits for an upload is checked after 10s,
-// 20s, 40s and so on, until the pause reaches an hour. A hundred thousand abandoned videos
-// therefore cost little, yet an upload to a new video is detected soon. An unfinished recording is
-// checked ten times during the idle period after which it counts as finished. Every change to a
-// video must call Schedule before the video is stored.
+// Schedule sets when the video is due next. A video that is waiting for an upload is checked after
+// 10s, 20s, 40s and so on, until the pause reaches an hour. This way, a hundred thousand abandoned
+// videos cost little, yet uploads to new videos are detected quickly. An unfinished recording is
+// checked ten times during RecordingIdle. Every change to a video must call Schedule before the
+// video is stored.
 func (v *Video) Schedule(p Plan, now time.Time) {
 	pause := func(waited, most time.Duration) time.Time { return now.Add(min(max(waited, firstPause), most)) }
 	v.DueAt = time.Time{}
@@ -275,14 +276,14 @@ func (v *Video) Schedule(p Plan, now time.Time) {
 		v.DueAt = pause(now.Sub(v.UpdatedAt), uploadPause)
 	case v.InWork():
 		// Workers send hints, so this only covers lost hints. The longer a job has been running,
-		// the less often it is checked.
+		// the less often we check it.
 		v.DueAt = pause(now.Sub(v.UpdatedAt)/8, progressPause)
 	default:
 		v.DueAt = v.nextTidy(p, now)
 	}
 }
 
-// nextTidy returns when objects of a ready or failed video are no longer needed.
+// nextTidy returns when a ready or failed video's objects will no longer be needed.
 func (v *Video) nextTidy(p Plan, now time.Time) time.Time {
 	decided := v.DecidedAt()
 	if replaced := decided.Add(p.Replaced); v.Status == Ready && replaced.After(now) {
@@ -321,8 +322,8 @@ func byteSize(n int64) string {
 }
 
 // Measured reports whether the pipeline queries storage for the size of the video's session.
-// It does so for recordings, to detect their end, and for all sessions of an account with a
-// storage limit, because they count towards the limit.
+// It does so for recordings, to detect their end, and for all sessions in an account with a storage
+// limit because they count towards the limit.
 func (v *Video) Measured() bool {
 	return v.Status == Uploading && v.Upload.ResumableURL != "" && (v.Upload.Recording || v.StorageLimit > 0) ||
 		v.Status == Failed && v.Upload.ResumableURL != "" && v.StorageLimit > 0
@@ -352,9 +353,9 @@ func (v *Video) Retire(now time.Time) error {
 	return nil
 }
 
-// Receive records how much of a recording storage has received. It reports whether the recording
-// is finished, which means that no byte has arrived for p.RecordingIdle. A recording without any
-// bytes is not finished: it counts as an upload that never began.
+// Receive records how much of a recording storage has received. It reports whether the recording is
+// finished, that is, whether p.RecordingIdle has passed since the last byte arrived. A recording
+// without any bytes is not finished: it counts as an upload that never began.
 func (v *Video) Receive(n int64, p Plan, now time.Time) (over bool) {
 	if n != v.Upload.Received {
 		v.Upload.Received, v.Upload.ReceivedAt = n, now

@@ -53,7 +53,7 @@ func failed(t *testing.T) *video.Video {
 }
 
 // If a worker cannot use a file that was uploaded as a form, the failure mentions the form. The
-// Content-Type alone does not make an upload fail, because an upload may have any Content-Type.
+// Content-Type alone does not make an upload fail: an upload may have any Content-Type.
 func TestAFormInPlaceOfAFileIsExplained(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

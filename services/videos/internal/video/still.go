@@ -18,8 +18,8 @@ func (v *Video) CheckStill(seconds float64) []apierr.Detail {
 	return nil
 }
 
-// AskStill records that job will take the poster at seconds. The video keeps its current poster
-// until then.
+// AskStill records that job will take the poster at seconds. Until it has, the video keeps its
+// current poster.
 func (v *Video) AskStill(seconds float64, job string, now time.Time) {
 	// This replaces an earlier job, so TakeStill rejects the poster from that job.
 	still := Still{Time: seconds, JobID: job}
@@ -29,8 +29,8 @@ func (v *Video) AskStill(seconds float64, job string, now time.Time) {
 	v.Still, v.UpdatedAt = &still, now
 }
 
-// TakeStill sets the poster to object, which job took. It returns ErrTransition if the video
-// no longer waits for that job.
+// TakeStill sets the poster to object, which job took. It returns ErrTransition if the video is no
+// longer waiting for that job.
 func (v *Video) TakeStill(job, object string, now time.Time) error {
 	if v.Still == nil || v.Still.JobID != job {
 		return fmt.Errorf("picture from job %s: %w", job, ErrTransition)

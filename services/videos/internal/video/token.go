@@ -17,7 +17,7 @@ const (
 	// Unlocked is the grant in the cookie of a viewer who has entered the password.
 	Unlocked Kind = 'u'
 	// Returning is the grant in the longer-lived cookie of a viewer who has entered the video's
-	// password before. It gives access only to a separate budget of password guesses.
+	// password before. It only gives access to a separate budget of password guesses.
 	Returning Kind = 'r'
 	// Watch lets a viewer's player fetch playlists. It is short-lived because the page's
 	// player renews it during playback.
@@ -25,14 +25,14 @@ const (
 	// WatchLong is like Watch, but for players that cannot renew it, so it is valid for the
 	// whole video. Its playlists contain our own media URLs, which check access again.
 	WatchLong Kind = 'l'
-	// Own is the owner's grant, which the API returns. It needs no password and ignores the video's
-	// privacy and expiry. It is valid while the key or member that it was created for may read
-	// videos.
+	// Own is the owner's grant, which the API returns. It does not need a password, and it ignores
+	// the video's privacy and expiry. It is valid while the key or member that it was created for
+	// may read videos.
 	Own Kind = 'o'
 )
 
-// Grant is the permission in a token. It is valid for one video, at one revision of its
-// access rule, until a time.
+// Grant is the permission in a token. It is valid for one video, at one revision of its access
+// rule, until a given time.
 type Grant struct {
 	Kind    Kind
 	Video   ID
@@ -41,11 +41,11 @@ type Grant struct {
 	By      string // the key or member for whom an Own grant was created
 }
 
-// ErrToken means that we did not sign a token, or that it was changed.
+// ErrToken means that we did not sign the token, or that it has been altered.
 var ErrToken = errors.New("video: not a valid token")
 
 // Keyring signs and verifies grants. It signs with the first secret and verifies with all of
-// them, so a secret can be replaced without invalidating the tokens that it signed.
+// them, so a secret can be replaced without invalidating the tokens signed with it.
 type Keyring struct{ keys [][]byte }
 
 // MinSecret is the minimum length of a secret, in bytes.
@@ -61,8 +61,8 @@ func NewKeyring(secrets ...[]byte) (*Keyring, error) {
 		if len(s) < MinSecret {
 			return nil, errors.New("a token secret is shorter than 32 bytes")
 		}
-		// The label prevents a grant from being valid elsewhere if another component uses the
-		// same secret.
+		// The label keeps a grant from being valid elsewhere if another component uses the same
+		// secret.
 		k.keys = append(k.keys, mac(s, []byte("linkreel videos grant 1")))
 	}
 	return k, nil
@@ -75,13 +75,13 @@ const tagSize = 16
 func (k *Keyring) Cursor(account string, p Position) string {
 	b := binary.AppendVarint(nil, p.Created.UnixMicro())
 	b = append(b, p.ID...)
-	// The account is signed too, so a cursor cannot continue another account's list. The prefix
-	// differs from every kind of grant, so a cursor is never accepted as a token.
+	// The account is signed too, so a cursor cannot continue another account's list. The prefix is
+	// different from every kind of grant, so a cursor is never accepted as a token.
 	b = append(b, mac(k.keys[0], []byte("cursor "+account), b)[:cursorTag]...)
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// Position parses a cursor that [Keyring.Cursor] returned for the account.
+// Position parses a cursor returned by [Keyring.Cursor] for the account.
 func (k *Keyring) Position(account, cursor string) (Position, bool) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
 	if err != nil || len(b) <= cursorTag || len(b) > 256 {
@@ -128,7 +128,7 @@ func (k *Keyring) Verify(token string) (Grant, error) {
 	}
 	body, tag := b[:len(b)-tagSize], b[len(b)-tagSize:]
 	ours := false
-	// Try all keys, so the time taken does not reveal which key signed the token.
+	// Try all keys so that the timing does not reveal which key signed the token.
 	for _, key := range k.keys {
 		ours = hmac.Equal(mac(key, body)[:tagSize], tag) || ours
 	}

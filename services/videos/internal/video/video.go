@@ -7,8 +7,8 @@
 // and [Bucket].
 //
 // The package guarantees that a Video built by [New] complies with every API rule, that a
-// status changes only as the table allows, that a ready video remains ready, and that a caller
-// who is not allowed to watch a video gets the same error on every page. The types do no I/O.
+// status changes only as the table allows, that a ready video remains ready, and that a caller who
+// is not allowed to watch a video gets the same error on every page. The types do not do any I/O.
 // Callers pass in the time, ids and random values.
 package video
 
@@ -18,11 +18,11 @@ import (
 	"github.com/linkreel/linkreel/libs/events"
 )
 
-// ID identifies a video for its owner and inside the system.
+// ID identifies a video to its owner and within the system.
 type ID string
 
-// Slug identifies a video in its share URL. It is random, so nobody can guess the slug of an
-// unlisted video.
+// Slug identifies a video in its share URL. It is random, so the slug of an unlisted video cannot
+// be guessed.
 type Slug string
 
 // Privacy defines who may watch a video.
@@ -58,7 +58,7 @@ type Video struct {
 	NoDownload   bool      // only owners may download the file
 	EmbedOrigins []string  // the sites that may embed the video in a frame; empty: any
 	// Access counts the changes to the access rule that revoke existing permissions. Every token
-	// contains this number and is invalid once the number has changed.
+	// contains this number and becomes invalid when the number changes.
 	Access int64
 	// AccessSetAt is when the owner last set the access rule. It is zero if the rule has not been
 	// set since the video was created.
@@ -83,8 +83,8 @@ type Video struct {
 	ReadyAt     time.Time
 	PublishedAt time.Time // when the current media was published
 
-	// DueAt is when the pipeline checks the video next. If it is zero, the pipeline checks
-	// the video only after a notification, a hint or a request. See [Video.Schedule].
+	// DueAt is when the pipeline will next check the video. If it is zero, the pipeline checks the
+	// video only after a notification, a hint or a request. See [Video.Schedule].
 	DueAt time.Time
 
 	// StorageLimit is how many bytes the account was allowed to store when the video was created;
@@ -95,14 +95,14 @@ type Video struct {
 	// awaits its upload.
 	StorageRoom int64
 
-	// Rev counts the stored states that look different to an owner.
+	// Rev counts the stored states that an owner can tell apart.
 	Rev int64
 	// Stored identifies the stored state that was read, for writes that must not overwrite a
 	// newer state.
 	Stored time.Time
 }
 
-// Upload contains the URLs to which the owner uploads the file.
+// Upload contains the URLs that the owner uploads the file to.
 type Upload struct {
 	Object       string // the object name, the same for every attempt
 	URL          string // signed; PUT
@@ -120,8 +120,8 @@ type Upload struct {
 	// reserved for this session until storage has ended it.
 	Most int64
 
-	// Ended are the sessions from which the video no longer accepts a file. They are listed until
-	// storage has ended them, so that nobody can use them to store bytes.
+	// Ended lists the sessions from which the video no longer accepts a file. A session stays
+	// listed until storage has ended it, so that nobody can use it to store bytes.
 	Ended []string
 }
 
@@ -138,10 +138,11 @@ type Source struct {
 	Encoded bool
 }
 
-// Media is the result of processing. Fields that only players need are packed in Outcome.
+// Media is the result of processing. Fields that are only needed by players are packed into
+// Outcome.
 type Media struct {
 	Version    int
-	Final      bool // the worker will add nothing more
+	Final      bool // the worker will not add anything else
 	Path       string
 	Duration   float64 // seconds
 	Width      int     // as displayed
@@ -195,7 +196,7 @@ type Failure struct {
 	Message string
 }
 
-// Code identifies why a video failed.
+// Code identifies the reason why a video failed.
 type Code string
 
 // The failures that this service detects. Workers report additional codes.
@@ -267,9 +268,9 @@ var statusEvents = map[Status]events.Type{
 	Processing: events.VideoProcessing, Ready: events.VideoReady, Failed: events.VideoFailed,
 }
 
-// Changed returns the event for the change from before to v, or [events.Quiet] if the change
-// is not visible. A visible change increments the revision. UpdatedAt changes with every
-// visible change except views and progress.
+// Changed returns the event for a change from before to v, or [events.Quiet] if the change is not
+// visible. A visible change increments the revision. UpdatedAt changes with every visible change
+// except views and progress.
 func (v *Video) Changed(before *Video) events.Type {
 	what, ok := statusEvents[v.Status]
 	switch {

@@ -73,7 +73,7 @@ func TestARestoreBringsBackTheFirstLinks(t *testing.T) {
 		"the links from before and the next one": {[]string{"/0", "/1", "/2"}, ""},
 		"a link from before is lost":             {[]string{"/0"}, "is lost"},
 		"a link is lost but a later one is back": {[]string{"/0", "/1", "/3"}, "which was created earlier"},
-		"no link is lost":                        {[]string{"/0", "/1", "/2", "/3"}, "some lost"},
+		"no links are lost":                      {[]string{"/0", "/1", "/2", "/3"}, "some lost"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// keeping is the output of keep and the input of kept.
+// keeping is the output of keep and the input to kept.
 type keeping struct {
 	Key        string     `json:"key"`
 	Ended      string     `json:"ended"` // a key that the caller revokes after the backup
 	EndedID    string     `json:"endedId"`
 	Video      string     `json:"video"`
-	PlayedFrom string     `json:"playedFrom"` // the owner's playback address, which contains a grant
+	PlayedFrom string     `json:"playedFrom"` // the owner's playback URL, which contains a grant
 	Links      []keptLink `json:"links"`      // in the order of creation
 }
 
@@ -38,8 +38,9 @@ func fill(ctx context.Context, t *target, links, videos int) error {
 	return manyVideos(ctx, t, videos, 1, clip)
 }
 
-// keep creates two keys and a video, and then ten links a second until ctx is done. Every call must
-// succeed, because a backup must not disturb callers. At the end, keep prints what it has created.
+// keep creates two keys and a video, followed by ten links a second until ctx is done. Every call
+// must succeed because a backup must not disturb callers. At the end, keep prints what it has
+// created.
 func keep(ctx context.Context, t *target) error {
 	account, key, err := makeAccount(ctx, t, "enterprise")
 	if err != nil {
@@ -117,9 +118,9 @@ func kept(ctx context.Context, t *target, file, before string) error {
 	return nil
 }
 
-// links checks that every link that was acknowledged before the backup began redirects. Of the
-// later links, the oldest may be back, but a link must not be back if an older one is lost, because
-// a backup is a snapshot of one moment.
+// links checks that every link acknowledged before the backup began still redirects. Some of the
+// later links may be back too. But a backup is a snapshot of a single moment, so a link must not be
+// back if an older one is lost.
 func (k *keeping) links(ctx context.Context, t *target, began time.Time) error {
 	old, found, lost := 0, 0, ""
 	for _, l := range k.Links {

@@ -18,10 +18,10 @@ type entry struct {
 	unsure       int // visits without a response or with an error; their clicks may or may not be counted
 }
 
-// ledger creates and visits links until ctx is done, and records what was acknowledged. It then
-// checks that every link exists and that every redirected visit was counted once. Failed requests
-// are allowed, because the caller stops parts of the system during the test. A lost record is an
-// error.
+// ledger creates and visits links until ctx is done, and records what was acknowledged. Afterwards,
+// it checks that every link exists and that every redirected visit was counted once. Failed
+// requests are allowed because the caller stops parts of the system during the test. A lost record
+// is an error.
 func ledger(ctx context.Context, t *target, callers int) error {
 	_, key, err := makeAccount(ctx, t, "enterprise")
 	if err != nil {
@@ -94,7 +94,7 @@ func keepBook(ctx context.Context, t *target, key string) (book []*entry, refuse
 	}
 }
 
-// compare waits until the link exists and has its clicks.
+// compare waits until the link exists and all of its clicks are counted.
 func (e *entry) compare(ctx context.Context, t *target, key string) error {
 	for {
 		var link struct{ Clicks int }

@@ -16,7 +16,7 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// traffic is the output of setup and the input of load.
+// traffic is the output of setup and the input to load.
 type traffic struct {
 	Key      string   `json:"key"`
 	Watch    string   `json:"watch"`   // a key for reading events and webhooks
@@ -51,7 +51,7 @@ func setup(ctx context.Context, t *target) error {
 	return json.NewEncoder(os.Stdout).Encode(traffic{Key: key, Watch: watch, Session: p.cookies(), ShortURL: link.ShortURL, ShareURL: video.ShareURL, Links: []string{link.ID}})
 }
 
-// stack prints the stack.json of a deployment for the end-to-end tests.
+// stack prints a deployment's stack.json for the end-to-end tests.
 func stack(ctx context.Context, t *target, upload string) error {
 	keys := map[string]string{}
 	for _, plan := range []string{"free", "creator", "business", "enterprise"} {

@@ -8,10 +8,10 @@
 //	check ledger  creates and visits links until it is stopped, then proves that no
 //	              acknowledged link or click is lost
 //	check people  signs people in and uses the console until it is stopped, then
-//	              proves that nobody was signed out and no form was lost
+//	              proves that nobody was signed out and no forms were lost
 //	check writes  creates many links, and more until it is stopped, then proves that
 //	              search finds all of them and that each has one event
-//	check fill    creates links and videos, so that a backup takes some time
+//	check fill    creates links and videos so that a backup takes a while
 //	check keep    creates records that a restore must bring back, then creates links until
 //	              it is stopped, and prints all of them
 //	check kept    proves after a restore that the records from before the backup are back,

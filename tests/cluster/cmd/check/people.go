@@ -23,7 +23,7 @@ type person struct {
 
 var csrfInput = regexp.MustCompile(`name="csrf" value="([^"]+)"`)
 
-// signIn opens a one-time link as a person does. The link shows a page with a button.
+// signIn opens a one-time link the way a person does. The link shows a page with a button.
 func signIn(ctx context.Context, t *target, account, name string) (*person, error) {
 	var link struct{ URL string }
 	if _, err := t.want(ctx, http.StatusCreated, http.MethodPost, t.operator+"/admin/v1/accounts/"+account+"/sign-in-links", t.token,
@@ -55,7 +55,7 @@ func signIn(ctx context.Context, t *target, account, name string) (*person, erro
 	return p, err
 }
 
-// page fetches a page and stores the CSRF token from its forms.
+// page fetches a page and remembers the CSRF token from its forms.
 func (p *person) page(ctx context.Context, path string) (*answer, error) {
 	a, err := p.t.call(ctx, http.MethodGet, p.t.base+path, "", nil)
 	if err != nil {
@@ -95,7 +95,7 @@ func (p *person) cookies() string {
 
 // people simulates people who use the console until ctx is done. Each person reads the list,
 // creates a link with the form, and retries after a failure. The console must not sign anybody out,
-// and the link from every accepted form must exist.
+// and every accepted form's link must exist.
 func people(ctx context.Context, t *target, count int) error {
 	account, key, err := makeAccount(ctx, t, "enterprise")
 	if err != nil {

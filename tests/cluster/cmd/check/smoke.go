@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// clip is a video of a test pattern with a tone. It lasts two seconds.
+// clip is a two-second video of a test pattern with a tone.
 //
 //go:embed clip.mp4
 var clip []byte
@@ -31,7 +31,7 @@ func smoke(ctx context.Context, t *target, write bool) error {
 	return tryOut(ctx, t)
 }
 
-// look runs the checks that need no key and change no record.
+// look runs the checks that do not need a key and do not change any records.
 func look(ctx context.Context, t *target) error {
 	for _, c := range []struct {
 		what, address string
@@ -165,7 +165,7 @@ func tryVideo(ctx context.Context, t *target, key string) error {
 	return nil
 }
 
-// ready waits until a video is ready, and returns the address at which its owner plays it.
+// ready waits until a video is ready, and returns the URL where its owner can play it.
 func ready(ctx context.Context, t *target, key, id string) (playback string, err error) {
 	var video struct {
 		Status, PlaybackURL string

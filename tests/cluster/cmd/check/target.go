@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// target is a deployment, with the addresses and connections for reaching it.
+// target is a deployment, with the addresses and connections to reach it.
 type target struct {
 	base, short, operator string
 	token                 string // the operator's token
@@ -78,7 +78,7 @@ func below(path, prefix string) bool {
 	return prefix == "/" || path == prefix || strings.HasPrefix(path, prefix+"/")
 }
 
-// limitConnections keeps at most n connections to each address open.
+// limitConnections keeps no more than n connections open to each address.
 func (r *routes) limitConnections(n int) {
 	r.next.MaxIdleConnsPerHost, r.next.MaxConnsPerHost = n, n
 	r.next.DialContext = (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext
@@ -91,7 +91,7 @@ type answer struct {
 	body   []byte
 }
 
-// code returns the code of an error body, or the beginning of a body without a code.
+// code returns the code from an error body, or the beginning of a body that does not have one.
 func (a *answer) code() string {
 	var body struct{ Error struct{ Code string } }
 	if err := json.Unmarshal(a.body, &body); err == nil && body.Error.Code != "" {

@@ -12,8 +12,8 @@ import (
 )
 
 // manyVideos uploads count videos and waits until every video is ready in all its renditions.
-// Failing pods may cause delays, but no video may be lost. manyVideos prints each change in
-// progress, so that a script can kill pods during a job. A video can be played long before its job
+// Failing pods may cause delays, but videos must not be lost. manyVideos prints each change in
+// progress so that a script can kill pods during a job. A video can be played long before its job
 // ends.
 func manyVideos(ctx context.Context, t *target, count, renditions int, film []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)

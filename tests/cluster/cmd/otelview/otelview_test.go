@@ -56,7 +56,7 @@ func TestTreeOfATrace(t *testing.T) {
 		t.Errorf("the filter slug returned %q, want the trace GET /:slug", got)
 	}
 	if got := get(t, srv.URL+"/traces?name=other"); got != "" {
-		t.Errorf("a filter that matches no name returned %q, want an empty list", got)
+		t.Errorf("a filter that does not match any name returned %q, want an empty list", got)
 	}
 	if n := bytes.Count(lines.Bytes(), []byte("\n")); n != 3 {
 		t.Errorf("the file has %d lines, want 3, one for each span", n)

@@ -71,7 +71,7 @@ func texts(attributes []*commonpb.KeyValue) map[string]string {
 	return m
 }
 
-// store keeps the newest traces and drops the oldest traces first.
+// store keeps the newest traces and drops the oldest first.
 type store struct {
 	mu     sync.Mutex
 	keep   int
