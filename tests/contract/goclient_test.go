@@ -186,7 +186,7 @@ func fillIn(v reflect.Value) {
 	}
 }
 
-// Over a bad network, nothing is created twice or lost, and every error has a type.
+// Over a bad network, nothing may be created twice or lost, and every error must have a type.
 func TestGoClientBehindAHostileProxy(t *testing.T) {
 	t.Parallel()
 	secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", []string{"links:read", "links:write", "events:read"})
@@ -320,7 +320,7 @@ func everyErrorHasAType(t *testing.T, cfg client.Config) {
 	}
 }
 
-// Over a bad network, the Go client's tour creates nothing twice and loses nothing.
+// Over a bad network, the Go client's tour must not create anything twice or lose anything.
 func TestTourOfTheGoClientBehindAHostileProxy(t *testing.T) {
 	t.Parallel()
 	secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", []string{

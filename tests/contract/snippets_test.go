@@ -140,9 +140,8 @@ func TestTheFirstProgramIsTypeScript(t *testing.T) {
 	compiled(t, map[string]string{"first.ts": string(first[1])})
 }
 
-// The clients' examples must run unchanged, except for the address, the key and the port.
-// Each Go example runs as a program. The examples in each other language run together as one
-// program.
+// The clients' examples must run unchanged, except for the base URL, the key and the port. Each Go
+// example runs as a program. The examples in each other language run together as one program.
 func TestSnippetsOfTheClientsRun(t *testing.T) {
 	t.Parallel()
 	needNode(t)

@@ -65,7 +65,7 @@ func TestAVideoIsOpenedAndClosedWhileItPlays(t *testing.T) {
 		access = "/api/v1/videos/" + made.str("id") + "/access"
 	}
 	first := visitor(t, look{})
-	requests := first.asks() // start before the page loads, because it may request its playlists immediately
+	requests := first.asks() // start before the page loads because it may request its playlists immediately
 	first.open(made.str("shareUrl"))
 	first.unlock("grün 7")
 	first.play()
@@ -92,7 +92,7 @@ func TestAVideoIsOpenedAndClosedWhileItPlays(t *testing.T) {
 			t.Errorf("requests %v succeeded after the video was protected again, want none", got)
 		}
 		if len(a.after(time.Time{})) == 0 {
-			t.Error("no request was recorded")
+			t.Error("no requests were recorded")
 		}
 	}
 	first.clean("status of 403", "status of 429")

@@ -249,7 +249,7 @@ func (v *viewer) play() {
 	v.until("playback to start", `() => document.querySelector("video").currentTime > 0.3`)
 }
 
-// try sends the form on a locked page with a password, and waits for the next page.
+// try submits the form on a locked page with a password, and waits for the next page.
 func (v *viewer) try(password string) {
 	v.t.Helper()
 	loaded := v.Timeout(patience).WaitNavigation("load")

@@ -88,8 +88,8 @@ func TestAViewerWhoseNetworkDropsThePlayer(t *testing.T) {
 			// Shorten the page's waits to a tenth. The longest wait is 16 s.
 			_, err := v.EvalOnNewDocument(`{ const wait = setTimeout; window.setTimeout = (f, ms, ...rest) => wait(f, ms / 10, ...rest) }`)
 			check(t, err)
-			// Each attempt uses a different address. The page's preload and its first script
-			// request use the same address.
+			// Each attempt uses a different URL. The page's preload and its first script request
+			// use the same one.
 			var mu sync.Mutex
 			asked := map[string]bool{}
 			router := v.HijackRequests()
@@ -292,7 +292,7 @@ func TestExpiryWhilePlaying(t *testing.T) {
 		t.Errorf("after a reload, the heading is %q, want one that says that the video has expired", h)
 	}
 	// A view counts after five seconds of playback. On a slow machine the video may expire first,
-	// and the service then rejects the report.
+	// in which case the service rejects the report.
 	v.clean("status of 410", "status of 403")
 }
 
@@ -309,7 +309,7 @@ func TestAWaitingPageTurnsIntoTheVideo(t *testing.T) {
 	if a := put(t, made.str("uploadUrl"), scenery(t, 6), "video/mp4"); a.status != 200 {
 		t.Fatalf("the upload returned %d, want 200", a.status)
 	}
-	eventually(t, 4*time.Minute, "the page shows the video without a reload by the visitor", func() bool {
+	eventually(t, 4*time.Minute, "the page shows the video without being reloaded by the visitor", func() bool {
 		found, _, err := v.Has("video")
 		return err == nil && found
 	})

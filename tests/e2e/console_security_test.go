@@ -121,7 +121,7 @@ func TestRoleTableThroughThePages(t *testing.T) {
 	}
 }
 
-// No member can gain rights through the pages, and the last owner cannot be removed.
+// Members cannot gain rights through the pages, and the last owner cannot be removed.
 func TestNobodyRaisesThemselvesThroughThePages(t *testing.T) {
 	_, all := colleagues(t)
 	owner, admin := all["owner"], all["admin"]

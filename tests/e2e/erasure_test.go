@@ -137,7 +137,7 @@ func (a *tenantOf) fill(links, videos, domains int, receiver string) {
 
 // The test erases one of two accounts that have records of every kind, and then reads all stored
 // data. With LINKREEL_FULL, the account has 10,000 links and 50 videos, and the test kills the
-// process five times during the erasure. That takes half an hour, because the service keeps looking
+// process five times during the erasure. That takes half an hour because the service keeps looking
 // for late files from an erased account for 15 minutes.
 func TestErasureLeavesNothing(t *testing.T) {
 	t.Parallel()
@@ -308,7 +308,7 @@ func heldFor30Days(t testing.TB, path, text string) bool {
 }
 
 // leftInRedis checks every key and value. The logs of changed names and clicks may still contain
-// names, because they are limited by size and not by age.
+// names because they are limited by size and not by age.
 func (a *tenantOf) leftInRedis(t testing.TB, rdb *redis.Client) {
 	t.Helper()
 	keys, err := rdb.Keys(t.Context(), "*").Result()

@@ -311,7 +311,7 @@ func TestEveryChangeWritesItsEvent(t *testing.T) {
 	for _, c := range everyChange {
 		wrote := c.do(a, its)
 		want = append(want, wrote...)
-		// Check immediately, because an event must be in the feed when the response arrives.
+		// Check immediately because an event must be in the feed when the response arrives.
 		if got := a.feed(); len(got) < len(want) {
 			t.Errorf("after %s, the feed has %d events, want at least %d", c.routes, len(got), len(want))
 		}

@@ -38,7 +38,7 @@ type domains struct {
 }
 
 // startAuthority starts the name server and, behind a proxy, the certificate authority. The
-// authority checks the challenges on one of the two pods, because both can answer them.
+// authority checks the challenges on one of the two pods because both can answer them.
 func (s *stack) startAuthority(addrs map[string]string) error {
 	// By default, Pebble sleeps before it validates, and rejects some nonces.
 	for name, value := range map[string]string{"PEBBLE_VA_NOSLEEP": "1", "PEBBLE_WFE_NONCEREJECT": "0"} {

@@ -282,7 +282,7 @@ func (s *stack) addHangingReceivers(ctx context.Context, n int) error {
 const newDomains = 8
 
 // loseAuthority cuts off the certificate authority and adds domains. Then it adds one every five
-// minutes, because the pauses between orders for a name grow to as long as 15 minutes.
+// minutes because the pauses between orders for a name grow to as long as 15 minutes.
 func (s *stack) loseAuthority(ctx context.Context) error {
 	if err := s.proxies["authority"].cut(); err != nil {
 		return err

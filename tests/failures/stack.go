@@ -49,7 +49,7 @@ type stack struct {
 	counts     counts
 	domains    domains
 	servers    []*httptest.Server // of this program
-	unready    sync.Map           // names of the pods that get no traffic, because their readiness probes fail
+	unready    sync.Map           // names of the pods that get no traffic because their readiness probes fail
 	playback   atomic.Value       // address of the video that was played last
 	broken     time.Time          // when the failure began
 	seen       map[string]span    // alerts since then
@@ -132,7 +132,7 @@ func (s *stack) startServices(ctx context.Context) error {
 	if err := s.startAuthority(addrs); err != nil {
 		return err
 	}
-	// Use a host name, because passkeys do not work with an IP address.
+	// Use a host name because passkeys do not work with an IP address.
 	local := func(addr string) string { return strings.Replace("http://"+addr, "127.0.0.1", "localhost", 1) }
 	at := func(name string) string { return local(addrs[name]) }
 	uploads := local(s.proxies["upload"].Listen)

@@ -32,7 +32,7 @@ func swelling(m *maker) string {
 // other slot processes a file that uses its whole time limit.
 func TestGoodJobsBesideABomb(t *testing.T) {
 	jobs, pictures := 3, 15
-	if full() { // not in parallel, because processor time depends on other programs
+	if full() { // not in parallel because processor time depends on other programs
 		jobs, pictures = 20, 150
 	} else {
 		t.Parallel()

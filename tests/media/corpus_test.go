@@ -296,7 +296,7 @@ var bad = []item{
 	}, code: transcode.NotAVideo},
 	{name: "avi-with-playlist-subtitles", make: gab2, code: transcode.NotAVideo},
 	{name: "mov-with-foreign-data", make: func(m *maker) string {
-		// A data reference contains the path of a file, because old QuickTime files may store
+		// A data reference contains the path of a file because old QuickTime files may store
 		// samples in another file.
 		return m.edit(m.ff(video("320x240", "25", 1)+x264+"a.mov"), func(b []byte) []byte {
 			at := boxAt(b, "url ")

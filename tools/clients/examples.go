@@ -30,7 +30,7 @@ type example struct {
 	CLI   string    // equivalent command
 	// Error is the error code in the response, if the example shows a rejected call.
 	Error string
-	// Brief omits everything except the calls, because another page explains the operation.
+	// Brief omits everything except the calls because another page explains the operation.
 	Brief bool
 	// Varies means that two responses differ in more than IDs and times. The test then compares
 	// only their fields.

@@ -23,7 +23,7 @@ type python struct {
 	made     map[string]bool // types that have been generated
 	err      error
 	types    bytes.Buffer
-	aliases  bytes.Buffer // after the types, because Python evaluates aliases immediately
+	aliases  bytes.Buffer // after the types because Python evaluates aliases immediately
 }
 
 func newPython(c *contract.Contract) *python {

@@ -173,7 +173,7 @@ func (r *release) tag(ctx context.Context) error {
 }
 
 // tagged reports whether the registry already has the version. It fails if that version has
-// different content, because a version that may be installed must never be replaced.
+// different content because a version that may be installed must never be replaced.
 func (r *release) tagged(ctx context.Context, e entry) (bool, error) {
 	ref := e.repository.Tag(r.version)
 	d, err := remote.Head(ref, r.remote(ctx)...)
@@ -214,7 +214,7 @@ func (r *release) serve(ctx context.Context) error {
 			return err
 		}
 	}
-	// Listen last, because a client that waits for this address must find everything ready.
+	// Listen last because a client that waits for this address must find everything ready.
 	open, err := (&net.ListenConfig{}).Listen(ctx, "tcp", r.listen)
 	if err != nil {
 		return err

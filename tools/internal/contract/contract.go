@@ -111,7 +111,7 @@ func (o *Operation) Once() bool {
 	return o.Method == http.MethodPost && !o.Takes("Idempotency-Key") && !harmlessTwice[o.ID]
 }
 
-// harmlessTwice lists POSTs without Idempotency-Key that may be repeated, because an unused code
+// harmlessTwice lists POSTs without Idempotency-Key that may be repeated because an unused code
 // expires and a key is returned only once.
 var harmlessTwice = map[string]bool{"createDeviceCode": true, "collectDeviceKey": true}
 
