@@ -186,7 +186,7 @@ func fillIn(v reflect.Value) {
 	}
 }
 
-// Over a bad network, nothing may be created twice or lost, and every error must have a type.
+// Over a bad network, nothing should be created twice or lost, and every error should have a type.
 func TestGoClientBehindAHostileProxy(t *testing.T) {
 	t.Parallel()
 	secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", []string{"links:read", "links:write", "events:read"})

@@ -20,7 +20,7 @@ type Hostile struct {
 	// Rewrite, if set, changes responses, for example to point URLs at another proxy.
 	Rewrite *strings.Replacer
 	// Outage, if set, makes the deployment unreachable once, for this duration. The outage starts
-	// while a client is reading the feed because a client gives up if its first request fails.
+	// while a client is reading the feed, because a client gives up if its first request fails.
 	Outage time.Duration
 
 	mu    sync.Mutex

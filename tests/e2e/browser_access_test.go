@@ -65,7 +65,7 @@ func TestAVideoIsOpenedAndClosedWhileItPlays(t *testing.T) {
 		access = "/api/v1/videos/" + made.str("id") + "/access"
 	}
 	first := visitor(t, look{})
-	requests := first.asks() // start before the page loads because it may request its playlists immediately
+	requests := first.asks() // start before the page loads, because it may request its playlists immediately
 	first.open(made.str("shareUrl"))
 	first.unlock("grün 7")
 	first.play()

@@ -89,7 +89,7 @@ func signedIn(t testing.TB) (*plainBrowser, page) {
 	check(t, err)
 	b := newPlainBrowser(t)
 	opened := b.get(link)
-	for range 2 { // twice because a preview bot may have opened it before the person does
+	for range 2 { // twice, because a preview bot may have opened it before the person does
 		newPlainBrowser(t).get(link)
 	}
 	u, err := url.Parse(link)

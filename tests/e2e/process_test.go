@@ -139,7 +139,7 @@ func TestTheProgramKeepsWhatItAcknowledged(t *testing.T) {
 	i.env = quickly
 	p, s := i.up()
 	if len(s.Keys) != 4 || s.AdminToken == "" || s.UploadURL == "" {
-		t.Fatalf("stack.json is %+v, want 4 keys, an admin token and an upload address", s)
+		t.Fatalf("stack.json is %+v, want 4 keys, an admin token and an upload URL", s)
 	}
 	c := s.as(t, "creator")
 
@@ -162,7 +162,7 @@ func TestTheProgramKeepsWhatItAcknowledged(t *testing.T) {
 		t.Errorf("after the kill, the link returned %d with Location %q, want 302 to https://example.com/kept", got.status, got.header.Get("Location"))
 	}
 	if a := put(t, waiting.str("uploadUrl"), clip(t, 2, "320x180"), "video/mp4"); a.status != 200 {
-		t.Errorf("repeating the upload at the same address returned %d, want 200: %s", a.status, a.raw)
+		t.Errorf("repeating the upload to the same URL returned %d, want 200: %s", a.status, a.raw)
 	}
 	// No request mentions the video with the interrupted job, so the sweep must find it.
 	eventually(t, 2*time.Minute, "both videos are ready", func() bool {

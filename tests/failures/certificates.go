@@ -25,8 +25,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// domains are the custom domains in the traffic. Their certificates come from Pebble, Let's
-// Encrypt's ACME server for tests. Every name resolves to this machine.
+// domains holds the custom domains that the traffic visits. Their certificates come from Pebble,
+// Let's Encrypt's ACME server for tests. Every name resolves to this machine.
 type domains struct {
 	roots  *x509.CertPool
 	dns    string
