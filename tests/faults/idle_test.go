@@ -50,8 +50,8 @@ func TestAnIdleInstallationHardlyAsksFirestore(t *testing.T) {
 		}
 		return n
 	}
-	// Every loop runs its first round as soon as it starts. These rounds are over once there has
-	// been no query for a second.
+	// Every loop runs its first round as soon as it starts. These rounds are over once there have
+	// been no queries for a second.
 	last, quiet := queries(), time.Now()
 	authUntil(t, "the first rounds have ended", time.Minute, func() bool {
 		if n := queries(); n != last {

@@ -118,7 +118,7 @@ func TestADistantRedis(t *testing.T) {
 			}
 			t.Logf("Redis with a delay of %v: %d changes and %d old responses, the last one %v after the change; normal operation %v after a stall of 200 ms", far.distance, changes.Load(), old.Load(), oldest, slowest)
 			// The bounds assume that Redis responds within 50 ms. They do not apply on a machine
-			// that is too busy for this.
+			// that is too busy for that.
 			if slow := reached.slowest(); far.stale == 0 && slow > 50*time.Millisecond {
 				t.Logf("Redis took up to %v to respond, so old responses are allowed for 5 s, and the time until normal operation is not checked", slow)
 				far.stale, far.back = 5*time.Second, 0

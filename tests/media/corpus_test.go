@@ -40,7 +40,7 @@ type maker struct {
 	t      testing.TB
 	dir    string
 	canary string // the absolute path of a file with content that must not appear in any output
-	remote string // an address that programs must not call
+	remote string // a URL that programs must not call
 }
 
 func (m *maker) path(name string) string { return filepath.Join(m.dir, name) }

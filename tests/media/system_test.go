@@ -28,8 +28,8 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// witness collects log lines from the services in this process: publications, orphans, processor
-// time and errors. It prints the errors.
+// witness collects log lines from the services in this process: publications, orphans, CPU time and
+// errors. It prints the errors.
 type witness struct {
 	*noted
 	slog.Handler
@@ -40,7 +40,7 @@ type noted struct {
 	mu       sync.Mutex
 	versions map[string][]int64       // by video, in the order of publication
 	removed  []string                 // names of the objects that the janitor removed
-	used     map[string]time.Duration // processor time of the programs in all attempts at a video
+	used     map[string]time.Duration // CPU time of the programs in all attempts at a video
 }
 
 var witnessed = &witness{
@@ -328,9 +328,9 @@ func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 		want = append(want, r.Outcome.Objects()...)
 	}
 	slices.Sort(want)
-	// Replaced media is kept for as long as one of its addresses may be valid. The record does not
-	// list the objects that an interrupted worker wrote after its video's last change, so they are
-	// kept for a week.
+	// Replaced media is kept for as long as one of its URLs may be valid. The record does not list
+	// the objects that an interrupted worker wrote after its video's last change, so they are kept
+	// for a week.
 	s.eventually("the janitor leaves only the objects in the outcomes", func() bool {
 		s.ahead.Add(int64(8 * time.Hour))
 		var got []string
@@ -356,7 +356,8 @@ func (s *system) strike(round strike, uploads []*upload) {
 	t.Helper()
 	var victims []*process
 	for range uploads {
-		// Use one thread. The encoding is then slow enough for the strike, even on a fast machine.
+		// Use one thread so that the encoding is slow enough for the strike, even on a fast
+		// machine.
 		victims = append(victims, s.start(map[string]string{"LINKREEL_FFMPEG_THREADS": "1"}))
 	}
 	s.eventually("all jobs are running", func() bool {

@@ -74,7 +74,7 @@ var snippets = []fenced{
 
 var anyFence = regexp.MustCompile("(?sm)^ *```([^\n]*)\n(.*?)\n? *```$")
 
-// A reader may paste any code block from any page. Each block is run or checked by a test, or the
+// Readers may paste any code block from any page. Each block is run or checked by a test, or the
 // list says why it cannot be.
 func TestEverySnippetHasATestOrAReason(t *testing.T) {
 	t.Parallel()
@@ -109,7 +109,7 @@ func TestEverySnippetHasATestOrAReason(t *testing.T) {
 	}
 	for i, s := range snippets {
 		if used[i] == 0 {
-			t.Errorf("the entry for %s (%s) matches no block", s.page, s.language)
+			t.Errorf("the entry for %s (%s) does not match any block", s.page, s.language)
 		}
 		if (s.by == "") == (s.why == "") {
 			t.Errorf("the entry for %s (%s) needs a test or a reason", s.page, s.language)

@@ -32,8 +32,8 @@ type example struct {
 	Error string
 	// Brief omits everything except the calls because another page explains the operation.
 	Brief bool
-	// Varies means that two responses differ in more than IDs and times. The test then compares
-	// only their fields.
+	// Varies means that two responses differ in more than IDs and times. In that case, the test
+	// only compares their fields.
 	Varies bool
 	Title  string            // section title; by default the operation's summary
 	Note   string            // text before the calls

@@ -29,8 +29,8 @@ func alternatives(arch string) string {
 }
 
 // debian creates a layer of the named packages and their dependencies. It unpacks them without
-// installing them. It runs none of their programs, so a machine can create the layer for another
-// architecture.
+// installing them. It does not run any of their programs, so a machine can create the layer for
+// another architecture.
 func (r *release) debian(ctx context.Context, packages, arch string) (layer string, list []debianPackage, err error) {
 	layer = filepath.Join(r.work, "debian-"+strings.ReplaceAll(packages, ",", "-")+"-"+arch+".tar")
 	if list, err := packagesOf(layer); err == nil {

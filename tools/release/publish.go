@@ -108,7 +108,7 @@ func (r *release) wanted() (map[string]string, error) {
 	return wanted, nil
 }
 
-// push sends the images and the chart to the registry only under their digests, so that they cannot
+// push sends the images and the chart to the registry only under their digests so that they cannot
 // be found before they are signed and tagged.
 func (r *release) push(ctx context.Context) error {
 	index, entries, err := r.entries()

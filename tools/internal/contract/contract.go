@@ -46,7 +46,7 @@ type Operation struct {
 	All string
 }
 
-// Paging says how a client finds the next page of a list.
+// Paging tells how a client finds the next page of a list.
 type Paging string
 
 // The forms of paging. In each, the data field in the response contains the records.
