@@ -20,8 +20,8 @@ import (
 	"github.com/linkreel/linkreel/tests/contract"
 )
 
-// needNode skips a test of the TypeScript client if the machine has no supported version of Node.
-// Debian's version is too old, so `make tools` cannot install a supported one.
+// needNode skips a test of the TypeScript client if the machine does not have a supported version
+// of Node. Debian's version is too old, so `make tools` cannot install a supported one.
 func needNode(t *testing.T) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "node", "--version").Output()

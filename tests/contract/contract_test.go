@@ -159,7 +159,7 @@ func TestWrongExchangesAreNoticed(t *testing.T) {
 	}
 }
 
-// Each change makes the document wrong, so Check must reject a correct exchange.
+// Each change breaks the document, so Check must reject a correct exchange.
 func TestABrokenDocumentIsNoticed(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, of, old, new string }{

@@ -58,7 +58,7 @@ func (r *FuzzReport) String() string {
 
 // Fuzz calls every operation in the document with valid, almost valid and invalid requests, which
 // it generates from the schemas. It calls them as accounts on every plan, with valid and invalid
-// keys. Each exchange must match the contract, no response may be a 5xx, and a caller without a
+// keys. Each exchange must match the contract, responses must not be 5xx, and callers without a
 // valid key must always get a 401. Fuzz returns an error only if it could not prepare the run. The
 // report contains the faults.
 func Fuzz(ctx context.Context, cfg FuzzConfig) (*FuzzReport, error) {

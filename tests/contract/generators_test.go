@@ -99,7 +99,7 @@ func TestGeneratedTypeScriptTypes(t *testing.T) {
 	run(t, dir, exec.CommandContext(t.Context(), compiler, "--strict", "--noEmit", "--target", "es2022", "--skipLibCheck", "--module", "nodenext", "narrows.ts"))
 }
 
-// The linters must report no errors or warnings.
+// The linters must not report any errors or warnings.
 func TestLintersFindNothingInTheContract(t *testing.T) {
 	t.Parallel()
 	redocly, spectral := nodeTool(t, "redocly"), nodeTool(t, "spectral")

@@ -67,7 +67,7 @@ func TestEveryOperationHasAMethodOfTheGoClient(t *testing.T) {
 	n := 0
 	for path, item := range doc.Paths {
 		var shared []parameter
-		_ = json.Unmarshal(item["parameters"], &shared) // most paths have no shared parameters
+		_ = json.Unmarshal(item["parameters"], &shared) // most paths do not have shared parameters
 		for _, method := range []string{"get", "put", "post", "patch", "delete"} {
 			var op documented
 			if item[method] == nil {

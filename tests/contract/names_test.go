@@ -253,7 +253,7 @@ func (w *namesWorld) queries(t *testing.T, o op) {
 func (w *namesWorld) refusals(t *testing.T, o op) {
 	t.Helper()
 	if strings.HasPrefix(o.Path, "/api/v1/device-codes") {
-		return // these operations need no key
+		return // these operations do not require a key
 	}
 	for who, caller := range map[string]string{"a caller without a key": "", "a weak key": w.weak} {
 		w.caller = caller

@@ -39,7 +39,7 @@ func init() {
 }
 
 // runOnAFullDisk executes a program with a seccomp filter that makes fsync fail with ENOSPC, as it
-// does on a full network disk. Unlike a small test disk, a filter needs no privileges.
+// does on a full network disk. Unlike a small test disk, a filter does not need any privileges.
 func runOnAFullDisk(args []string) error {
 	const prSetSeccomp, prSetNoNewPrivs, filterMode, retErrno, retAllow = 22, 38, 2, 0x00050000, 0x7fff0000
 	filter := []syscall.SockFilter{

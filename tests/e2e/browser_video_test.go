@@ -21,7 +21,7 @@ func TestAViewerWatches(t *testing.T) {
 	c := as(t, "creator")
 	c.want(200, "PATCH", "/api/v1/videos/"+made.str("id"), map[string]any{"description": "Filmed in one take.\nSound is the wind."})
 	v := visitor(t, look{})
-	// The first report of the view gets no response. The service does not receive the second one.
+	// The first view report gets no response. The service does not receive the second one.
 	_, err := v.EvalOnNewDocument(`{
 	  const ask = window.fetch;
 	  window.reports = 0;
@@ -151,8 +151,8 @@ func TestAViewerReadsCaptions(t *testing.T) {
 	v.clean()
 }
 
-// Phones without Media Source play HLS natively. Chromium supports both, so it represents these
-// phones when the test removes Media Source.
+// Phones without Media Source play HLS natively. Chromium supports both, so it can stand in for
+// these phones once the test has removed Media Source.
 func TestABrowserThatPlaysHLSItself(t *testing.T) {
 	t.Parallel()
 	made := film(t, map[string]any{"title": "Played natively", "privacy": "unlisted"}, scenery(t, 12))
@@ -362,7 +362,7 @@ func TestPagesOnEveryScreen(t *testing.T) {
 	}
 }
 
-// contrast lists text with less contrast to its background than WCAG's minimum of 4.5.
+// contrast lists text whose contrast with its background is below WCAG's minimum of 4.5.
 const contrast = `() => {
   const rgb = (s) => { const m = s.match(/[\d.]+/g).map(Number); return { c: m.slice(0, 3), a: m[3] ?? 1 } };
   const lum = (c) => { const [r, g, b] = c.map((v) => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4 }); return 0.2126 * r + 0.7152 * g + 0.0722 * b };

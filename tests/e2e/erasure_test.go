@@ -166,7 +166,7 @@ func TestErasureLeavesNothing(t *testing.T) {
 	gone.left(t, dump.Bytes())
 	rdb := redis.NewClient(&redis.Options{Addr: stack.Redis.Addr()})
 	defer rdb.Close()
-	// An account's hash contains a version and no data. It expires five minutes after the last
+	// An account's hash contains a version but no data. It expires five minutes after the last
 	// request.
 	key := "lr:acct:{" + gone.id + "}"
 	if life := rdb.PTTL(t.Context(), key).Val(); life > 5*time.Minute {
@@ -211,7 +211,7 @@ func (a *tenantOf) exports() {
 }
 
 // erase suspends and erases the account, and waits until the operator's API no longer returns it.
-// While it waits, it calls meanwhile repeatedly.
+// While waiting, it calls meanwhile repeatedly.
 func (a *tenantOf) erase(meanwhile func()) {
 	t := a.t
 	t.Helper()

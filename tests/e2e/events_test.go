@@ -257,7 +257,7 @@ var everyChange = []change{
 	}},
 	{"PATCH /api/v1/account", func(a *tenantOf, _ *made) []string {
 		a.want(200, "PATCH", "/api/v1/account", map[string]any{"name": "Each change"})
-		a.want(200, "PATCH", "/api/v1/account", map[string]any{"name": "Each change", "defaultDomainId": nil}) // changes nothing
+		a.want(200, "PATCH", "/api/v1/account", map[string]any{"name": "Each change", "defaultDomainId": nil}) // does not change anything
 		a.want(404, "PATCH", "/api/v1/account", map[string]any{"name": "No change", "defaultDomainId": "dom_none"})
 		return []string{"account.changed " + a.id}
 	}},

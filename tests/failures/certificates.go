@@ -140,8 +140,8 @@ func (s *stack) addDomain(ctx context.Context, host string) error {
 	return nil
 }
 
-// visitDomains visits the link on each custom domain over HTTPS. A visit orders the certificate if
-// there is none yet.
+// visitDomains visits the link on each custom domain over HTTPS. If a domain does not have a
+// certificate yet, the visit orders one.
 func (s *stack) visitDomains(ctx context.Context, turn int) {
 	s.domains.mu.Lock()
 	defer s.domains.mu.Unlock()
@@ -197,7 +197,7 @@ func (s *stack) visitDomain(ctx context.Context, turn int, host string) (status 
 	return resp.StatusCode, resp.Body.Close()
 }
 
-// oldDomain is the custom domain that has its certificate before the failure.
+// oldDomain is the custom domain that already has its certificate when the failure starts.
 const oldDomain = "go.example.com"
 
 // startDomain adds oldDomain and waits for its certificate.

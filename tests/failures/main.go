@@ -51,7 +51,7 @@ type failure struct {
 // failures lists the failures in the order of docs/failures.md.
 var failures = slices.Concat(redisFailures, firestoreFailures, serviceFailures, videoFailures, webhookFailures)
 
-// options are the settings for all plays. A zero duration means the failure's own.
+// options holds the settings for all plays. If a duration is zero, the failure's own applies.
 type options struct {
 	dir           string
 	broken, after time.Duration

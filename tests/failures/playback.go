@@ -25,7 +25,7 @@ func (s *stack) play(ctx context.Context, _ int) {
 	if address == "" {
 		return
 	}
-	// There is no ingress that forwards the public address to videos.
+	// There is no ingress to forward the public URL to videos.
 	u, err := url.Parse(address)
 	if err != nil {
 		s.say("the playback address %q is not valid: %v", address, err)

@@ -95,7 +95,7 @@ func startStack(ctx context.Context, dir string, f failure) (s *stack, err error
 	return started, started.startPrometheus(ctx)
 }
 
-// programs is the folder for the built programs. Later runs use existing programs.
+// programs is the folder for the built programs. Later runs reuse them.
 var programs = filepath.Join(os.TempDir(), "linkreel-failures-programs")
 
 func build(ctx context.Context) error {

@@ -15,8 +15,8 @@ import (
 // 15 s and evaluates the rules every 30 s.
 const tolerance = time.Minute
 
-// lookBack contains the alerts that look back longer than five minutes, and the windows of budgets.
-// They keep firing for that long after their cause is gone.
+// lookBack contains the alerts that look back longer than five minutes, and budget windows. They
+// keep firing for that long after their cause is gone.
 var lookBack = map[string]time.Duration{
 	"LinkreelClicksNotCounted": 10 * time.Minute, "LinkreelWebhooksFailing": 10 * time.Minute, "LinkreelClicksLost": 15 * time.Minute,
 	"LinkreelWebhooksUnsigned": 15 * time.Minute, "LinkreelPodRestarts": 30 * time.Minute, "LinkreelVideosFailing": 30 * time.Minute,

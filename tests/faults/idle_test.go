@@ -22,8 +22,8 @@ const (
 	idleRound = 16
 )
 
-// The test runs two replicas of each service and sends no requests. With LINKREEL_FULL=1 it counts
-// queries for three minutes, and otherwise for a few seconds.
+// The test runs two replicas of each service without sending any requests. With LINKREEL_FULL=1 it
+// counts queries for three minutes, and otherwise for a few seconds.
 func TestAnIdleInstallationHardlyAsksFirestore(t *testing.T) {
 	t.Parallel()
 	count := 10 * time.Second

@@ -17,9 +17,9 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// The tests add delay to the connection to Redis. 1.3 ms is another zone, 5 ms a nearby region, and
-// 50 ms another continent. A delay of 2 s is longer than a redirect ever waits. By default the
-// tests use one delay and a low rate.
+// The tests add delay to the connection to Redis. 1.3 ms corresponds to a different zone, 5 ms to a
+// nearby region, and 50 ms to a different continent. A delay of 2 s is longer than a redirect ever
+// waits. By default the tests use one delay and a low rate.
 
 func TestADistantRedis(t *testing.T) {
 	t.Parallel()
@@ -249,8 +249,8 @@ func TestARedisFilledWhileFirestoreWasAwayDrains(t *testing.T) {
 }
 
 // The test clicks 300,000 distinct links within a minute while Firestore is unreachable. When
-// Firestore is back, all clicks must be counted. Firestore rejects requests of more than 10 MiB, so
-// the flusher must not send larger ones. The process must stay within the chart's memory limit.
+// Firestore is back, all clicks must be counted. Firestore rejects requests larger than 10 MiB, so
+// the flusher must stay below that. The process must stay within the chart's memory limit.
 func TestManyDistinctLinksAreAllCounted(t *testing.T) {
 	t.Parallel()
 	b := newLinksWorld(t)

@@ -115,8 +115,8 @@ func (s *split) visit(t *testing.T, round int, half func(), replicas ...*linksPr
 	t.Logf("%s with the shares %v: %v of %d visitors, %d wrong", s.slug, s.percent, counts, len(s.from), wrong.Load())
 }
 
-// splitChance returns the probability that, of n visitors, a share has got or a number further from
-// the expected number in the same direction, if each visitor is in the share with probability p.
+// splitChance returns the probability that a share has got of n visitors, or a more extreme number
+// on the same side of the expected one, if each visitor is in the share with probability p.
 func splitChance(n, got int, p float64) float64 {
 	all, _ := math.Lgamma(float64(n + 1))
 	exactly := func(k int) float64 {

@@ -492,7 +492,7 @@ func (l *linksLoad) balance(t testing.TB, p *linksProcess, before map[string]int
 		if counted != last {
 			last, since = counted, time.Now()
 		}
-		// After 2.5 s without a change, no click is in flight.
+		// After 2.5 s without a change, no clicks are in flight.
 		if len(wrong) == 0 && time.Since(since) > 2500*time.Millisecond || time.Now().After(deadline) {
 			break
 		}

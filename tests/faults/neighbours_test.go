@@ -325,8 +325,8 @@ type watch struct {
 	ids    map[string]bool // the neighbours' account IDs
 }
 
-// ask sends requests with the name what until ctx is done. next returns the next request, or false
-// if there is none.
+// ask sends requests named what until ctx is done. next returns the next request, or false if there
+// is none.
 func (w *watch) ask(ctx context.Context, wg *sync.WaitGroup, what string, pause time.Duration, next func(i int) (key, method, address string, body any, more bool)) {
 	wg.Go(func() {
 		tick := time.NewTicker(pause)

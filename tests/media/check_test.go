@@ -196,7 +196,7 @@ func (r *world) checkDownload(o *transcode.Outcome) (faults []string) {
 	return nil
 }
 
-// shownTimes returns the times when a player shows the frames in an object.
+// shownTimes returns the times at which a player shows the frames in an object.
 func (r *world) shownTimes(object string) (times []float64) {
 	r.t.Helper()
 	path := filepath.Join(r.t.TempDir(), "object.mp4")
@@ -215,7 +215,7 @@ func (r *world) shownTimes(object string) (times []float64) {
 	return times
 }
 
-// ends returns the times when a rendition's segments end.
+// ends returns the times at which a rendition's segments end.
 func ends(r transcode.Rendition) []float64 {
 	var at float64
 	var out []float64

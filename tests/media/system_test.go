@@ -263,8 +263,8 @@ type strike struct {
 func repeat(n int, s syscall.Signal) []syscall.Signal { return slices.Repeat([]syscall.Signal{s}, n) }
 
 // The test kills or stops workers during their jobs. At the same time it empties Redis and cuts off
-// storage. Every video must soon become ready exactly once, and no objects from unfinished attempts
-// may remain.
+// storage. Every video must soon become ready exactly once, and objects from unfinished attempts
+// must not remain.
 func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 	t.Parallel()
 	strikes := []strike{{"one killed, one stopped, Redis emptied, storage cut off", []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP}, true, true}}
@@ -344,7 +344,7 @@ func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 	})
 	orphans := witnessed.orphans(all)
 	if orphans == 0 {
-		t.Error("the janitor removed no objects, want at least one")
+		t.Error("the janitor did not remove any objects, want at least one")
 	}
 	t.Logf("%d workers were interrupted, and %d videos became ready exactly once; the janitor removed %d objects and kept %d, all in use", len(all), len(all), orphans, len(want))
 }

@@ -56,7 +56,7 @@ type savedValue struct {
 	path []string
 }
 
-// answer is the response from the deployment to the call with curl, recorded by tests/contract.
+// answer is the deployment's response to the curl call, as recorded by tests/contract.
 type answer struct {
 	Status int             `json:"status"`
 	Type   string          `json:"type,omitempty"` // media type of a body that is not JSON

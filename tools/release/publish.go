@@ -173,7 +173,7 @@ func (r *release) tag(ctx context.Context) error {
 }
 
 // tagged reports whether the registry already has the version. It fails if that version has
-// different content because a version that may be installed must never be replaced.
+// different content, because a version that may be installed must never be replaced.
 func (r *release) tagged(ctx context.Context, e entry) (bool, error) {
 	ref := e.repository.Tag(r.version)
 	d, err := remote.Head(ref, r.remote(ctx)...)

@@ -30,13 +30,13 @@ type Operation struct {
 	Description string // Markdown; may be empty
 	Method      string // in upper case
 	Path        string // such as /api/v1/links/{id}
-	Public      bool   // requires no key
+	Public      bool   // does not require a key
 	Plan, Scope string // requirements for the key, or "" for any plan or key
 	// PathParameters are in path order.
 	PathParameters []*Parameter
 	Query          []*Parameter
 	Headers        []*Parameter
-	Body           *Body    // nil if the operation accepts none
+	Body           *Body    // nil if the operation does not accept one
 	Answers        []Answer // successful responses, sorted by status, then by media type
 	Paging         Paging
 	// Item is the schema of one record in a list. It is nil if the response is not a list.
