@@ -347,7 +347,7 @@ func (s *load) killBackup(dir string, objects int) bool {
 	return died
 }
 
-// upload creates a video and uploads a film for it.
+// upload creates a video and uploads a file for it.
 func (s *load) upload(path string) *shot {
 	s.t.Helper()
 	made := s.account.surely(201, "POST", "/api/v1/videos", map[string]any{"title": "Film"})

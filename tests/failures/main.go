@@ -58,7 +58,7 @@ type options struct {
 }
 
 func main() {
-	broken := flag.Duration("broken", 0, "duration of the failure (default: until 90 s after the last alert that it must cause)")
+	broken := flag.Duration("broken", 0, "duration of the failure (default: until 90 s after the last expected alert)")
 	after := flag.Duration("after", 0, "longest time to watch after the repair (default: until every alert should have ended)")
 	dir := flag.String("dir", "", "folder for data, logs and the timeline (default: a new one)")
 	all := flag.Bool("all", false, "play every failure")
