@@ -20,8 +20,8 @@ import (
 	"github.com/linkreel/linkreel/tests/contract"
 )
 
-// needNode skips a test of the TypeScript client if the machine has no supported version of Node.
-// Debian's version is too old, so `make tools` cannot install a supported one.
+// needNode skips a test of the TypeScript client if the machine does not have a supported version
+// of Node. Debian's version is too old, so `make tools` cannot install a supported one.
 func needNode(t *testing.T) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "node", "--version").Output()
@@ -85,8 +85,8 @@ func documentFile(t *testing.T) string {
 	return path
 }
 
-// The Go client sends its requests through the contract's transport, which checks that the document
-// allows each of them.
+// The Go client sends its requests through the contract's transport, which checks each of them
+// against the document.
 func TestGoClient(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -183,8 +183,8 @@ func video(t *testing.T, c *client.Client) {
 		t.Fatal(err)
 	}
 	defer func() { _ = f.Close() }()
-	// A file that is not a video fails with a reason. The same record must then accept a valid
-	// file.
+	// A file that is not a video fails with a reason. After that, the same record must accept a
+	// valid file.
 	made, err := c.CreateVideo(ctx, client.VideoCreate{Title: "Clip", Privacy: "unlisted"})
 	if err != nil {
 		t.Fatal(err)
@@ -204,7 +204,7 @@ func video(t *testing.T, c *client.Client) {
 		t.Fatal(err)
 	}
 	seen := map[string]bool{}
-	// The status is failed until the service has noticed the new file.
+	// The status stays failed until the service notices the new file.
 	for deadline := time.Now().Add(2 * time.Minute); ; {
 		v, err := c.WaitVideo(ctx, made.VideoID, func(v *client.Video) { seen[v.Status] = true })
 		if err == nil && v.Status == "ready" {
@@ -354,7 +354,7 @@ func checkTour(t *testing.T, report []byte, secret, message string) {
 			t.Fatal(err)
 		}
 		if !slices.Contains(r.Made, l.ID) {
-			t.Errorf("the account has link %s, which the report lacks", l.ID)
+			t.Errorf("the account has link %s, which is missing from the report", l.ID)
 		}
 		links++
 	}

@@ -43,8 +43,8 @@ var Load = sync.OnceValue(func() *Contract {
 	return c
 })
 
-// Parse reads a JSON document. It forbids unknown fields in the document's objects, so that a
-// response with an undocumented field breaks the contract. Real callers must tolerate new fields.
+// Parse reads a JSON document. It forbids unknown fields in the document's objects, so a response
+// with an undocumented field breaks the contract. Real callers must tolerate new fields.
 func Parse(document []byte) (*Contract, error) {
 	var raw map[string]any
 	if err := json.Unmarshal(document, &raw); err != nil {
@@ -76,7 +76,7 @@ func Parse(document []byte) (*Contract, error) {
 	return c, nil
 }
 
-// Only captions, QR codes and exports have bodies that are not JSON. The registry of decoders is
+// Only captions, QR codes and exports have bodies that are not JSON. The decoder registry is
 // global, so this code runs once rather than for each contract.
 func init() {
 	openapi3filter.RegisterBodyDecoder("text/vtt", openapi3filter.PlainBodyDecoder)
@@ -85,7 +85,7 @@ func init() {
 	openapi3filter.RegisterBodyDecoder("application/jsonl", openapi3filter.PlainBodyDecoder)
 }
 
-// Exchange is one request with its response.
+// Exchange is one request and its response.
 type Exchange struct {
 	Method      string
 	URL         *url.URL
@@ -97,7 +97,7 @@ type Exchange struct {
 	OperationID string // set by Check; empty if the document has no such operation
 }
 
-// Covers reports whether an address belongs to the API.
+// Covers reports whether a URL belongs to the API.
 func Covers(u *url.URL) bool {
 	return strings.HasPrefix(u.Path, "/api/") || strings.HasPrefix(u.Path, "/admin/")
 }
@@ -106,8 +106,8 @@ func Covers(u *url.URL) bool {
 func (c *Contract) Check(x *Exchange) error {
 	path, params := c.match(x.Method, x.URL)
 	if path == "" {
-		// A router may treat the path as a record with an odd ID. It may then reject the caller or
-		// a reused Idempotency-Key before it looks up the record.
+		// A router may treat the path as a record with an odd ID. If it does, it may reject the
+		// caller or a reused Idempotency-Key before it looks up the record.
 		return c.checkError(x, http.StatusNotFound, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests,
 			http.StatusMethodNotAllowed, http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge, http.StatusRequestHeaderFieldsTooLarge)
 	}
@@ -134,7 +134,8 @@ func (c *Contract) Check(x *Exchange) error {
 }
 
 // Wrong returns an error that describes how the request violates the document, regardless of the
-// response. It returns nil for an allowed request and for a request that matches no operation.
+// response. It returns nil for an allowed request and for a request that does not match any
+// operation.
 func (c *Contract) Wrong(x *Exchange) error {
 	path, params := c.match(x.Method, x.URL)
 	if path == "" {
@@ -185,8 +186,9 @@ func (c *Contract) checkRequest(x *Exchange, route *routers.Route, params map[st
 	}
 	err := openapi3filter.ValidateRequest(context.Background(), c.input(x, route, params))
 	if errors.Is(err, strconv.ErrRange) {
-		// The validator cannot represent a number beyond float64. It rejects any field with such a
-		// number, even a field that allows any value. The service reads the number as infinity.
+		// The validator cannot represent numbers outside the float64 range. It rejects any field
+		// with such a number, even one that allows any value. The service reads the number as
+		// infinity.
 		return nil
 	}
 	return err
@@ -215,11 +217,11 @@ func (c *Contract) checkResponse(x *Exchange, route *routers.Route) error {
 	return nil
 }
 
-// checkError checks responses that no operation documents. They must have the shape of an error and
-// one of the given statuses.
+// checkError checks responses that are not documented for any operation. They must have the shape
+// of an error and one of the given statuses.
 func (c *Contract) checkError(x *Exchange, statuses ...int) error {
 	if !slices.Contains(statuses, x.Status) {
-		return fmt.Errorf("status %d for a request that matches no operation, want one of %v", x.Status, statuses)
+		return fmt.Errorf("status %d for a request that does not match any operation, want one of %v", x.Status, statuses)
 	}
 	if x.Method == http.MethodHead {
 		return nil
@@ -255,7 +257,7 @@ func sameRequestID(x *Exchange) error {
 	return nil
 }
 
-// match finds the documented path for an address. A path that has the method takes precedence. For
+// match finds the documented path for a URL. A path that supports the method takes precedence. For
 // every method except POST, "bulk" in /links/bulk is an ID.
 func (c *Contract) match(method string, u *url.URL) (path string, params map[string]string) {
 	for _, p := range c.paths {
@@ -273,7 +275,7 @@ func (c *Contract) match(method string, u *url.URL) (path string, params map[str
 	return path, params
 }
 
-// fit returns the parameters in an address that matches path, or nil if the address does not match.
+// fit returns the parameters in a URL that matches path, or nil if the URL does not match.
 func fit(path string, u *url.URL) map[string]string {
 	given, want := strings.Split(u.EscapedPath(), "/"), strings.Split(path, "/")
 	if len(want) != len(given) {
@@ -309,7 +311,7 @@ func NewTransport(t testing.TB, base http.RoundTripper) *Transport {
 	return NewReporter(base, func(x *Exchange, err error) {
 		t.Helper()
 		if err != nil {
-			t.Errorf("contract: %s %s: %v\nrequest: %.500s\nanswer: %.1000s", x.Method, x.URL.RequestURI(), err, x.Body, x.AnswerBody)
+			t.Errorf("contract: %s %s: %v\nrequest: %.500s\nresponse: %.1000s", x.Method, x.URL.RequestURI(), err, x.Body, x.AnswerBody)
 		}
 	})
 }
@@ -360,8 +362,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // DiffRoutes compares the services' routes with the document's. It returns "" if they are the same.
-// A route's path can have the router's format (":id") or the document's ("{id}"). Parameter
-// names may differ, and routes outside the API are ignored.
+// A route's path can be in the router's format (":id") or the document's ("{id}"). Parameter names
+// may differ, and routes outside the API are ignored.
 func DiffRoutes(served []apispec.Route) string {
 	key := func(r apispec.Route) string {
 		parts := strings.Split(r.Path, "/")
@@ -395,7 +397,7 @@ func DiffRoutes(served []apispec.Route) string {
 }
 
 // requestSchemas returns the names of the components that only requests use. Parse does not change
-// these components, because the document says which of them reject unknown fields.
+// these components because the document says which of them reject unknown fields.
 func requestSchemas(doc map[string]any) map[string]bool {
 	open := map[string]bool{}
 	var note func(v any)

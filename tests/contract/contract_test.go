@@ -130,7 +130,7 @@ func TestWrongExchangesAreNoticed(t *testing.T) {
 		{"a missing Location", "create", func(x *contract.Exchange) { x.Answer.Del("Location") }},
 		{"a missing Retry-After", "too fast", func(x *contract.Exchange) { x.Answer.Del("Retry-After") }},
 		{"a missing WWW-Authenticate", "no key", func(x *contract.Exchange) { x.Answer.Del("WWW-Authenticate") }},
-		{"an error code for another status", "slug taken", func(x *contract.Exchange) { x.AnswerBody = []byte(fault("LINK_NOT_FOUND", "")) }},
+		{"an error code for a different status", "slug taken", func(x *contract.Exchange) { x.AnswerBody = []byte(fault("LINK_NOT_FOUND", "")) }},
 		{"an unknown detail code", "invalid", func(x *contract.Exchange) {
 			x.AnswerBody = bytes.Replace(x.AnswerBody, []byte("invalid_type"), []byte("wrong"), 1)
 		}},
@@ -159,7 +159,7 @@ func TestWrongExchangesAreNoticed(t *testing.T) {
 	}
 }
 
-// Each change makes the document wrong. Check must then reject a correct exchange.
+// Each change breaks the document, so Check must reject a correct exchange.
 func TestABrokenDocumentIsNoticed(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, of, old, new string }{
@@ -189,7 +189,7 @@ func TestABrokenDocumentIsNoticed(t *testing.T) {
 			}
 			x := exchange(t, tt.of)
 			if err := c.Check(x); err == nil && x.OperationID != "" {
-				t.Error("Check returned nil for a document that the exchange violates")
+				t.Error("Check returned nil for an exchange that violates the document")
 			}
 		})
 	}

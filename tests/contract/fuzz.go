@@ -58,7 +58,7 @@ func (r *FuzzReport) String() string {
 
 // Fuzz calls every operation in the document with valid, almost valid and invalid requests, which
 // it generates from the schemas. It calls them as accounts on every plan, with valid and invalid
-// keys. Each exchange must match the contract, no response may be a 5xx, and a caller without a
+// keys. Each exchange must match the contract, responses must not be 5xx, and callers without a
 // valid key must always get a 401. Fuzz returns an error only if it could not prepare the run. The
 // report contains the faults.
 func Fuzz(ctx context.Context, cfg FuzzConfig) (*FuzzReport, error) {
@@ -128,7 +128,7 @@ type actor struct {
 	dead         bool // must always get a 401
 }
 
-// prepare creates many accounts on the top plan, so that rate limits do not hide the services' own
+// prepare creates many accounts on the top plan so that rate limits do not hide the services' own
 // responses. It also creates one account for each kind of error.
 func (f *fuzzer) prepare(ctx context.Context) error {
 	good := 1 + f.cfg.Requests/2000
@@ -225,7 +225,7 @@ func (f *fuzzer) admin(ctx context.Context, path string, body, out any) error {
 	return json.NewDecoder(res.Body).Decode(out)
 }
 
-// open reports whether an operation needs no key.
+// open reports whether an operation can be called without a key.
 func (f *fuzzer) open(operationID string) bool {
 	return slices.ContainsFunc(apispec.Load().Routes(), func(r apispec.Route) bool { return r.Open && r.OperationID == operationID })
 }
@@ -278,7 +278,7 @@ func (f *fuzzer) one(ctx context.Context, s *source) {
 func (f *fuzzer) send(ctx context.Context, op fuzzOp, who actor, method, target string, header http.Header, body []byte) {
 	req, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
 	if err != nil {
-		return // Go cannot send this address
+		return // Go cannot send this URL
 	}
 	req.Header = header
 	res, err := f.cfg.Client.Do(req)
@@ -302,7 +302,7 @@ func (f *fuzzer) send(ctx context.Context, op fuzzOp, who actor, method, target 
 	}
 	x := &Exchange{Method: method, URL: req.URL, Header: header, Body: body, Status: res.StatusCode, Answer: res.Header, AnswerBody: answer}
 	verdict := f.check.Check(x)
-	wrong := x.Status >= 400 && f.check.Wrong(x) != nil // a wrong request that succeeded already counts as a fault
+	wrong := x.Status >= 400 && f.check.Wrong(x) != nil // an invalid request that succeeded has already been counted as a fault
 	switch {
 	case x.Status >= 500:
 		f.fault(op, fmt.Sprintf("status %d", x.Status), method, target, body, answer)
@@ -544,7 +544,7 @@ func (s *source) captions() []byte {
 	}))
 }
 
-// body returns a body that is valid in most cases, and otherwise invalid in one of many ways.
+// body returns a body that is usually valid, and otherwise invalid in one of many ways.
 func (s *source) body(doc map[string]any, schema any) []byte {
 	v := s.value(doc, schema, "", 0)
 	if m, ok := v.(map[string]any); ok {
@@ -772,8 +772,8 @@ func (s *source) stringFor(name string, m map[string]any) string {
 	return s.text(1 + s.IntN(limit))
 }
 
-// Err returns the report as an error. It returns nil if there was no fault and every operation was
-// called.
+// Err returns the report as an error. It returns nil if there were no faults and every operation
+// was called.
 func (r *FuzzReport) Err() error {
 	if r.FaultsTotal > 0 {
 		return errors.New(r.String())

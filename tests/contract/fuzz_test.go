@@ -13,8 +13,8 @@ import (
 	"github.com/linkreel/linkreel/tests/contract"
 )
 
-// imitation responds with the document's examples. It makes it possible to test the fuzzer without
-// the services.
+// imitation responds with the document's examples. With it, the fuzzer can be tested without the
+// services.
 type imitation struct {
 	doc   map[string]any
 	spoil func(operation string, status int, body []byte) (int, []byte)
@@ -112,7 +112,7 @@ func fuzz(t *testing.T, m *imitation, n int) *contract.FuzzReport {
 }
 
 // The imitation does not know which IDs exist, or which other requests Go's HTTP server rejects.
-// For all other requests, the fuzzer must report no fault.
+// For all other requests, the fuzzer must not report any faults.
 func TestFuzzReachesEveryOperationWithRightAndWrongRequests(t *testing.T) {
 	t.Parallel()
 	r := fuzz(t, newImitation(t), 1500)
@@ -165,7 +165,7 @@ func TestFuzzFindsPlantedFaults(t *testing.T) {
 					return
 				}
 			}
-			t.Error("the report lacks the planted fault")
+			t.Error("the planted fault is missing from the report")
 		})
 	}
 }

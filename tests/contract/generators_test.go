@@ -62,7 +62,7 @@ func TestGeneratedOgenClient(t *testing.T) {
 	}
 }
 
-// generated creates a folder inside the tools module and copies files into it, because the
+// generated creates a folder inside the tools module and copies files into it because the
 // generated code needs that module's dependencies. It returns the folder's path in the module.
 func generated(t *testing.T, in string, files ...string) string {
 	t.Helper()
@@ -99,7 +99,7 @@ func TestGeneratedTypeScriptTypes(t *testing.T) {
 	run(t, dir, exec.CommandContext(t.Context(), compiler, "--strict", "--noEmit", "--target", "es2022", "--skipLibCheck", "--module", "nodenext", "narrows.ts"))
 }
 
-// The linters must report no errors or warnings.
+// The linters must not report any errors or warnings.
 func TestLintersFindNothingInTheContract(t *testing.T) {
 	t.Parallel()
 	redocly, spectral := nodeTool(t, "redocly"), nodeTool(t, "spectral")
@@ -114,7 +114,7 @@ func TestLintersFindNothingInTheContract(t *testing.T) {
 }
 
 // prism parses the document with its own code and validates the exchanges that it forwards. It must
-// find no response that the document does not allow, and no invalid request that succeeds.
+// not find any responses that the document does not allow, or any invalid requests that succeed.
 func TestPrismFindsNoViolation(t *testing.T) {
 	t.Parallel()
 	requests := 60
@@ -138,7 +138,7 @@ func TestPrismFindsNoViolation(t *testing.T) {
 	}
 }
 
-// prism starts the proxy for an upstream address and returns the proxy's address.
+// prism starts the proxy in front of an upstream URL and returns the proxy's URL.
 func prism(t *testing.T, upstream string) string {
 	t.Helper()
 	program := nodeTool(t, "prism")

@@ -67,7 +67,7 @@ func TestEveryOperationHasAMethodOfTheGoClient(t *testing.T) {
 	n := 0
 	for path, item := range doc.Paths {
 		var shared []parameter
-		_ = json.Unmarshal(item["parameters"], &shared) // most paths have no shared parameters
+		_ = json.Unmarshal(item["parameters"], &shared) // most paths do not have shared parameters
 		for _, method := range []string{"get", "put", "post", "patch", "delete"} {
 			var op documented
 			if item[method] == nil {
@@ -186,7 +186,7 @@ func fillIn(v reflect.Value) {
 	}
 }
 
-// Over a bad network, nothing is created twice or lost, and every error has a type.
+// Over a bad network, nothing should be created twice or lost, and every error should have a type.
 func TestGoClientBehindAHostileProxy(t *testing.T) {
 	t.Parallel()
 	secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", []string{"links:read", "links:write", "events:read"})
@@ -320,7 +320,7 @@ func everyErrorHasAType(t *testing.T, cfg client.Config) {
 	}
 }
 
-// Over a bad network, the Go client's tour creates nothing twice and loses nothing.
+// Over a bad network, the Go client's tour must not create anything twice or lose anything.
 func TestTourOfTheGoClientBehindAHostileProxy(t *testing.T) {
 	t.Parallel()
 	secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", []string{

@@ -15,9 +15,9 @@ import (
 // them, and answers in place of the deployment. It forwards at least one in four identical requests
 // without a failure, so a client that retries often enough gets its response.
 type Hostile struct {
-	Target string // the deployment's address
+	Target string // the deployment's URL
 	Seed   uint64 // the seed for the choice of failures
-	// Rewrite, if set, changes responses, for example to point addresses at another proxy.
+	// Rewrite, if set, changes responses, for example to point URLs at another proxy.
 	Rewrite *strings.Replacer
 	// Outage, if set, makes the deployment unreachable once, for this duration. The outage starts
 	// while a client is reading the feed, because a client gives up if its first request fails.

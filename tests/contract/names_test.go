@@ -60,7 +60,7 @@ type namesWorld struct {
 type op struct {
 	apispec.Route
 	target  string
-	missing []string // the address with a nonexistent ID, for each parameter
+	missing []string // the URL with a nonexistent ID, for each parameter
 	schema  map[string]any
 	body    map[string]any // nil for an operation without a JSON body
 }
@@ -107,7 +107,7 @@ func newNamesWorld(t *testing.T) *namesWorld {
 	return w
 }
 
-// signIn opens a one-time link as a browser does, and returns the session.
+// signIn opens a one-time link the way a browser does, and returns the session.
 func signIn(t *testing.T, link string) string {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -167,7 +167,7 @@ func (w *namesWorld) operation(r apispec.Route) op {
 			params = append(params, s)
 		}
 	}
-	// at returns the address with a nonexistent ID for the parameter missing.
+	// at returns the URL with a nonexistent ID for the parameter missing.
 	at := func(missing string) string {
 		path := r.Path
 		for _, p := range params {
@@ -253,7 +253,7 @@ func (w *namesWorld) queries(t *testing.T, o op) {
 func (w *namesWorld) refusals(t *testing.T, o op) {
 	t.Helper()
 	if strings.HasPrefix(o.Path, "/api/v1/device-codes") {
-		return // these operations need no key
+		return // these operations do not require a key
 	}
 	for who, caller := range map[string]string{"a caller without a key": "", "a weak key": w.weak} {
 		w.caller = caller
@@ -299,7 +299,7 @@ func (w *namesWorld) bodies(t *testing.T, o op) {
 	if o.body == nil {
 		if o.Method == http.MethodPost && !apispec.Load().Operation(o.Method, o.Path).Body {
 			if got := w.send(t, o.Method, o.target, map[string]any{"nobodyKnowsThis": 1}); !got.unknown("nobodyKnowsThis", "") {
-				t.Errorf("%s accepts no body, but with a body it returned %d %s, want 400", o.OperationID, got.status, got.text)
+				t.Errorf("%s does not accept a body, but given one it returned %d %s, want 400", o.OperationID, got.status, got.text)
 			}
 		}
 		return

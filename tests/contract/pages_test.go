@@ -185,7 +185,8 @@ func TestPagesRunAsPasted(t *testing.T) {
 	})
 }
 
-// each calls read concurrently for every page with code in a language, and waits for all calls.
+// each calls read concurrently for every page with code in a language, and waits for all of the
+// calls to return.
 func each(t *testing.T, all []page, language string, clip []byte, read func(t *testing.T, p page, dir string, env []string)) {
 	t.Helper()
 	t.Run("pages", func(t *testing.T) {
@@ -203,7 +204,7 @@ func each(t *testing.T, all []page, language string, clip []byte, read func(t *t
 }
 
 // typescriptPages compiles all pages together, with the strictest settings that readers can choose.
-// It returns a folder with the same code as JavaScript programs, because many readers do not compile it.
+// It returns a folder with the same code as JavaScript programs because many readers do not compile it.
 func typescriptPages(t *testing.T, all []page) string {
 	t.Helper()
 	programs := map[string]string{}

@@ -27,7 +27,7 @@ func TestPythonClient(t *testing.T) {
 	)
 }
 
-// Over a bad network, the Python client's examples create nothing twice and lose nothing.
+// Over a bad network, the Python client's examples must not create anything twice or lose anything.
 func TestExamplesOfThePythonClientBehindAHostileProxy(t *testing.T) {
 	t.Parallel()
 	film := filepath.Join(t.TempDir(), "clip.mp4")

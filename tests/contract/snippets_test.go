@@ -63,7 +63,7 @@ func desk(t *testing.T) string {
 }
 
 // prelude replaces commands that the test cannot run unchanged. A failed call must fail its line,
-// the example hosts do not exist, and this machine has no clipboard.
+// the example hosts do not exist, and this machine does not have a clipboard.
 const prelude = `set -euo pipefail
 curl() { command curl --fail-with-body --retry 2 "$@"; }
 pbpaste() { printf 'https://example.com/pasted\n'; }
@@ -84,7 +84,8 @@ func TestSnippetsOfTheDocumentsRun(t *testing.T) {
 		{file: "docs/api.md", least: 1},
 		{file: "docs/cli.md", login: true, least: 2},
 		{file: "docs/guides.md", login: true, least: 7, replaced: map[string]string{
-			// The test sets no DNS record, so these commands must fail with DOMAIN_NOT_VERIFIED.
+			// The test does not set any DNS records, so these commands must fail with
+			// DOMAIN_NOT_VERIFIED.
 			`verify "$DOMAIN" --wait 10m`:      `verify "$DOMAIN" 2>refusal || grep -q DOMAIN_NOT_VERIFIED refusal`,
 			`--domain "$DOMAIN" --slug spring`: `--domain "$DOMAIN" --slug spring 2>refusal || grep -q DOMAIN_NOT_VERIFIED refusal`,
 		}},
@@ -140,9 +141,8 @@ func TestTheFirstProgramIsTypeScript(t *testing.T) {
 	compiled(t, map[string]string{"first.ts": string(first[1])})
 }
 
-// The clients' examples must run unchanged, except for the address, the key and the port.
-// Each Go example runs as a program. The examples in each other language run together as one
-// program.
+// The clients' examples must run unchanged, except for the base URL, the key and the port. Each Go
+// example runs as a program. The examples in each other language run together as one program.
 func TestSnippetsOfTheClientsRun(t *testing.T) {
 	t.Parallel()
 	needNode(t)
@@ -189,7 +189,7 @@ func TestSnippetsOfTheClientsRun(t *testing.T) {
 	}
 }
 
-// freePort returns a port that no process is currently listening on.
+// freePort returns a port that nothing is currently listening on.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "localhost:0")

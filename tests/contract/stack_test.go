@@ -60,7 +60,7 @@ func withStack(run func() int) (code int, err error) {
 	running, err = standalone.Start(context.Background(), standalone.Config{
 		DataDir: filepath.Join(dir, "data"), Log: log,
 		Env: map[string]string{
-			"DNS_RESOLVER":               "127.0.0.1:9", // no DNS query leaves this machine
+			"DNS_RESOLVER":               "127.0.0.1:9", // DNS queries must not leave this machine
 			"LINKREEL_FIRESTORE_TIMEOUT": "9s",          // on a busy machine, Firestore is slow but not unreachable
 		},
 	})

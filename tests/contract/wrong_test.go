@@ -14,8 +14,8 @@ import (
 
 // wrong is an invalid request that a caller could send, and the expected response.
 type wrong struct {
-	// request is a method and a path. The prefix short: or admin: selects an address other than the
-	// base address. Placeholders such as {link} stand for the records in newWrongWorld.
+	// request is a method and a path. The prefix short: or admin: selects a base URL other than the
+	// default. Placeholders such as {link} stand for the records in newWrongWorld.
 	request string
 	body    string
 	// header has one header per line. "As: free" selects the caller. The default is an owner's key.
@@ -23,8 +23,8 @@ type wrong struct {
 	header string
 	status int
 	code   apierr.Code
-	// words has the expected response parts in order, separated by " … ". They tell the
-	// caller what to do.
+	// words contains parts of the expected message in order, separated by " … ". The message must
+	// tell the caller what to do.
 	words string
 }
 
@@ -85,7 +85,7 @@ func says(text, words string) bool {
 	return true
 }
 
-// wrongWorld has the callers and the records for invalid requests.
+// wrongWorld holds the callers and the records for invalid requests.
 type wrongWorld struct {
 	c       *http.Client // checks each exchange against the contract
 	callers map[string]string
@@ -169,7 +169,7 @@ func (w *wrongWorld) send(t *testing.T, row wrong) (status int, body string) {
 		req.Header.Set("Authorization", "Bearer "+secret)
 	}
 	c := w.c
-	if strings.HasPrefix(path, "short:") { // the contract does not describe short addresses
+	if strings.HasPrefix(path, "short:") { // the contract does not describe short URLs
 		c = http.DefaultClient
 	}
 	res, err := c.Do(req)

@@ -39,7 +39,7 @@ func init() {
 }
 
 // runOnAFullDisk executes a program with a seccomp filter that makes fsync fail with ENOSPC, as it
-// does on a full network disk. Unlike a small test disk, a filter needs no privileges.
+// does on a full network disk. Unlike a small test disk, a filter does not need any privileges.
 func runOnAFullDisk(args []string) error {
 	const prSetSeccomp, prSetNoNewPrivs, filterMode, retErrno, retAllow = 22, 38, 2, 0x00050000, 0x7fff0000
 	filter := []syscall.SockFilter{
@@ -126,8 +126,8 @@ func (w *writer) send(s *load, slug, url, method, path string, body map[string]a
 	return made.ID, true
 }
 
-// allowed returns the states that a link may have in a backup that was made between began and
-// ended: the last state acknowledged before began, and the states sent after it and before ended.
+// allowed returns the states that a link may have in a backup made between began and ended: the
+// last state acknowledged before began, and the states sent after it and before ended.
 func allowed(versions []version, began, ended time.Time) (urls []string) {
 	urls = []string{""} // before the link was created
 	for _, v := range versions {
@@ -204,11 +204,11 @@ func (s *load) visit(n int) {
 	}
 	s.missed.Add(1)
 	if !down && !s.down.Load() && s.kills.Load() == kills {
-		s.t.Errorf("a redirect while the stack ran returned %d, want 302: %v", code, err)
+		s.t.Errorf("a redirect while the stack was running returned %d, want 302: %v", code, err)
 	}
 }
 
-// short returns the address for the installation's short links. It is the same after a restart.
+// short returns the base URL for the installation's short links. It is the same after a restart.
 func (i *installation) short() string { return fmt.Sprintf("http://127.0.0.1:%d", i.base+1) }
 
 // start sends visits and writes at the given rates until the returned function is called.
@@ -347,7 +347,7 @@ func (s *load) killBackup(dir string, objects int) bool {
 	return died
 }
 
-// upload creates a video and uploads a film for it.
+// upload creates a video and uploads a file for it.
 func (s *load) upload(path string) *shot {
 	s.t.Helper()
 	made := s.account.surely(201, "POST", "/api/v1/videos", map[string]any{"title": "Film"})
@@ -462,7 +462,7 @@ func (d documents) list(path, field string) (values []string) {
 			Values []struct{ StringValue string }
 		}
 	}
-	raw, _ := json.Marshal(d[path][field]) // cannot fail, because the value comes from JSON
+	raw, _ := json.Marshal(d[path][field]) // cannot fail because the value comes from JSON
 	_ = json.Unmarshal(raw, &v)            // empty if the field is missing
 	for _, x := range v.ArrayValue.Values {
 		values = append(values, x.StringValue)
@@ -623,7 +623,7 @@ func (s *load) holds(b taken, dir string) (d documents) {
 		clicks += d.number("links/"+id, "clicks")
 	}
 	if clicks < b.clicks || clicks > b.visits {
-		s.t.Errorf("the restored links have %d clicks, want between %d (counted before the backup) and %d (visits until its end)", clicks, b.clicks, b.visits)
+		s.t.Errorf("the restored links have %d clicks, want between %d (counted before the backup) and %d (visits before it finished)", clicks, b.clicks, b.visits)
 	}
 	s.t.Logf("%s: %d records; %d of %d links had one allowed state; %d clicks (%d counted before the backup, %d visits)",
 		b.name, len(d), sure, links, clicks, b.clicks, b.visits)
@@ -687,14 +687,14 @@ func (s *load) restored(b taken, dir string) {
 		}
 		played++
 	}
-	s.t.Logf("%s: restored in %.1f s; %d of %d videos play, the others were deleted", b.name, took.Seconds(), played, len(b.films))
+	s.t.Logf("%s: restored in %.1f s; %d of %d videos play, the rest were deleted", b.name, took.Seconds(), played, len(b.films))
 }
 
-// TestBackupsUnderLoadAndKills backs up a program while it receives writes and visits. Some
-// backups are killed or run out of disk space, and the program is killed during one of them. Each
-// complete backup must contain every write that was acknowledged before the backup began, and no
-// part of a write without the rest. Its videos must play. With LINKREEL_FULL, at least 50 changes
-// and 500 visits a second must succeed, and the test kills the program 10 times.
+// TestBackupsUnderLoadAndKills backs up a program while it receives writes and visits. Some backups
+// are killed or run out of disk space, and the program is killed during one of them. Each complete
+// backup must contain every write that was acknowledged before the backup began, and must never
+// contain only part of a write. Its videos must play. With LINKREEL_FULL, at least 50 changes and
+// 500 visits a second must succeed, and the test kills the program 10 times.
 func TestBackupsUnderLoadAndKills(t *testing.T) {
 	t.Parallel()
 	visits, writes, rounds, backupKills, changes := 50., 20., 1, 2, 25 // changes is the number of changes in half a round
@@ -721,7 +721,7 @@ func TestBackupsUnderLoadAndKills(t *testing.T) {
 	path := clip(t, 2, "320x180")
 	first := s.upload(path)
 	first.bytes = s.finished(first)
-	const more = 1.05 // plan for 5% more, because some of the planned requests fail or are not made
+	const more = 1.05 // plan for 5% more because some of the planned requests fail or are not made
 	stop := s.start(more*visits, more*writes)
 	defer stop()
 	began, dir := time.Now(), t.TempDir()
@@ -785,7 +785,7 @@ func TestBackupsUnderLoadAndKills(t *testing.T) {
 	t.Logf("%d backups, %d killed, %d on a full disk, %d kills of the program; in %.0f s, %.0f of them down, %d visits (%d without a response) and %d acknowledged changes (%d without a response)",
 		len(all), killed, rounds, rounds, took.Seconds(), down.Seconds(), made, s.missed.Load(), acknowledged, s.lost.Load())
 	if killed == 0 {
-		t.Error("every backup ended before it could be killed, want at least one killed backup")
+		t.Error("every backup finished before it could be killed, want at least one killed backup")
 	}
 	up := (took - down).Seconds()
 	visited, changed := float64(made-s.missed.Load())/up, float64(acknowledged)/up
@@ -804,7 +804,8 @@ func TestBackupsUnderLoadAndKills(t *testing.T) {
 
 // TestANewerStateOutlivesARestore restores older records while the bucket keeps its newer objects,
 // as happens when only the database is restored. Objects that the older records do not refer to
-// must not be deleted. The test then returns to the newer records, and every video must play.
+// must not be deleted. After that, the test returns to the newer records, and every video must
+// play.
 func TestANewerStateOutlivesARestore(t *testing.T) {
 	t.Parallel()
 	i := install(t)

@@ -92,7 +92,7 @@ func TestAVideoIsOpenedAndClosedWhileItPlays(t *testing.T) {
 			t.Errorf("requests %v succeeded after the video was protected again, want none", got)
 		}
 		if len(a.after(time.Time{})) == 0 {
-			t.Error("no request was recorded")
+			t.Error("no requests were recorded")
 		}
 	}
 	first.clean("status of 403", "status of 429")
@@ -142,7 +142,7 @@ func TestEmbedsAreShownWhereTheOwnerSays(t *testing.T) {
 	v := visitor(t, look{})
 	v.open(listed)
 	if _, err := v.framed().Timeout(patience).Element("video"); err != nil {
-		t.Errorf("the listed site shows no video: %v", err)
+		t.Errorf("the listed site does not show a video: %v", err)
 	}
 	v.clean()
 
@@ -160,6 +160,6 @@ func TestEmbedsAreShownWhereTheOwnerSays(t *testing.T) {
 	v = visitor(t, look{})
 	v.open(foreign)
 	if _, err := v.framed().Timeout(patience).Element("video"); err != nil {
-		t.Errorf("with an empty list of sites, the frame shows no video: %v", err)
+		t.Errorf("with an empty list of sites, the frame does not show a video: %v", err)
 	}
 }

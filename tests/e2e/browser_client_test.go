@@ -12,7 +12,8 @@ import (
 )
 
 // A page on a third-party site uploads a file in parts from another origin with the TypeScript
-// client and reports progress. The site's server has created the video, so the page has no key.
+// client and reports progress. The site's server has created the video, so the page does not have a
+// key.
 func TestTypeScriptClientUploadsInABrowser(t *testing.T) {
 	t.Parallel()
 	made := as(t, "creator").want(201, "POST", "/api/v1/videos", map[string]any{"title": "From a browser"})

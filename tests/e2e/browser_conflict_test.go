@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Two tabs edit the same record. The second tab shows both texts, and neither is lost.
+// Two tabs edit the same record. The second tab shows both versions, and neither is lost.
 func TestTwoTabsLoseNoText(t *testing.T) {
 	v := person(t, look{})
 	page := v.Timeout(patience)
@@ -23,7 +23,7 @@ func TestTwoTabsLoseNoText(t *testing.T) {
 		page.MustElementR("form button", "^Save$").MustClick()
 		v.shows(".note", "Somebody changed this")
 		if mine, theirs := page.MustElement("#title").MustProperty("value").Str(), page.MustElement(".theirs q").MustText(); mine != "From the second tab" || theirs != "From the first tab" {
-			t.Errorf("%s: the field contains %q and the text below it is %q, want the texts from the second and from the first tab", name, mine, theirs)
+			t.Errorf("%s: the field contains %q and the text below it is %q, want the text from the second tab and the text from the first", name, mine, theirs)
 		}
 		v.shot("conflict-" + name)
 		page.MustElementR("form button", "^Save$").MustClick()

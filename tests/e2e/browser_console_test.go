@@ -13,8 +13,8 @@ import (
 )
 
 // A person opens a sign-in link and copies a short link in a real browser. The person then adds a
-// passkey on a virtual authenticator, signs out, and signs in with the passkey. No page logs to the
-// browser's console or violates its Content-Security-Policy.
+// passkey on a virtual authenticator, signs out, and signs in with the passkey. Pages must not log
+// to the browser's console or violate their Content-Security-Policy.
 func TestConsoleInABrowser(t *testing.T) {
 	link, err := stack.SignInLink(t.Context())
 	check(t, err)
@@ -34,7 +34,7 @@ func TestConsoleInABrowser(t *testing.T) {
 	page.MustElementR("button", "Shorten").MustClick()
 	v.shows("h2", "Your short link is ready")
 	if short := page.MustElement(".short a").MustText(); !strings.HasPrefix(short, stack.ShortBaseURL+"/") {
-		t.Errorf("the short address is %s, want one under %s", short, stack.ShortBaseURL)
+		t.Errorf("the short URL is %s, want one under %s", short, stack.ShortBaseURL)
 	}
 	check(t, proto.BrowserGrantPermissions{Permissions: []proto.BrowserPermissionType{proto.BrowserPermissionTypeClipboardSanitizedWrite}}.Call(v.Browser()))
 	page.MustElement(".short button").MustClick()
@@ -65,13 +65,13 @@ func (v *viewer) authenticator() {
 	check(v.t, err)
 }
 
-// shortAddress matches the address that a page shows for copying without JavaScript.
+// shortAddress matches the URL that a page offers for copying without JavaScript.
 var shortAddress = regexp.MustCompile(`class="mono" href="([^"]+)"`)
 
 // Cleo accepts an invitation, and her session ends before she has a passkey. An admin makes a
-// sign-in link for her on the Members page. Home then asks her to add a passkey. With it she signs
-// in without an admin's help. With LINKREEL_PICTURES, the test saves screenshots of the pages in
-// that folder.
+// sign-in link for her on the Members page. Home then asks her to add a passkey, and she uses it to
+// sign in without an admin's help. With LINKREEL_PICTURES, the test saves screenshots of the pages
+// in that folder.
 func TestAnInvitedPersonComesBackInABrowser(t *testing.T) {
 	t.Parallel()
 	account := operator(t).want(201, "POST", "/admin/v1/accounts", map[string]any{"name": "Harbour Museum", "plan": "business"}).str("id")
@@ -115,7 +115,7 @@ func TestAnInvitedPersonComesBackInABrowser(t *testing.T) {
 	page.MustElementR("button", "Add a passkey").MustClick()
 	v.shows(".note", "Passkey added")
 	if has, _, err := page.HasR("h2", "Make sure that you can sign in again"); err != nil || has {
-		t.Errorf("Home asks for a passkey again, although the member has one (%v)", err)
+		t.Errorf("Home asks for a passkey again even though the member has one (%v)", err)
 	}
 	if p := admin.get("/app/members"); strings.Contains(p.html, "/sign-in-link\"") {
 		t.Error("the page offers a sign-in link for a member who has a passkey")

@@ -32,9 +32,9 @@ func TestReferencePagesStayInPlace(t *testing.T) {
 	}
 }
 
-// A reader of /docs/try calls this deployment, first with the form that the address selects and
-// then with a form that the reader opens. The page does not violate its own policy and calls no
-// other host. With open forms and visible responses, it is still accessible.
+// A reader of /docs/try calls this deployment, first with the form that the URL selects and then
+// with a form that the reader opens. The page must not violate its own policy or call any other
+// host. It must stay accessible when forms are open and responses are showing.
 func TestDocsPageMakesACall(t *testing.T) {
 	t.Parallel()
 	for name, l := range map[string]look{"light desktop": {}, "dark phone": {width: 320, height: 700, dark: true}} {
@@ -59,7 +59,7 @@ func TestDocsPageMakesACall(t *testing.T) {
 			check(t, v.find("#createLink summary").Click(proto.InputMouseButtonLeft, 1))
 			link := send("#createLink", "201")
 			if at := v.MustInfo().URL; !strings.HasSuffix(at, "#createLink") {
-				t.Errorf("after opening a form, the address is %s, want it to end with #createLink", at)
+				t.Errorf("after opening a form, the URL is %s, want it to end with #createLink", at)
 			}
 			id := regexp.MustCompile(`"id": "(lnk_\w+)"`).FindStringSubmatch(link)
 			if id == nil {

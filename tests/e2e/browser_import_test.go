@@ -12,8 +12,8 @@ import (
 )
 
 // Some rows of an imported table fail. A person corrects them with the keyboard and sends only
-// those rows, or saves them as a CSV file, corrects the file and uploads it. No link is created
-// twice.
+// those rows, or saves them as a CSV file, corrects the file and uploads it. Links must not be
+// created twice.
 func TestFailedRowsOfAnImportInABrowser(t *testing.T) {
 	t.Parallel()
 	for _, l := range []look{{width: 320, height: 700, dark: true}, {width: 1280, height: 860}} {
@@ -85,8 +85,8 @@ func TestFailedRowsOfAnImportInABrowser(t *testing.T) {
 			t.Errorf("the account has the links %q, want -three -one -made", got)
 		}
 
-		// The file has the three rows that failed at first. The form has since created all of them
-		// except the second.
+		// The file has the three rows that failed the first time. The form has since created all of
+		// them except the second.
 		table, err := os.ReadFile(filepath.Join(dir, saved.GUID))
 		check(t, err)
 		if !strings.Contains(string(table), "'=1+1") || strings.Contains(string(table), name+"-made") {

@@ -160,8 +160,8 @@ func TestConsoleByKeyboardAlone(t *testing.T) {
 }
 
 // The test checks what a screen reader finds on three pages: landmarks, one level-one heading, no
-// skipped level, and a name for every control. Controls with different purposes must have different
-// names.
+// skipped levels, and a name for every control. Controls with different purposes must have
+// different names.
 func TestConsoleForAScreenReader(t *testing.T) {
 	at := furnished()
 	v := person(t, look{})

@@ -59,8 +59,7 @@ func TestALinksPasswordInTheBrowser(t *testing.T) {
 	}
 }
 
-// An owner sets a domain's pages. If an address is wrong, the error appears next to its
-// field.
+// An owner sets a domain's pages. If a URL is invalid, the error appears next to its field.
 func TestADomainsPagesInTheBrowser(t *testing.T) {
 	t.Parallel()
 	l := look{width: 320, height: 700, dark: true}
@@ -88,7 +87,7 @@ func TestADomainsPagesInTheBrowser(t *testing.T) {
 	v.shows(".note", "Saved")
 	d := c.want(200, "GET", "/api/v1/domains/"+id, nil)
 	if d.str("homeUrl") != "https://home.example/" || d.str("notFoundUrl") != "https://home.example/missing" || d.json["expiredUrl"] != nil {
-		t.Errorf("the stored domain is %s, want the two entered addresses and no expiredUrl", d.raw)
+		t.Errorf("the stored domain is %s, want the two URLs that were entered and no expiredUrl", d.raw)
 	}
 	v.good("/app/domains", l)
 	c.want(204, "DELETE", "/api/v1/domains/"+id, nil)

@@ -122,7 +122,7 @@ func (p picture) take(v *viewer, dir string, l look) {
 	check(t, err)
 	size := img.Bounds()
 	if size.Dx() != l.width || size.Dy() != l.height {
-		t.Errorf("%s is %v in size, want the window's size", p.name, size)
+		t.Errorf("%s is %v, want the size of the window", p.name, size)
 	}
 	// Most of a page is background. A blank page has nothing else.
 	colours, light := map[color.Color]int{}, 0

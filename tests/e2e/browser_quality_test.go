@@ -34,7 +34,7 @@ var htmlValidate string
 const nasty = `"'><img src=x onerror=alert(1)><script>alert(2)</script></textarea>{{.}}`
 
 // furnished fills the stack's account so that every page has content. Most of the content is
-// hostile. It returns the address of each kind of page.
+// hostile. It returns the URL of each kind of page.
 var furnished = sync.OnceValue(func() map[string]string {
 	t := seedT{}
 	c := as(t, plan)
@@ -90,9 +90,9 @@ func consolePages(at map[string]string) []string {
 	}
 }
 
-// The test loads every page in both schemes, on a phone and on a desktop. Axe must find no problem,
-// no element may be wider than the screen, and the layout must not shift. Scripts may total at most
-// 60 kB, no page may violate the policy, and no injected script may run.
+// The test loads every page in both schemes, on a phone and on a desktop. Axe must not find any
+// problems, elements must not be wider than the screen, and the layout must not shift. Scripts may
+// total at most 60 kB. Pages must not violate the policy, and injected scripts must not run.
 func TestConsolePagesAreGood(t *testing.T) {
 	at := furnished()
 	looks := []look{{width: 320, height: 700, dark: true}, {width: 1280, height: 860}}
@@ -135,8 +135,8 @@ func TestPublicPagesAreGood(t *testing.T) {
 	}
 }
 
-// html-validate must find no error in any page as the server sends it, not even in pages with form
-// errors.
+// html-validate must not find any errors in the pages as the server sends them, including pages
+// with form errors.
 func TestPagesAreValidHTML(t *testing.T) {
 	at := furnished()
 	v := visitor(t, look{})
@@ -148,14 +148,14 @@ func TestPagesAreValidHTML(t *testing.T) {
 	valid := func(name string, p page) {
 		t.Helper()
 		if !strings.HasPrefix(p.html, "<!") {
-			t.Errorf("%s returned no HTML page: %d %.100s", name, p.status, p.html)
+			t.Errorf("%s did not return an HTML page: %d %.100s", name, p.status, p.html)
 		}
 		if found := eval[[]string](v, `(html) => find(html)`, p.html); len(found) > 0 {
 			t.Errorf("%s (%d):\n  %s", name, p.status, strings.Join(found, "\n  "))
 		}
 	}
 	if got := eval[[]string](v, `(html) => find(html)`, "<!DOCTYPE html><p><div></div></p>"); len(got) == 0 {
-		t.Fatal("html-validate found no error in an invalid page")
+		t.Fatal("html-validate found no errors in an invalid page")
 	}
 	b, home := signedIn(t)
 	for _, path := range consolePages(at) {

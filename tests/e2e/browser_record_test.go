@@ -36,8 +36,8 @@ func (v *viewer) signIn(link string) {
 	})
 }
 
-// record starts a recording of kind and returns its share address. The page shows the
-// address before the recording starts.
+// record starts a recording of kind and returns its share URL. The page shows the URL before the
+// recording starts.
 func (v *viewer) record(kind string) string {
 	v.t.Helper()
 	v.open(stack.BaseURL + "/app/record")
@@ -63,7 +63,7 @@ func (v *viewer) recorded(seconds int) {
 	})
 }
 
-// recorded finds the video for a share address in the list.
+// recorded finds the video for a share URL in the list.
 func recorded(t testing.TB, share string) *answer {
 	t.Helper()
 	for _, item := range as(t, plan).want(200, "GET", "/api/v1/videos?limit=100", nil).json["data"].([]any) {
@@ -71,7 +71,7 @@ func recorded(t testing.TB, share string) *answer {
 			return as(t, plan).want(200, "GET", "/api/v1/videos/"+m["_id"].(string), nil)
 		}
 	}
-	t.Fatalf("the list has no video with the share address %s", share)
+	t.Fatalf("the list does not contain a video with the share URL %s", share)
 	return nil
 }
 
@@ -88,7 +88,7 @@ func plays(t testing.TB, v *viewer, share string) {
 }
 
 // The test records a video and watches it on its share page. It records the screen with the camera
-// in a corner, pauses, stops, and finds the address in the clipboard.
+// in a corner, pauses, stops, and finds the URL on the clipboard.
 func TestRecorderInABrowser(t *testing.T) {
 	t.Parallel()
 	v := person(t, look{})
@@ -104,7 +104,7 @@ func TestRecorderInABrowser(t *testing.T) {
 	page.MustElement("#stop").MustClick()
 	v.said("Ready to watch")
 	if got := page.MustEval(`() => window.clip`).Str(); got != share {
-		t.Errorf("the clipboard has %q, want %q", got, share)
+		t.Errorf("the clipboard contains %q, want %q", got, share)
 	}
 	made := recorded(t, share)
 	if d := seconds(made); d < 3 || d > 20 {
@@ -173,7 +173,7 @@ func TestRecordingOverACutNetwork(t *testing.T) {
 	v.clean("ERR_INTERNET_DISCONNECTED")
 }
 
-// The test measures the time from Stop until a viewer's page plays.
+// The test measures the time from Stop until the video plays on a viewer's page.
 func TestRecordingPlaysSoonAfterStop(t *testing.T) {
 	t.Parallel()
 	times := sized(t, 2, 20)
@@ -186,12 +186,12 @@ func TestRecordingPlaysSoonAfterStop(t *testing.T) {
 		v.Timeout(patience).MustElement("#stop").MustClick()
 		plays(t, other, share)
 		took = append(took, time.Since(stopped))
-		t.Logf("from Stop to a share page that plays: %v", took[len(took)-1])
+		t.Logf("from Stop to playback on the share page: %v", took[len(took)-1])
 		v.said("Ready to watch")
 	}
 	slices.Sort(took)
 	p95 := took[(19*times-1)/20]
-	t.Logf("from Stop to a share page that plays, %d times: median %v, p95 %v", times, took[times/2], p95)
+	t.Logf("from Stop to playback on the share page, %d times: median %v, p95 %v", times, took[times/2], p95)
 	if full(t) && p95 > 5*time.Second { // on a busy machine, the time is meaningless
 		t.Errorf("the p95 is %v, want at most 5 s", p95)
 	}

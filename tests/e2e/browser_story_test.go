@@ -86,8 +86,8 @@ func (i *issuer) as(subject string) {
 }
 
 // The story starts with an empty installation. The program prints a sign-in link. A person signs in
-// with the link, shortens and copies an address, uploads and shares a file, and records and shares
-// a clip. A colleague then signs in through the company's identity provider. The test logs the time
+// with the link, shortens and copies a URL, uploads and shares a file, and records and shares a
+// clip. A colleague then signs in through the company's identity provider. The test logs the time
 // of each step.
 func TestFromNothingToARecording(t *testing.T) {
 	t.Parallel()
@@ -122,7 +122,7 @@ func TestFromNothingToARecording(t *testing.T) {
 	page.MustElement(".short button").MustClick()
 	page.MustElementR(".short button", "Copied")
 	short := page.MustElement(".short a").MustText()
-	step("from the first page to a copied short address")
+	step("from the first page to a copied short URL")
 	if got := visit(t, short); got.header.Get("Location") != "https://go.dev/doc/" {
 		t.Errorf("%s redirects to %q, want https://go.dev/doc/", short, got.header.Get("Location"))
 	}
@@ -136,7 +136,7 @@ func TestFromNothingToARecording(t *testing.T) {
 	shared := page.MustElement(".short a").MustText()
 	guest := visitor(t, look{})
 	plays(t, guest, shared)
-	step("from choosing a file to a share page that plays")
+	step("from choosing a file to playback on the share page")
 
 	v.open(s.BaseURL + "/app/record")
 	page.MustElement("input[name=what][value=both]").MustClick()
@@ -147,13 +147,13 @@ func TestFromNothingToARecording(t *testing.T) {
 	began = time.Now()
 	page.MustElement("#stop").MustClick()
 	plays(t, guest, page.MustElement("#share a").MustText())
-	step("from Stop to a share page that plays")
+	step("from Stop to playback on the share page")
 
 	v.open(s.BaseURL + "/app/members")
 	press(v, "Create invitation")
 	invitation := page.MustElement(".short a").MustText()
 	if !strings.HasPrefix(invitation, s.BaseURL+"/app/sign-in?link=") {
-		t.Fatalf("the invitation is %s, want an address for the sign-in page", invitation)
+		t.Fatalf("the invitation is %s, want a URL for the sign-in page", invitation)
 	}
 	began = time.Now()
 	provider.as("ada")
@@ -171,7 +171,7 @@ func TestFromNothingToARecording(t *testing.T) {
 	heading(ada, "^Sign in$")
 	press(ada, "Continue with Harbour ID")
 	heading(ada, "Shorten a link")
-	step("from an invitation to a colleague signed in by the identity provider, twice")
+	step("from an invitation until the identity provider has signed a colleague in twice")
 	v.clean("404", "networkError") // the player requests a storyboard that does not exist yet
 	ada.clean("status of 403")
 	guest.clean("404", "networkError")

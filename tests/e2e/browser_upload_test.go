@@ -10,7 +10,7 @@ import (
 
 // A person uploads two files at the same time. A reload interrupts the first upload, which then
 // resumes automatically. The second file is not a video, and the person replaces it with a video at
-// the same share address.
+// the same share URL.
 func TestUploadsInABrowser(t *testing.T) {
 	t.Parallel()
 	bad := filepath.Join(t.TempDir(), "notes.mp4")

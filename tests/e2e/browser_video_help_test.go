@@ -48,7 +48,7 @@ var chromium = sync.OnceValues(func() (*rod.Browser, error) {
 	}
 	// NoSandbox is required because containers that run as root cannot use the sandbox.
 	start := launcher.New().Bin(bin).Leakless(false).NoSandbox(true).Headless(true).Set("mute-audio").
-		// Use a fake camera, microphone and screen, which need no permission.
+		// Use a fake camera, microphone and screen, which do not require permission.
 		Set("use-fake-device-for-media-stream").Set("use-fake-ui-for-media-stream").Set("auto-select-desktop-capture-source", "Entire screen")
 	url, err := start.Launch()
 	if err != nil {
@@ -249,7 +249,7 @@ func (v *viewer) play() {
 	v.until("playback to start", `() => document.querySelector("video").currentTime > 0.3`)
 }
 
-// try sends the form on a locked page with a password, and waits for the next page.
+// try submits the form on a locked page with a password, and waits for the next page.
 func (v *viewer) try(password string) {
 	v.t.Helper()
 	loaded := v.Timeout(patience).WaitNavigation("load")

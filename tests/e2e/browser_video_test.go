@@ -21,7 +21,7 @@ func TestAViewerWatches(t *testing.T) {
 	c := as(t, "creator")
 	c.want(200, "PATCH", "/api/v1/videos/"+made.str("id"), map[string]any{"description": "Filmed in one take.\nSound is the wind."})
 	v := visitor(t, look{})
-	// The first report of the view gets no response. The service does not receive the second one.
+	// The first view report gets no response. The service does not receive the second one.
 	_, err := v.EvalOnNewDocument(`{
 	  const ask = window.fetch;
 	  window.reports = 0;
@@ -88,8 +88,8 @@ func TestAViewerWhoseNetworkDropsThePlayer(t *testing.T) {
 			// Shorten the page's waits to a tenth. The longest wait is 16 s.
 			_, err := v.EvalOnNewDocument(`{ const wait = setTimeout; window.setTimeout = (f, ms, ...rest) => wait(f, ms / 10, ...rest) }`)
 			check(t, err)
-			// Each attempt uses a different address. The page's preload and its first script
-			// request use the same address.
+			// Each attempt uses a different URL. The page's preload and its first script request
+			// use the same one.
 			var mu sync.Mutex
 			asked := map[string]bool{}
 			router := v.HijackRequests()
@@ -151,8 +151,8 @@ func TestAViewerReadsCaptions(t *testing.T) {
 	v.clean()
 }
 
-// Phones without Media Source play HLS natively. Chromium supports both, so it represents these
-// phones when the test removes Media Source.
+// Phones without Media Source play HLS natively. Chromium supports both, so it can stand in for
+// these phones once the test has removed Media Source.
 func TestABrowserThatPlaysHLSItself(t *testing.T) {
 	t.Parallel()
 	made := film(t, map[string]any{"title": "Played natively", "privacy": "unlisted"}, scenery(t, 12))
@@ -292,7 +292,7 @@ func TestExpiryWhilePlaying(t *testing.T) {
 		t.Errorf("after a reload, the heading is %q, want one that says that the video has expired", h)
 	}
 	// A view counts after five seconds of playback. On a slow machine the video may expire first,
-	// and the service then rejects the report.
+	// in which case the service rejects the report.
 	v.clean("status of 410", "status of 403")
 }
 
@@ -309,7 +309,7 @@ func TestAWaitingPageTurnsIntoTheVideo(t *testing.T) {
 	if a := put(t, made.str("uploadUrl"), scenery(t, 6), "video/mp4"); a.status != 200 {
 		t.Fatalf("the upload returned %d, want 200", a.status)
 	}
-	eventually(t, 4*time.Minute, "the page shows the video without a reload by the visitor", func() bool {
+	eventually(t, 4*time.Minute, "the page shows the video without being reloaded by the visitor", func() bool {
 		found, _, err := v.Has("video")
 		return err == nil && found
 	})
@@ -362,7 +362,7 @@ func TestPagesOnEveryScreen(t *testing.T) {
 	}
 }
 
-// contrast lists text with less contrast to its background than WCAG's minimum of 4.5.
+// contrast lists text whose contrast with its background is below WCAG's minimum of 4.5.
 const contrast = `() => {
   const rgb = (s) => { const m = s.match(/[\d.]+/g).map(Number); return { c: m.slice(0, 3), a: m[3] ?? 1 } };
   const lum = (c) => { const [r, g, b] = c.map((v) => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4 }); return 0.2126 * r + 0.7152 * g + 0.0722 * b };

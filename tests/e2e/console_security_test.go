@@ -121,7 +121,7 @@ func TestRoleTableThroughThePages(t *testing.T) {
 	}
 }
 
-// No member can gain rights through the pages, and the last owner cannot be removed.
+// Members cannot gain permissions through the pages, and the last owner cannot be removed.
 func TestNobodyRaisesThemselvesThroughThePages(t *testing.T) {
 	_, all := colleagues(t)
 	owner, admin := all["owner"], all["admin"]
@@ -188,7 +188,7 @@ func TestSessionsAreNotFixedAndEnd(t *testing.T) {
 		}
 	}
 	if p := all["viewer"].get("/app/members"); p.status == 200 && p.url.Path == "/app/members" {
-		t.Error("the planted session has the victim's rights")
+		t.Error("the planted session has the victim's permissions")
 	}
 	copied := newPlainBrowser(t)
 	copied.http.Jar.SetCookies(base, []*http.Cookie{{Name: "linkreel_session", Value: all["admin"].session(), Path: "/"}})

@@ -110,13 +110,13 @@ func TestConsoleWithoutScripts(t *testing.T) {
 	b, home := signedIn(t)
 	for _, needed := range []string{`<label for="url">Destination</label>`, ">Shorten</button>"} {
 		if !strings.Contains(home.html, needed) {
-			t.Errorf("the home page lacks %s", needed)
+			t.Errorf("the home page does not contain %s", needed)
 		}
 	}
 	made := b.post("/app/links", url.Values{"csrf": {home.csrf()}, "url": {"https://go.dev/doc/"}})
 	short := regexp.MustCompile(regexp.QuoteMeta(stack.ShortBaseURL) + `/[0-9a-z]+`).FindString(made.html)
 	if made.status != 200 || short == "" || !strings.Contains(made.html, "<span>Copy</span>") {
-		t.Fatalf("creating a link returned %d, want 200 with a short address: %s", made.status, made.html)
+		t.Fatalf("creating a link returned %d, want 200 with a short URL: %s", made.status, made.html)
 	}
 	follow, err := (&http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Get(short)
 	check(t, err)
@@ -163,9 +163,9 @@ func TestConsoleRefusesForeignForms(t *testing.T) {
 		t.Errorf("signing out opened %s, want the sign-in page with a confirmation", out.url)
 	}
 	if p := other.get("/app/links?q=a"); p.url.Path != "/app/sign-in" || p.url.Query().Get("next") != "/app/links?q=a" {
-		t.Errorf("after signing out, /app/links opens %s, want the sign-in page with the address as next", p.url)
+		t.Errorf("after signing out, /app/links opens %s, want the sign-in page with that URL as next", p.url)
 	}
 	if p := other.get("/app/sign-in?next=//evil.example"); strings.Contains(p.html, "evil.example") {
-		t.Error("the sign-in page accepts an address on another site as the next page")
+		t.Error("the sign-in page accepts a URL on another site as the next page")
 	}
 }

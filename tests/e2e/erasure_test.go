@@ -40,7 +40,7 @@ type tenantOf struct {
 	*caller
 	admin *caller
 	id    string
-	short []string // its short addresses
+	short []string // its short URLs
 	ids   []string // ids of its records, which must not appear in any stored data after the erasure
 }
 
@@ -59,11 +59,11 @@ func newTenant(t testing.TB, s stackFile, name string) *tenantOf {
 	return &tenantOf{caller: c, admin: admin, id: id, ids: []string{id, made.str("id"), idempotency.Owner(id)}}
 }
 
-// note records the ID from a field of the answer.
+// note records the ID from a field in the response.
 func (a *tenantOf) note(made *answer, field string) *answer {
 	a.t.Helper()
 	if made.str(field) == "" {
-		a.t.Fatalf("the answer has no %s: %s", field, made.raw)
+		a.t.Fatalf("the response has no %s: %s", field, made.raw)
 	}
 	a.ids = append(a.ids, made.str(field))
 	return made
@@ -137,7 +137,7 @@ func (a *tenantOf) fill(links, videos, domains int, receiver string) {
 
 // The test erases one of two accounts that have records of every kind, and then reads all stored
 // data. With LINKREEL_FULL, the account has 10,000 links and 50 videos, and the test kills the
-// process five times during the erasure. That takes half an hour, because the service keeps looking
+// process five times during the erasure. That takes half an hour because the service keeps looking
 // for late files from an erased account for 15 minutes.
 func TestErasureLeavesNothing(t *testing.T) {
 	t.Parallel()
@@ -166,7 +166,7 @@ func TestErasureLeavesNothing(t *testing.T) {
 	gone.left(t, dump.Bytes())
 	rdb := redis.NewClient(&redis.Options{Addr: stack.Redis.Addr()})
 	defer rdb.Close()
-	// An account's hash contains a version and no data. It expires five minutes after the last
+	// An account's hash contains a version but no data. It expires five minutes after the last
 	// request.
 	key := "lr:acct:{" + gone.id + "}"
 	if life := rdb.PTTL(t.Context(), key).Val(); life > 5*time.Minute {
@@ -200,7 +200,7 @@ func (a *tenantOf) exports() {
 	}
 	for _, want := range []string{"account", "key", "member", "invitation", "domain", "link", "webhook", "event"} {
 		if types[want] == 0 {
-			a.t.Errorf("the export has no record of type %s, only %v", want, types)
+			a.t.Errorf("the export has no records of type %s, only of %v", want, types)
 		}
 	}
 	for _, secret := range []string{a.key, "whsec_", "lr_live_", "lr_sess_"} {
@@ -211,14 +211,14 @@ func (a *tenantOf) exports() {
 }
 
 // erase suspends and erases the account, and waits until the operator's API no longer returns it.
-// While it waits, it calls meanwhile repeatedly.
+// While waiting, it calls meanwhile repeatedly.
 func (a *tenantOf) erase(meanwhile func()) {
 	t := a.t
 	t.Helper()
 	path := "/admin/v1/accounts/" + a.id
 	a.admin.want(200, "PATCH", path, map[string]any{"suspended": true})
 	if got := visit(t, a.short[1]); got.status != 410 {
-		t.Errorf("a short address of the suspended account returned %d, want 410", got.status)
+		t.Errorf("a short URL of the suspended account returned %d, want 410", got.status)
 	}
 	a.admin.want(202, "DELETE", path, nil)
 	eventually(t, time.Hour, "the account no longer exists", func() bool {
@@ -227,7 +227,7 @@ func (a *tenantOf) erase(meanwhile func()) {
 	})
 }
 
-// refuses checks that the account's addresses and keys no longer work.
+// refuses checks that the account's URLs and keys no longer work.
 func (a *tenantOf) refuses(t testing.TB) {
 	t.Helper()
 	if got := a.do("GET", "/api/v1/account", nil); got.status != 401 {
@@ -235,9 +235,9 @@ func (a *tenantOf) refuses(t testing.TB) {
 	}
 	for _, address := range a.short[:min(len(a.short), 50)] {
 		var got *answer
-		// The visits to the erased addresses may have used up this network's limit for unknown
-		// addresses. Wait until the network may visit such addresses again.
-		eventually(t, 5*time.Minute, "the network may visit unknown addresses again", func() bool {
+		// The visits to the erased URLs may have used up this network's limit for unknown URLs.
+		// Wait until the network can visit such URLs again.
+		eventually(t, 5*time.Minute, "the network can visit unknown URLs again", func() bool {
 			got = visit(t, address)
 			return got.status != 429
 		})
@@ -282,8 +282,8 @@ func (a *tenantOf) left(t testing.TB, dump []byte) {
 	}
 }
 
-// awaitsLateUploads reports whether a document is the tombstone for a video with an upload address
-// that has not expired. It contains only the object's name and times.
+// awaitsLateUploads reports whether a document is the tombstone for a video with an upload URL that
+// has not expired. It contains only the object's name and times.
 func awaitsLateUploads(t testing.TB, path, text string) bool {
 	t.Helper()
 	var d struct{ Fields map[string]any }
@@ -291,8 +291,8 @@ func awaitsLateUploads(t testing.TB, path, text string) bool {
 	return strings.HasPrefix(path, "videoPurges/") && slices.Equal(slices.Sorted(maps.Keys(d.Fields)), []string{"bucket", "dueAt", "late", "since", "until"})
 }
 
-// heldFor30Days reports whether a document reserves the slug of a deleted link. No other account
-// may use the slug for 30 days.
+// heldFor30Days reports whether a document reserves the slug of a deleted link. Other accounts
+// cannot use the slug for 30 days.
 func heldFor30Days(t testing.TB, path, text string) bool {
 	t.Helper()
 	var d struct {
@@ -308,7 +308,7 @@ func heldFor30Days(t testing.TB, path, text string) bool {
 }
 
 // leftInRedis checks every key and value. The logs of changed names and clicks may still contain
-// names, because they are limited by size and not by age.
+// names because they are limited by size and not by age.
 func (a *tenantOf) leftInRedis(t testing.TB, rdb *redis.Client) {
 	t.Helper()
 	keys, err := rdb.Keys(t.Context(), "*").Result()

@@ -76,7 +76,7 @@ func (h hardAnswer) str(field string) string {
 
 // history lists the events that one object must have, in order. Each event occurs at least once and
 // at most as often as its request was sent. If the test gave up on a request, the service may or
-// may not have received it, so its events occur once or never.
+// may not have received it, so its events occur at most once.
 type history struct {
 	types       []string
 	least, most []int
@@ -199,7 +199,7 @@ func TestEventsAreTheChangesOverKills(t *testing.T) {
 	}
 	for object, list := range seen {
 		if l.objects[object] == nil {
-			t.Errorf("%s: the feed has %v, want no event, because the test did not change it", object, list)
+			t.Errorf("%s: the feed has %v, want no events, because the test did not change it", object, list)
 		}
 	}
 	eventually(t, 5*time.Minute, "the webhook has every event", func() bool {
@@ -221,11 +221,11 @@ func TestEventsAreTheChangesOverKills(t *testing.T) {
 			t.Errorf("the webhook got the message %s, which is not an event in the feed", id)
 		}
 	}
-	t.Logf("%d kills, %d changes with a response, %d without one, %d events (%d more than responses, from requests that arrived twice or got no response), %d messages sent again",
+	t.Logf("%d kills, %d changes with a response, %d without one, %d events (%d more than responses, from requests that arrived twice or got no response), %d messages resent",
 		killed, sure, l.changes-sure, len(got), twice, again)
 }
 
-// before returns the events from before the webhook was created.
+// before returns the events that predate the webhook.
 func before(all []told, hook string) (ids []string) {
 	for _, e := range all {
 		if e.Object == hook {

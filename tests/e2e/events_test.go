@@ -109,7 +109,7 @@ var everyChange = []change{
 	{"POST /api/v1/links", func(a *tenantOf, its *made) []string {
 		body := map[string]any{"url": "https://example.com/"}
 		its.link = a.want(201, "POST", "/api/v1/links", body, "Idempotency-Key", "once").str("id")
-		a.want(201, "POST", "/api/v1/links", body, "Idempotency-Key", "once") // a replay, which creates nothing
+		a.want(201, "POST", "/api/v1/links", body, "Idempotency-Key", "once") // a replay, which does not create anything
 		a.want(400, "POST", "/api/v1/links", map[string]any{"url": "nonsense"})
 		return []string{"link.created " + its.link}
 	}},
@@ -257,7 +257,7 @@ var everyChange = []change{
 	}},
 	{"PATCH /api/v1/account", func(a *tenantOf, _ *made) []string {
 		a.want(200, "PATCH", "/api/v1/account", map[string]any{"name": "Each change"})
-		a.want(200, "PATCH", "/api/v1/account", map[string]any{"name": "Each change", "defaultDomainId": nil}) // changes nothing
+		a.want(200, "PATCH", "/api/v1/account", map[string]any{"name": "Each change", "defaultDomainId": nil}) // does not change anything
 		a.want(404, "PATCH", "/api/v1/account", map[string]any{"name": "No change", "defaultDomainId": "dom_none"})
 		return []string{"account.changed " + a.id}
 	}},
@@ -267,13 +267,13 @@ var everyChange = []change{
 	}},
 }
 
-// changesNothing lists the routes that change no record that the account can read through
-// the API, or that delete the account.
+// changesNothing lists the routes that do not change any record that the account can read through
+// the API, and those that delete the account.
 var changesNothing = map[string]string{
 	"POST /api/v1/webhooks/{id}/test": "sends a message", "POST /api/v1/webhooks/{id}/replay": "sends messages",
 	"POST /api/v1/webhooks/{id}/deliveries/{delivery}/retry": "sends a message",
-	"POST /api/v1/device-codes":                              "belongs to no account until it is approved", "POST /api/v1/device-codes/token": "returns the key that the approval created",
-	"POST /admin/v1/recovery/resume": "belongs to no account",
+	"POST /api/v1/device-codes":                              "does not belong to an account until it is approved", "POST /api/v1/device-codes/token": "returns the key that the approval created",
+	"POST /admin/v1/recovery/resume": "does not belong to any account",
 	"POST /admin/v1/accounts":        "a new account has no feed yet", "DELETE /admin/v1/accounts/{id}": "nobody can read the feed afterwards",
 }
 
@@ -311,7 +311,7 @@ func TestEveryChangeWritesItsEvent(t *testing.T) {
 	for _, c := range everyChange {
 		wrote := c.do(a, its)
 		want = append(want, wrote...)
-		// Check immediately, because an event must be in the feed when the response arrives.
+		// Check immediately because an event must be in the feed when the response arrives.
 		if got := a.feed(); len(got) < len(want) {
 			t.Errorf("after %s, the feed has %d events, want at least %d", c.routes, len(got), len(want))
 		}
@@ -344,7 +344,7 @@ func TestEveryChangeWritesItsEvent(t *testing.T) {
 	for _, kind := range events.Types() {
 		// These two events need DNS, which this stack does not use.
 		if !seen[kind] && kind != events.DomainVerified && kind != events.DomainLapsed {
-			t.Errorf("no change wrote the %s event", kind)
+			t.Errorf("none of the changes wrote the %s event", kind)
 		}
 	}
 }
@@ -366,7 +366,7 @@ func compare(got []told, want []string) (problems []string) {
 	for _, e := range got {
 		if e.Type == "video.updated" && e.Actor.Type == "system" {
 			// The system writes one update when the download is ready and one when the requested
-			// thumbnail is ready. Both change only addresses, which events do not contain.
+			// thumbnail is ready. Both only change URLs, which events do not contain.
 			if extra++; extra > 2 {
 				problems = append(problems, fmt.Sprintf("%s: the system wrote %s a third time", e.Object, e.Type))
 			}

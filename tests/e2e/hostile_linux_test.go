@@ -21,13 +21,13 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/procstat"
 )
 
-// place is an address that accepts a body, with the credential that it requires.
+// place is an endpoint that accepts a body, with the credential that it requires.
 type place struct {
 	method, url, key, contentType string
 	public                        bool // a form on a page, which is not part of the API
 }
 
-// places returns all addresses in a program that accept a body: every operation in the API
+// places returns all of a program's endpoints that accept a body: every operation in the API
 // document, and the forms on pages.
 func places(t testing.TB, s stackFile, link, video, shared string) (out []place) {
 	t.Helper()
@@ -52,7 +52,7 @@ func places(t testing.TB, s stackFile, link, video, shared string) (out []place)
 		out = append(out, p)
 	}
 	if len(out) < 25 {
-		t.Fatalf("the program has %d addresses that accept a body, want at least 25", len(out))
+		t.Fatalf("the program has %d endpoints that accept a body, want at least 25", len(out))
 	}
 	for _, path := range []string{"/app/sign-in", "/app/links", "/app/upload", shared + "/unlock", shared + "/report"} {
 		out = append(out, place{method: http.MethodPost, url: s.BaseURL + path, contentType: "application/x-www-form-urlencoded", public: true})
@@ -83,7 +83,7 @@ func (p place) send(t testing.TB, body []byte, coding string) (status int, answe
 
 // The test measures the cost of individual hostile requests to the real program: bodies that grow
 // when they are decompressed, bodies full of invalid fields, and visitors with odd headers. None of
-// the requests should use much memory or processor time, and no click should be lost.
+// the requests should use much memory or CPU time, and no clicks should be lost.
 func TestNoSingleRequestHurtsTheProgram(t *testing.T) {
 	t.Parallel()
 	i := install(t)
@@ -113,7 +113,7 @@ func TestNoSingleRequestHurtsTheProgram(t *testing.T) {
 			after, err := procstat.Peak(pid)
 			check(t, err)
 			grown := after - before
-			t.Logf("%s: 64 MiB in %d bytes to %d addresses; the process grew by %d kB", coding, len(packed), len(all), grown>>10)
+			t.Logf("%s: 64 MiB in %d bytes to %d endpoints; the process grew by %d kB", coding, len(packed), len(all), grown>>10)
 			if grown > 50<<20 {
 				t.Errorf("%s: the process grew by %d MiB, want at most 50", coding, grown>>20)
 			}
@@ -154,10 +154,10 @@ func TestNoSingleRequestHurtsTheProgram(t *testing.T) {
 						t.Errorf("%s to %s %s: status %d with %d bytes, want less than 500 and 64 KiB: %.200s", name, to.method, to.url, status, len(answer), answer)
 					}
 				}
-				// Ignore small values. The kernel measures processor time in steps of 10 ms, and
-				// the program's own sweeps use some of it.
+				// Ignore small values. The kernel measures CPU time in steps of 10 ms, and the
+				// program's own sweeps use some of it.
 				if each := (cpu() - began) / times; each > 20*one && each > 40*time.Millisecond {
-					t.Errorf("%s to %s %s: each request used %v of processor time, want at most 20 times the %v of an ordinary request", name, to.method, to.url, each, one)
+					t.Errorf("%s to %s %s: each request used %v of CPU time, want at most 20 times the %v of an ordinary request", name, to.method, to.url, each, one)
 				}
 			}
 		}

@@ -209,7 +209,7 @@ func TestASuspendedAccountsAddressesAnswer410(t *testing.T) {
 	short := c.want(201, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/"}).str("shortUrl")
 	share := c.want(201, "POST", "/api/v1/videos", map[string]any{"title": "T"}).str("shareUrl")
 	for range 2 {
-		// Fill the caches first, because the later responses must be correct even though a replica
+		// Fill the caches first because the later responses must be correct even though a replica
 		// has cached the records.
 		if a, b := visit(t, short).status, visit(t, share).status; a != 302 || b != 200 {
 			t.Fatalf("before the suspension, the link returned %d and the page %d, want 302 and 200", a, b)

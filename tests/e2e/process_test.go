@@ -33,8 +33,7 @@ var program = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// installation is a working folder with data and ports. Several processes can use it, one after
-// another.
+// installation is a working folder with data and ports. Several processes can use it in turn.
 type installation struct {
 	t      *testing.T
 	dir    string
@@ -139,7 +138,7 @@ func TestTheProgramKeepsWhatItAcknowledged(t *testing.T) {
 	i.env = quickly
 	p, s := i.up()
 	if len(s.Keys) != 4 || s.AdminToken == "" || s.UploadURL == "" {
-		t.Fatalf("stack.json is %+v, want 4 keys, an admin token and an upload address", s)
+		t.Fatalf("stack.json is %+v, want 4 keys, an admin token and an upload URL", s)
 	}
 	c := s.as(t, "creator")
 
@@ -162,9 +161,9 @@ func TestTheProgramKeepsWhatItAcknowledged(t *testing.T) {
 		t.Errorf("after the kill, the link returned %d with Location %q, want 302 to https://example.com/kept", got.status, got.header.Get("Location"))
 	}
 	if a := put(t, waiting.str("uploadUrl"), clip(t, 2, "320x180"), "video/mp4"); a.status != 200 {
-		t.Errorf("repeating the upload at the same address returned %d, want 200: %s", a.status, a.raw)
+		t.Errorf("repeating the upload to the same URL returned %d, want 200: %s", a.status, a.raw)
 	}
-	// No request mentions the video with the interrupted job, so the sweep must find it.
+	// None of the requests mention the video with the interrupted job, so the sweep must find it.
 	eventually(t, 2*time.Minute, "both videos are ready", func() bool {
 		list := c.want(200, "GET", "/api/v1/videos", nil)
 		for _, v := range list.json["data"].([]any) {
@@ -198,7 +197,7 @@ func (i *installation) interrupt(p *process) {
 	}
 }
 
-// Two systems that are started from the same folder must have separate stack.json files.
+// Two systems started from the same folder must have separate stack.json files.
 func TestASecondSystemLeavesTheFirstOnesFileAlone(t *testing.T) {
 	t.Parallel()
 	first := install(t)
@@ -222,7 +221,7 @@ func TestASecondSystemLeavesTheFirstOnesFileAlone(t *testing.T) {
 	second.interrupt(p)
 	unchanged("after the second system exited")
 
-	// A system that runs alone uses .local/stack.json, regardless of its data directory.
+	// A system that runs on its own uses .local/stack.json, regardless of its data directory.
 	first.interrupt(p1)
 	second.beside = false
 	p, _ = second.up()
@@ -246,7 +245,7 @@ func TestTheProgramSaysWhyItCannotStart(t *testing.T) {
 	}
 }
 
-// fails runs a process that must exit without a signal, with an error code and one line of text.
+// fails runs a process that must exit on its own, with an error code and one line of text.
 func (i *installation) fails() string {
 	i.t.Helper()
 	p := i.start()
@@ -315,7 +314,7 @@ func TestTracesReachFromTheRequestToFirestoreAndTheWorker(t *testing.T) {
 		}
 	}
 	if len(linked) == 0 {
-		t.Fatal("the worker's trace has no link to another trace")
+		t.Fatal("the worker's trace is not linked to another trace")
 	}
 	if !slices.ContainsFunc(names[linked[0]], func(n string) bool { return strings.Contains(n, "firestore") }) {
 		t.Errorf("the trace that the worker is linked to has no Firestore span: %v", names[linked[0]])
@@ -363,7 +362,7 @@ func fourFreePorts(t testing.TB) int {
 			return base
 		}
 	}
-	t.Fatal("no four free ports in a row")
+	t.Fatal("did not find four free ports in a row")
 	return 0
 }
 

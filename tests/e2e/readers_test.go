@@ -15,8 +15,8 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// A video's upload address is enough to replace its file, and a session's address is enough to end
-// the recording. The API therefore returns both only to callers with the videos:write scope.
+// Anyone with a video's upload URL can replace its file, and anyone with a session's URL can end
+// the recording. The API therefore only returns these URLs to callers with the videos:write scope.
 func TestReadersGetNoAddressThatWrites(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -63,14 +63,14 @@ func TestReadersGetNoAddressThatWrites(t *testing.T) {
 	for _, body := range []m{{"title": "Waiting"}, {"title": "Recording", "recording": true}, {"title": "Failed"}} {
 		v := owner.want(201, "POST", "/api/v1/videos", body)
 		if v.str("uploadUrl") == "" || v.str("resumableUploadUrl") == "" {
-			t.Fatalf("the owner's response lacks an upload address: %s", v.raw)
+			t.Fatalf("the owner's response does not contain an upload URL: %s", v.raw)
 		}
 		ids = append(ids, v.str("videoId"))
 		if body["title"] == "Failed" {
 			put(t, v.str("uploadUrl"), empty, "")
 		}
 	}
-	eventually(t, patience, "the failed video has new addresses for the owner", func() bool {
+	eventually(t, patience, "the failed video has new URLs for the owner", func() bool {
 		v := owner.want(200, "GET", "/api/v1/videos/"+ids[2], nil)
 		return v.str("status") == "failed" && v.str("uploadUrl") != "" && v.str("resumableUploadUrl") != ""
 	})
@@ -88,7 +88,7 @@ func TestReadersGetNoAddressThatWrites(t *testing.T) {
 			for _, writes := range []string{"uploads/" + id, "uploads%2F" + id, "upload_id=", `"uploadUrl"`, `"resumableUploadUrl"`, `"uploadUrlExpiresAt"`} {
 				// The API document contains the field names.
 				if strings.Contains(text, writes) && !(strings.HasPrefix(writes, `"`) && strings.Contains(where, "openapi")) {
-					t.Errorf("%s contains %s, want no address that permits writes", where, writes)
+					t.Errorf("%s contains %s, want no URLs that permit writes", where, writes)
 					return
 				}
 			}
@@ -123,7 +123,7 @@ func TestReadersGetNoAddressThatWrites(t *testing.T) {
 			}
 			clean("the owner's "+path, func() string {
 				if strings.HasPrefix(path, "/api/v1/videos/") && strings.Count(path, "/") == 4 {
-					return "" // only this operation returns the addresses
+					return "" // only this operation returns the URLs
 				}
 				return string(owner.do(http.MethodGet, path, nil).raw)
 			}())

@@ -33,7 +33,7 @@ func (a *tenantOf) linkreel(args ...string) (out, notes string) {
 }
 
 // linksOf returns the links in an export, oldest first. It omits the values that a deployment
-// assigns: IDs, addresses, clicks and some times.
+// assigns: IDs, URLs, clicks and some times.
 func linksOf(t *testing.T, export string) (links []map[string]any) {
 	t.Helper()
 	for line := range strings.Lines(export) {
@@ -119,11 +119,11 @@ func TestAnExportIsImportedElsewhereAndExportedAgain(t *testing.T) {
 		t.Errorf("the link that was imported last is %+v, want the slug of the first link", back)
 	}
 	if a := visit(t, s.ShortBaseURL+"/"+name+"-3"); a.status != http.StatusFound && a.status != http.StatusGone {
-		t.Errorf("a short address on the second deployment returned %d, want 302 or 410", a.status)
+		t.Errorf("a short URL on the second deployment returned %d, want 302 or 410", a.status)
 	}
 }
 
-// `domains list` must show what `apply` set. Applying its output must change nothing.
+// `domains list` must show what `apply` set. Applying its output must not change anything.
 func TestPagesOfAppliedDomainsAreShownAsWritten(t *testing.T) {
 	t.Parallel()
 	a := newTenant(t, stackFile{BaseURL: stack.BaseURL, ShortBaseURL: stack.ShortBaseURL, AdminURL: stack.AdminURL, AdminToken: stack.AdminToken}, "Applies")

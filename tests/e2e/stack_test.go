@@ -55,7 +55,7 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	stack, err = standalone.Start(ctx, standalone.Config{DataDir: filepath.Join(dir, "data"), Log: log, Env: map[string]string{
-		"DNS_RESOLVER":               "127.0.0.1:9", // no DNS query leaves this machine
+		"DNS_RESOLVER":               "127.0.0.1:9", // DNS queries must not leave this machine
 		"LINKREEL_FIRESTORE_TIMEOUT": "9s",          // on a busy machine, Firestore is slow but not unreachable
 	}})
 	if err != nil {

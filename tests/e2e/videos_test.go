@@ -49,7 +49,7 @@ func TestAVideoFromCreateToDelete(t *testing.T) {
 		t.Errorf("the duration is %v, want 8 s", ready.json["duration"])
 	}
 	if ready.json["uploadUrl"] != nil {
-		t.Error("a ready video still has an upload address")
+		t.Error("a ready video still has an upload URL")
 	}
 	if poster := visit(t, ready.str("posterUrl")); poster.status != 200 || !strings.HasPrefix(poster.header.Get("Content-Type"), "image/") {
 		t.Errorf("the poster returned %d with type %s, want 200 and an image", poster.status, poster.header.Get("Content-Type"))
@@ -98,7 +98,7 @@ func TestAFailedUploadSaysWhyAndTakesAnother(t *testing.T) {
 		t.Fatalf("the second upload returned %d, want 200: %s", a.status, a.raw)
 	}
 	if v := waitFor(t, c, id, "ready", nil); v.str("shareUrl") != made.str("shareUrl") {
-		t.Errorf("the share address changed from %s to %s", made.str("shareUrl"), v.str("shareUrl"))
+		t.Errorf("the share URL changed from %s to %s", made.str("shareUrl"), v.str("shareUrl"))
 	}
 }
 
@@ -170,7 +170,7 @@ func playAll(t testing.TB, master string) {
 	for _, p := range playlists {
 		media := visit(t, p)
 		if media.status != 200 || !strings.Contains(string(media.raw), "#EXT-X-BYTERANGE") || !strings.Contains(string(media.raw), "#EXT-X-ENDLIST") {
-			t.Fatalf("a media playlist returned %d, want 200 with byte ranges and an end:\n%.400s", media.status, media.raw)
+			t.Fatalf("a media playlist returned %d, want 200 with byte ranges and an end tag:\n%.400s", media.status, media.raw)
 		}
 		objects := uris(t, p, string(media.raw))
 		part := visit(t, objects[0], "Range", "bytes=0-99")

@@ -25,8 +25,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// domains are the custom domains in the traffic. Their certificates come from Pebble, Let's
-// Encrypt's ACME server for tests. Every name resolves to this machine.
+// domains holds the custom domains that the traffic visits. Their certificates come from Pebble,
+// Let's Encrypt's ACME server for tests. Every name resolves to this machine.
 type domains struct {
 	roots  *x509.CertPool
 	dns    string
@@ -38,7 +38,7 @@ type domains struct {
 }
 
 // startAuthority starts the name server and, behind a proxy, the certificate authority. The
-// authority checks the challenges on one of the two pods, because both can answer them.
+// authority checks the challenges on one of the two pods because both can answer them.
 func (s *stack) startAuthority(addrs map[string]string) error {
 	// By default, Pebble sleeps before it validates, and rejects some nonces.
 	for name, value := range map[string]string{"PEBBLE_VA_NOSLEEP": "1", "PEBBLE_WFE_NONCEREJECT": "0"} {
@@ -140,8 +140,8 @@ func (s *stack) addDomain(ctx context.Context, host string) error {
 	return nil
 }
 
-// visitDomains visits the link on each custom domain over HTTPS. A visit orders the certificate if
-// there is none yet.
+// visitDomains visits the link on each custom domain over HTTPS. If a domain does not have a
+// certificate yet, the visit orders one.
 func (s *stack) visitDomains(ctx context.Context, turn int) {
 	s.domains.mu.Lock()
 	defer s.domains.mu.Unlock()
@@ -197,7 +197,7 @@ func (s *stack) visitDomain(ctx context.Context, turn int, host string) (status 
 	return resp.StatusCode, resp.Body.Close()
 }
 
-// oldDomain is the custom domain that has its certificate before the failure.
+// oldDomain is the custom domain that already has its certificate when the failure starts.
 const oldDomain = "go.example.com"
 
 // startDomain adds oldDomain and waits for its certificate.

@@ -39,7 +39,7 @@ func alertsIn(t *testing.T, cell string) (out failure) {
 		waiting = nil
 	}
 	if len(waiting) > 0 {
-		t.Errorf("%q gives no time for %v", cell, waiting)
+		t.Errorf("%q does not give a time for %v", cell, waiting)
 	}
 	return out
 }
@@ -96,15 +96,15 @@ func TestTheVerdict(t *testing.T) {
 		"the play was short":                              {func(r *result) { r.broken = 9 * time.Minute; delete(r.alerts, "LinkreelB") }, nil},
 		"an unexpected alert":                             {func(r *result) { r.alerts["LinkreelC"] = span{time.Second, time.Minute} }, []string{"LinkreelC fired after 1s, want it not to fire"}},
 		"an unexpected label":                             {func(r *result) { r.alerts["LinkreelA reason=index"] = span{time.Second, time.Minute} }, []string{"LinkreelA reason=index fired after 1s, want it not to fire"}},
-		"an alert does not end":                           {func(r *result) { r.alerts["LinkreelB"] = span{10 * time.Minute, 0} }, []string{"LinkreelB did not end within 7m0s of the repair"}},
-		"an alert that looks back for hours does not end": {func(r *result) { r.alerts["LinkreelB window=6h"] = span{10 * time.Minute, 0} }, nil},
+		"an alert keeps firing":                           {func(r *result) { r.alerts["LinkreelB"] = span{10 * time.Minute, 0} }, []string{"LinkreelB was still firing 7m0s after the repair"}},
+		"an alert that looks back for hours keeps firing": {func(r *result) { r.alerts["LinkreelB window=6h"] = span{10 * time.Minute, 0} }, nil},
 		"an alert after the repair": {func(r *result) {
 			r.afterwards = []string{"LinkreelC"}
 			r.alerts["LinkreelC"] = span{13 * time.Minute, 14 * time.Minute}
 		}, nil},
 		"no alert after the repair":          {func(r *result) { r.afterwards = []string{"LinkreelC"} }, []string{"LinkreelC did not fire after the repair"}},
 		"clicks are not counted":             {func(r *result) { r.clicks.counted = 7 }, []string{"3 clicks were not counted"}},
-		"clicks are counted twice":           {func(r *result) { r.clicks.counted, r.clicks.unknown = 15, 2 }, []string{"3 clicks too many were counted"}},
+		"clicks are counted twice":           {func(r *result) { r.clicks.counted, r.clicks.unknown = 15, 2 }, []string{"3 extra clicks were counted"}},
 		"clicks during the failure are lost": {func(r *result) { r.losesClicks, r.calls.redirects, r.clicks.counted = true, 5, 5 }, nil},
 		"a redirect fails":                   {func(r *result) { r.calls.redirectsFailed = 1 }, []string{"1 redirects for links in memory failed"}},
 	} {

@@ -5,11 +5,11 @@
 //	go run ./tests/failures redis-slow links-killed
 //	go run ./tests/failures -all -parallel 2
 //
-// It sends light traffic, waits until no alert is firing, and causes the failure. It prints which
-// alerts fire and how long after the failure, which alerts end after the repair, and how many calls
-// failed. At the end, it compares this with the alerts that the failure must cause, and exits with
-// an error if they differ. It needs redis-server, prometheus and ffmpeg (make tools), and helm (make
-// .local/bin/helm). Failures that fill a disk need root, because they mount a small one.
+// It sends light traffic, waits until no alerts are firing, and causes the failure. It prints which
+// alerts fire and how long after the failure, which alerts resolve after the repair, and how many
+// calls failed. At the end, it compares this with the alerts that the failure must cause, and exits
+// with an error if they differ. It needs redis-server, prometheus and ffmpeg (make tools), and helm
+// (make .local/bin/helm). Failures that fill a disk need root because they mount a small one.
 package main
 
 import (
@@ -25,9 +25,9 @@ import (
 	"time"
 )
 
-// failure is a fault that this program can cause and repair, and what should result from it.
+// failure is a fault that this program can cause and repair, with its expected results.
 type failure struct {
-	name   string // argument of this program
+	name   string // this program's command-line argument
 	what   string // first cell of its row in docs/failures.md
 	breaks func(ctx context.Context, s *stack) error
 	mends  func(s *stack) error
@@ -51,14 +51,14 @@ type failure struct {
 // failures lists the failures in the order of docs/failures.md.
 var failures = slices.Concat(redisFailures, firestoreFailures, serviceFailures, videoFailures, webhookFailures)
 
-// options are the settings for all plays. A zero duration means the failure's own.
+// options holds the settings for all plays. If a duration is zero, the failure's own applies.
 type options struct {
 	dir           string
 	broken, after time.Duration
 }
 
 func main() {
-	broken := flag.Duration("broken", 0, "duration of the failure (default: until 90 s after the last alert that it must cause)")
+	broken := flag.Duration("broken", 0, "duration of the failure (default: until 90 s after the last expected alert)")
 	after := flag.Duration("after", 0, "longest time to watch after the repair (default: until every alert should have ended)")
 	dir := flag.String("dir", "", "folder for data, logs and the timeline (default: a new one)")
 	all := flag.Bool("all", false, "play every failure")
@@ -152,8 +152,8 @@ func play(ctx context.Context, f failure, o options) (r result) {
 	return r
 }
 
-// playFailure waits until no alert is firing, causes the failure, repairs it, and waits until the
-// alerts have ended.
+// playFailure waits until no alerts are firing, causes the failure, repairs it, and waits until the
+// alerts have resolved.
 func (s *stack) playFailure(ctx context.Context, f failure, o options, r *result) error {
 	if err := s.quiet(ctx); err != nil {
 		return err
@@ -179,8 +179,7 @@ func (s *stack) playFailure(ctx context.Context, f failure, o options, r *result
 	}
 	s.say("%s repaired", time.Since(s.broken).Round(time.Second))
 	r.broken = time.Since(s.broken)
-	// Clicks that were waiting need time too, and an alert that the repair causes needs time to
-	// fire.
+	// Queued clicks need time too, and an alert that the repair causes needs time to fire.
 	least := time.Now().Add(min(2*time.Minute, r.after))
 	err := s.watch(ctx, r.after, func() bool { return time.Now().After(least) && s.ended(r.after) })
 	r.alerts = s.seen

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// play plays the end of the newest video that is ready. If it cannot find out which one that is, it
-// plays the video that it played last.
+// play plays the end of the newest video that is ready. If it cannot determine which one that is,
+// it plays the same video as last time.
 func (s *stack) play(ctx context.Context, _ int) {
 	videos := "http://" + s.counts.addrs["videos.api"]
 	var page struct{ Data []struct{ ID string } }
@@ -25,7 +25,7 @@ func (s *stack) play(ctx context.Context, _ int) {
 	if address == "" {
 		return
 	}
-	// There is no ingress that forwards the public address to videos.
+	// There is no ingress to forward the public URL to videos.
 	u, err := url.Parse(address)
 	if err != nil {
 		s.say("the playback address %q is not valid: %v", address, err)
@@ -66,7 +66,7 @@ func fetchLast(ctx context.Context, address string) (status int, err error) {
 	return 0, fmt.Errorf("%s is not a segment", address)
 }
 
-// fetch fetches an address. It follows one redirect.
+// fetch fetches a URL. It follows one redirect.
 func fetch(ctx context.Context, address string) (status int, text string, err error) {
 	for range 2 {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)

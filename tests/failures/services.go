@@ -182,11 +182,11 @@ func (s *stack) restartWith(name, setting, value string) error {
 	return p.start()
 }
 
-// grace is how long the chart gives a pod for links to stop.
+// grace is how long the chart gives a links pod to stop.
 const grace = 33 * time.Second
 
-// hang stops a process with SIGSTOP. Until ctx is done, it then does what Kubernetes does with the
-// chart's probes: a pod for links that fails two readiness probes gets no traffic, and a process
+// hang stops a process with SIGSTOP. It then does what Kubernetes does with the chart's probes
+// until ctx is done: a links pod that fails two readiness probes gets no traffic, and a process
 // that fails six liveness probes is killed after the grace period and restarted.
 func (s *stack) hang(ctx context.Context, name string) error {
 	p := s.processes[name]
@@ -237,8 +237,8 @@ func answers(ctx context.Context, addr, path string, timeout time.Duration) bool
 	return err == nil && status == http.StatusOK
 }
 
-// addHangingReceivers creates accounts whose webhooks do not answer until ctx is done. Each account
-// creates a link every six seconds. Each receiver has its own address.
+// addHangingReceivers creates accounts whose webhooks do not respond until ctx is done. Each
+// account creates a link every six seconds. Each receiver has its own address.
 func (s *stack) addHangingReceivers(ctx context.Context, n int) error {
 	hangs := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // otherwise the server does not notice that the caller has gone
@@ -282,7 +282,7 @@ func (s *stack) addHangingReceivers(ctx context.Context, n int) error {
 const newDomains = 8
 
 // loseAuthority cuts off the certificate authority and adds domains. Then it adds one every five
-// minutes, because the pauses between orders for a name grow to as long as 15 minutes.
+// minutes because the pauses between orders for a name grow to up to 15 minutes.
 func (s *stack) loseAuthority(ctx context.Context) error {
 	if err := s.proxies["authority"].cut(); err != nil {
 		return err

@@ -49,8 +49,8 @@ type stack struct {
 	counts     counts
 	domains    domains
 	servers    []*httptest.Server // of this program
-	unready    sync.Map           // names of the pods that get no traffic, because their readiness probes fail
-	playback   atomic.Value       // address of the video that was played last
+	unready    sync.Map           // names of the pods that do not get traffic because their readiness probes fail
+	playback   atomic.Value       // URL of the video that was played last
 	broken     time.Time          // when the failure began
 	seen       map[string]span    // alerts since then
 }
@@ -95,7 +95,7 @@ func startStack(ctx context.Context, dir string, f failure) (s *stack, err error
 	return started, started.startPrometheus(ctx)
 }
 
-// programs is the folder for the built programs. Later runs use existing programs.
+// programs is the folder for the built programs. Later runs reuse them.
 var programs = filepath.Join(os.TempDir(), "linkreel-failures-programs")
 
 func build(ctx context.Context) error {
@@ -132,7 +132,7 @@ func (s *stack) startServices(ctx context.Context) error {
 	if err := s.startAuthority(addrs); err != nil {
 		return err
 	}
-	// Use a host name, because passkeys do not work with an IP address.
+	// Use a host name because passkeys do not work with an IP address.
 	local := func(addr string) string { return strings.Replace("http://"+addr, "127.0.0.1", "localhost", 1) }
 	at := func(name string) string { return local(addrs[name]) }
 	uploads := local(s.proxies["upload"].Listen)
@@ -237,7 +237,7 @@ func (s *stack) run(name, program string, env []string, args ...string) error {
 	return p.start()
 }
 
-// ready waits until a process returns success at an address.
+// ready waits until a URL of a process returns success.
 func (s *stack) ready(ctx context.Context, name, address string) error {
 	for range 600 {
 		if resp, err := http.Get(address); err == nil {
@@ -317,7 +317,7 @@ func (s *stack) startPrometheus(ctx context.Context) error {
 	return s.ready(ctx, "prometheus", "http://"+s.prometheus+"/-/ready")
 }
 
-// probe serves the metrics of a blackbox exporter that probes the addresses in the chart's Probe.
+// probe serves the metrics of a blackbox exporter that probes the URLs in the chart's Probe.
 func (s *stack) probe(w http.ResponseWriter, r *http.Request) {
 	start, err := call(r.Context(), http.MethodGet, "http://"+s.counts.addrs["auth.api"]+"/", "", nil, nil)
 	fmt.Fprintf(w, "probe_success{site=\"base\"} %d\n", success(start, err))
@@ -347,7 +347,7 @@ func (s *stack) stop() {
 		_ = s.redis.Stop()
 	}
 	for _, disk := range s.disks {
-		_ = syscall.Unmount(disk, syscall.MNT_DETACH) // a disk that stays mounted does no harm
+		_ = syscall.Unmount(disk, syscall.MNT_DETACH) // leaving the disk mounted is harmless
 	}
 }
 
@@ -369,8 +369,8 @@ func (s *stack) flap(ctx context.Context, name string, half time.Duration) error
 }
 
 // killEvery kills a process repeatedly until ctx is done. Like Kubernetes, it restarts the process
-// at once after the first time, and then after a backoff that starts at ten seconds and doubles up
-// to five minutes.
+// immediately the first time, and then after a backoff that starts at ten seconds and doubles up to
+// five minutes.
 func (s *stack) killEvery(ctx context.Context, name string, life time.Duration) error {
 	p := s.processes[name]
 	go func() {

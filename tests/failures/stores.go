@@ -180,7 +180,7 @@ func (p *proxy) forward(to string) error {
 	return p.Update(&toxiproxy.Proxy{Listen: p.Listen, Upstream: to, Enabled: true})
 }
 
-// dropIndexes restarts localcloud with only an index on a collection that nobody uses.
+// dropIndexes restarts localcloud with a single index, on a collection that nothing uses.
 func (s *stack) dropIndexes() error {
 	path := filepath.Join(s.dir, "no-indexes.json")
 	unused := `{"indexes":[{"collectionGroup":"unused","queryScope":"COLLECTION","fields":[{"fieldPath":"a","order":"ASCENDING"},{"fieldPath":"b","order":"ASCENDING"}]}]}`

@@ -88,10 +88,10 @@ func (c *counts) take() (string, calls) {
 // that it visits once on each pod.
 const slugs, colds = 8, 1000
 
-// makeTraffic creates an account, links, a webhook and a custom domain. Until ctx is done, it then
-// makes five redirects and one API call per second, a redirect for a link that is not in memory
-// every two seconds, a visit to each custom domain over HTTPS every five seconds, a playback every
-// ten seconds, and an upload every 40 seconds.
+// makeTraffic creates an account, links, a webhook and a custom domain. Until ctx is done, it makes
+// five redirects and one API call per second, a redirect for a link that is not in memory every two
+// seconds, a visit to each custom domain over HTTPS every five seconds, a playback every ten
+// seconds, and an upload every 40 seconds.
 func (s *stack) makeTraffic(ctx context.Context) error {
 	at := func(name string) string { return "http://" + s.counts.addrs[name] }
 	var err error
@@ -163,7 +163,7 @@ func (s *stack) every(ctx context.Context, interval time.Duration, do func(conte
 	}
 }
 
-// pod sends a request to one of the two pods for links. If this pod does not accept connections, it
+// pod sends a request to one of the two links pods. If this pod does not accept connections, it
 // sends the request to the other one, as a Service does after it has detected the failure.
 func (s *stack) pod(ctx context.Context, turn int, method, port, path string, in, out any) (status int, err error) {
 	for _, pod := range s.pods(turn) {
@@ -174,7 +174,7 @@ func (s *stack) pod(ctx context.Context, turn int, method, port, path string, in
 	return status, err
 }
 
-// pods returns the pods for links in the order to try them in, leaving out any pod that is not
+// pods returns the links pods in the order in which to try them, leaving out any pod that is not
 // ready.
 func (s *stack) pods(turn int) []string {
 	pods := []string{fmt.Sprint("links-", 1+turn%2), fmt.Sprint("links-", 1+(turn+1)%2)}
@@ -273,7 +273,7 @@ func (s *stack) alerts(ctx context.Context) (map[string]bool, error) {
 	}
 	out := map[string]bool{}
 	for _, a := range answer.Data.Alerts {
-		if a.State != "firing" || a.Labels["service"] == "console" { // this program runs no console
+		if a.State != "firing" || a.Labels["service"] == "console" { // this program does not run the console
 			continue
 		}
 		name := a.Labels["alertname"]
@@ -287,7 +287,7 @@ func (s *stack) alerts(ctx context.Context) (map[string]bool, error) {
 	return out, nil
 }
 
-// quiet waits until Prometheus has been scraping every process for three minutes and no alert is
+// quiet waits until Prometheus has been scraping every process for three minutes and no alerts are
 // firing.
 func (s *stack) quiet(ctx context.Context) error {
 	var firing map[string]bool
@@ -306,7 +306,7 @@ func (s *stack) quiet(ctx context.Context) error {
 	return fmt.Errorf("alerts are firing before the failure: %v", slices.Sorted(maps.Keys(firing)))
 }
 
-// watch records and prints which alerts start to fire and which end, with the time since the
+// watch records and prints which alerts start to fire and which resolve, with the time since the
 // failure. It returns after long, or once done returns true.
 func (s *stack) watch(ctx context.Context, long time.Duration, done func() bool) error {
 	for begin := time.Now(); time.Since(begin) < long && !done(); {
@@ -338,7 +338,8 @@ func (s *stack) watch(ctx context.Context, long time.Duration, done func() bool)
 	return nil
 }
 
-// ended reports whether all alerts have ended, except those that may fire for longer than within.
+// ended reports whether all alerts have resolved, except those that may fire for longer than
+// within.
 func (s *stack) ended(within time.Duration) bool {
 	for name, seen := range s.seen {
 		if seen.ended == 0 && endsWithin(name) <= within {

@@ -15,8 +15,8 @@ import (
 // 15 s and evaluates the rules every 30 s.
 const tolerance = time.Minute
 
-// lookBack contains the alerts that look back longer than five minutes, and the windows of budgets.
-// They keep firing for that long after their cause has ended.
+// lookBack contains the alerts that look back longer than five minutes, and budget windows. They
+// keep firing for that long after their cause is gone.
 var lookBack = map[string]time.Duration{
 	"LinkreelClicksNotCounted": 10 * time.Minute, "LinkreelWebhooksFailing": 10 * time.Minute, "LinkreelClicksLost": 15 * time.Minute,
 	"LinkreelWebhooksUnsigned": 15 * time.Minute, "LinkreelPodRestarts": 30 * time.Minute, "LinkreelVideosFailing": 30 * time.Minute,
@@ -40,7 +40,7 @@ func (f failure) lasts(chosen time.Duration) time.Duration {
 }
 
 // watched returns how long the program watches after the repair: until every expected alert should
-// have ended. chosen takes precedence unless it is zero.
+// have resolved. chosen takes precedence unless it is zero.
 func (f failure) watched(chosen time.Duration) time.Duration {
 	longest := endsWithin("")
 	for _, key := range slices.AppendSeq(slices.Clone(f.afterwards), maps.Keys(f.expects)) {
@@ -59,8 +59,8 @@ type result struct {
 	clicks        clicks
 }
 
-// span is when an alert fired and ended, measured from the failure. ended is zero while the alert
-// is still firing.
+// span is when an alert fired and resolved, measured from the failure. ended is zero while the
+// alert is still firing.
 type span struct{ fired, ended time.Duration }
 
 // matches reports whether an alert with labels matches a key of [failure.expects].
@@ -80,8 +80,8 @@ func (r result) first(key string) (at time.Duration, fired bool) {
 	return at, fired
 }
 
-// faults returns what differs from the failure's expectations. It ignores what a play with shorter
-// times could not have seen.
+// faults returns what differs from the failure's expectations. It ignores anything that a play with
+// shorter times could not have observed.
 func (r result) faults() (out []string) {
 	if r.err != nil {
 		return []string{r.err.Error()}
@@ -107,7 +107,7 @@ func (r result) faults() (out []string) {
 			out = append(out, fmt.Sprintf("%s fired after %s, want it not to fire", alert, s.fired))
 		}
 		if s.ended == 0 && r.after >= endsWithin(alert) {
-			out = append(out, fmt.Sprintf("%s did not end within %s of the repair", alert, r.after))
+			out = append(out, fmt.Sprintf("%s was still firing %s after the repair", alert, r.after))
 		}
 	}
 	return append(out, r.faultsOfCalls()...)
@@ -124,9 +124,9 @@ func (r result) faultsOfCalls() (out []string) {
 	case lost > int64(r.calls.redirects)+slugs: // one click per link may fall between the two counts
 		out = append(out, fmt.Sprintf("%d clicks were lost, but only %d happened during the failure", lost, r.calls.redirects))
 	case lost <= 0 && r.losesClicks:
-		out = append(out, "no click was lost")
+		out = append(out, "no clicks were lost")
 	case lost < -r.clicks.unknown:
-		out = append(out, fmt.Sprintf("%d clicks too many were counted", -lost-r.clicks.unknown))
+		out = append(out, fmt.Sprintf("%d extra clicks were counted", -lost-r.clicks.unknown))
 	}
 	return out
 }
@@ -145,7 +145,7 @@ func printTable(results []result) (good bool) {
 		}
 		var alerts []string
 		for _, alert := range slices.SortedFunc(maps.Keys(r.alerts), func(a, b string) int { return cmp.Compare(r.alerts[a].fired, r.alerts[b].fired) }) {
-			name, _, _ := strings.Cut(alert, " window=") // the windows of a budget are one alert
+			name, _, _ := strings.Cut(alert, " window=") // a budget's windows count as one alert
 			if !slices.ContainsFunc(alerts, func(earlier string) bool { return strings.HasPrefix(earlier, name+" after") }) {
 				alerts = append(alerts, fmt.Sprintf("%s after %.0f s", name, r.alerts[alert].fired.Seconds()))
 			}

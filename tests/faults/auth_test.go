@@ -53,7 +53,7 @@ func authFull(short, full int) int {
 	return short
 }
 
-// authBinary builds the service as for a release, without the race detector.
+// authBinary builds the service like a release build, without the race detector.
 var authBinary = sync.OnceValues(func() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -67,7 +67,7 @@ var authBinary = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// authWorld has the Firestore and the Redis that the auth processes share.
+// authWorld holds the Firestore and the Redis that the auth processes share.
 type authWorld struct {
 	t         testing.TB
 	firestore *firestore.Server
@@ -219,7 +219,7 @@ func (a authAnswer) field(t testing.TB, name string) string {
 	t.Helper()
 	var m map[string]any
 	if err := json.Unmarshal(a.body, &m); err != nil || m[name] == nil {
-		t.Fatalf("the response %d %s has no %s (%v)", a.status, a.body, name, a.err)
+		t.Fatalf("the response %d %s does not contain %s (%v)", a.status, a.body, name, a.err)
 	}
 	return fmt.Sprint(m[name])
 }
@@ -288,7 +288,7 @@ func TestAuthKilledBetweenTheWriteAndTheAnswerMakesEachKeyOnce(t *testing.T) {
 		}
 		done := make(chan authAnswer, 1)
 		go func() { done <- post() }()
-		time.Sleep(time.Duration(rand.IntN(12_000)) * time.Microsecond) // the kill must be able to hit any moment of the request
+		time.Sleep(time.Duration(rand.IntN(12_000)) * time.Microsecond) // the kill must be able to land at any point in the request
 		p.kill()
 		if a := <-done; a.err != nil {
 			killed++
@@ -516,8 +516,8 @@ func TestAuthAwayLeavesKnownKeysWorkingForThirtySeconds(t *testing.T) {
 			if len(load.bad) > 0 {
 				t.Errorf("unexpected responses for a known key with auth %s: %v", name, load.bad)
 			}
-			// No request should wait for auth. If the machine stalls, fewer than a tenth of the 280
-			// requests are delayed, so check the p90.
+			// Requests should not wait for auth. If the machine stalls, fewer than a tenth of the
+			// 280 requests are delayed, so check the p90.
 			if p90 := load.percentile(.9); p90 > 400*time.Millisecond {
 				t.Errorf("the p90 is %v with auth %s, want at most 400 ms", p90, name)
 			}

@@ -22,8 +22,8 @@ const (
 	idleRound = 16
 )
 
-// The test runs two replicas of each service and sends no requests. With LINKREEL_FULL=1 it counts
-// queries for three minutes, and otherwise for a few seconds.
+// The test runs two replicas of each service without sending any requests. With LINKREEL_FULL=1 it
+// counts queries for three minutes, and otherwise for a few seconds.
 func TestAnIdleInstallationHardlyAsksFirestore(t *testing.T) {
 	t.Parallel()
 	count := 10 * time.Second
@@ -50,8 +50,8 @@ func TestAnIdleInstallationHardlyAsksFirestore(t *testing.T) {
 		}
 		return n
 	}
-	// Every loop runs its first round as soon as it starts. These rounds are over once there has
-	// been no query for a second.
+	// Every loop runs its first round as soon as it starts. These rounds are over once there have
+	// been no queries for a second.
 	last, quiet := queries(), time.Now()
 	authUntil(t, "the first rounds have ended", time.Minute, func() bool {
 		if n := queries(); n != last {

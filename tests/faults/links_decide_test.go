@@ -208,7 +208,7 @@ func decideCountryFile(t *testing.T) string {
 
 // The test sends visits to two replicas, which are killed repeatedly. Every response must match the
 // test's own implementation, and every click must be counted for its link and its rule. Links and
-// rules start and expire during the test. Only a visit at such a moment may get either response.
+// rules start and expire during the test. Only visits at such a moment can get either response.
 // With LINKREEL_FULL=1 there are 500,000 visits and 20 kills.
 func TestEveryVisitGetsItsTargetAndItsCount(t *testing.T) {
 	t.Parallel()

@@ -17,16 +17,16 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// The tests add delay to the connection to Redis. 1.3 ms is another zone, 5 ms a nearby region, and
-// 50 ms another continent. A delay of 2 s is longer than a redirect ever waits. By default the
-// tests use one delay and a low rate.
+// The tests add delay to the connection to Redis. 1.3 ms corresponds to a different zone, 5 ms to a
+// nearby region, and 50 ms to a different continent. A delay of 2 s is longer than a redirect ever
+// waits. By default the tests use one delay and a low rate.
 
 func TestADistantRedis(t *testing.T) {
 	t.Parallel()
 	for _, far := range []struct {
 		distance time.Duration
 		back     time.Duration // maximum time from the end of a stall to normal operation; 0 means no bound
-		stale    time.Duration // maximum time from the response to a change until the last old response
+		stale    time.Duration // maximum time from the response to a change until the last stale response
 	}{
 		{1300 * time.Microsecond, 2 * time.Second, 0},
 		{5 * time.Millisecond, 2 * time.Second, 0},
@@ -116,15 +116,15 @@ func TestADistantRedis(t *testing.T) {
 			if far.distance >= time.Second {
 				by.Delay(time.Millisecond) // until then Redis counts as unreachable, and clicks cannot be counted
 			}
-			t.Logf("Redis with a delay of %v: %d changes and %d old responses, the last one %v after the change; normal operation %v after a stall of 200 ms", far.distance, changes.Load(), old.Load(), oldest, slowest)
+			t.Logf("Redis with a delay of %v: %d changes and %d stale responses, the last one %v after the change; normal operation %v after a stall of 200 ms", far.distance, changes.Load(), old.Load(), oldest, slowest)
 			// The bounds assume that Redis responds within 50 ms. They do not apply on a machine
-			// that is too busy for this.
+			// that is too busy for that.
 			if slow := reached.slowest(); far.stale == 0 && slow > 50*time.Millisecond {
-				t.Logf("Redis took up to %v to respond, so old responses are allowed for 5 s, and the time until normal operation is not checked", slow)
+				t.Logf("Redis took up to %v to respond, so stale responses are allowed for 5 s, and the time until normal operation is not checked", slow)
 				far.stale, far.back = 5*time.Second, 0
 			}
 			if oldest > far.stale || far.stale == 0 && old.Load() > 0 {
-				t.Errorf("there were %d old responses, the last one %v after the change, want at most %v", old.Load(), oldest, far.stale)
+				t.Errorf("there were %d stale responses, the last one %v after the change, want at most %v", old.Load(), oldest, far.stale)
 			}
 			if far.back > 0 && slowest > far.back {
 				t.Errorf("normal operation resumed %v after the stall, want at most %v", slowest, far.back)
@@ -249,8 +249,8 @@ func TestARedisFilledWhileFirestoreWasAwayDrains(t *testing.T) {
 }
 
 // The test clicks 300,000 distinct links within a minute while Firestore is unreachable. When
-// Firestore is back, all clicks must be counted. Firestore rejects requests of more than 10 MiB, so
-// the flusher must not send larger ones. The process must stay within the chart's memory limit.
+// Firestore is back, all clicks must be counted. Firestore rejects requests larger than 10 MiB, so
+// the flusher must stay below that. The process must stay within the chart's memory limit.
 func TestManyDistinctLinksAreAllCounted(t *testing.T) {
 	t.Parallel()
 	b := newLinksWorld(t)

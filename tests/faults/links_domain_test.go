@@ -18,8 +18,8 @@ import (
 // domainHost is the custom domain for these tests.
 const domainHost = "go.example.com"
 
-// domainVisits lists the visits that the domain counts, by the names of the counts. Each has its
-// path and the status of a counted response.
+// domainVisits lists the visits that the domain counts, by the name of the count. Each entry has
+// paths and the status of a counted response.
 var domainVisits = map[string]struct {
 	paths  []string
 	status int
@@ -158,7 +158,7 @@ func TestKillsLoseAndDoubleNoVisitOfADomain(t *testing.T) {
 	for kind := range domainVisits {
 		t.Logf("%s: %v counted, %d answered, %d interrupted", kind, counted[kind], answered[kind].Load(), broken[kind].Load())
 		if answered[kind].Load() == 0 {
-			t.Errorf("no %s visit was answered", kind)
+			t.Errorf("no %s visits were answered", kind)
 		}
 	}
 	t.Logf("%d kills; %d other responses", len(deeds), others.Load())

@@ -11,11 +11,11 @@ import (
 )
 
 // split is a link that divides its visitors. It records what the visits have revealed about each
-// visitor's place on the line from 0 to 100.
+// visitor's position on the line from 0 to 100.
 type split struct {
 	slug, id  string
 	percent   []int
-	from, end []int // by visitor; the place is at least from and less than end
+	from, end []int // by visitor; the position is at least from and less than end
 }
 
 // set divides the visitors by percent. The shares add up to 100.
@@ -54,7 +54,7 @@ func splitVisitor(n, round int) (agent, from string) {
 }
 
 // visit makes every visitor visit the link once. The visits alternate between the replicas. It
-// records what each response reveals about the visitor's place, and it reports a response that
+// records what each response reveals about the visitor's position, and it reports a response that
 // contradicts earlier ones. If half is not nil, visit calls it after half of the visits.
 func (s *split) visit(t *testing.T, round int, half func(), replicas ...*linksProcess) {
 	t.Helper()
@@ -90,7 +90,7 @@ func (s *split) visit(t *testing.T, round int, half func(), replicas ...*linksPr
 				in := to[location]
 				if status != 302 || in == nil || in.begin >= s.end[n] || in.end <= s.from[n] {
 					if wrong.Add(1) < 10 {
-						t.Errorf("%s with the shares %v: visitor %d, with a place from %d to %d, got %d %q %v",
+						t.Errorf("%s with the shares %v: visitor %d, with a position from %d to %d, got %d %q %v",
 							s.slug, s.percent, n, s.from[n], s.end[n], status, location, err)
 					}
 					continue
@@ -115,9 +115,8 @@ func (s *split) visit(t *testing.T, round int, half func(), replicas ...*linksPr
 	t.Logf("%s with the shares %v: %v of %d visitors, %d wrong", s.slug, s.percent, counts, len(s.from), wrong.Load())
 }
 
-// splitChance returns the probability that a share has got of n visitors, or a number that is
-// further from the expected number in the same direction, if each visitor is in the share with
-// probability p.
+// splitChance returns the probability that a share has got of n visitors, or a more extreme number
+// on the same side of the expected one, if each visitor is in the share with probability p.
 func splitChance(n, got int, p float64) float64 {
 	all, _ := math.Lgamma(float64(n + 1))
 	exactly := func(k int) float64 {
@@ -135,10 +134,10 @@ func splitChance(n, got int, p float64) float64 {
 	return min(least, most)
 }
 
-// Every visitor has one place on the line. It is the same on every replica, and it must survive a
-// kill during the visits and edits to the shares. An edit that moves one boundary may move only the
-// visitors between the old and the new boundary. Any other visitor who moved would contradict the
-// place that the test has recorded. The shares must be within the bounds of the binomial
+// Every visitor has one position on the line. It is the same on every replica, and it must survive
+// a kill during the visits and edits to the shares. An edit that moves one boundary may move only
+// the visitors between the old and the new boundary. Any other visitor who moved would contradict
+// the position that the test has recorded. The shares must be within the bounds of the binomial
 // distribution. In total, the 28 comparisons fail by chance in fewer than one in a million runs.
 // With LINKREEL_FULL=1 there are 100,000 visitors.
 func TestSplitsKeepTheirVisitors(t *testing.T) {

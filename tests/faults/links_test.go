@@ -65,9 +65,9 @@ func TestNoReplicaAnswersAnOldTargetOnceAChangeHasAnswered(t *testing.T) {
 			ids[s], version[s] = id, 0
 		}
 	}
-	t.Logf("%d changes and %d deletes, each followed immediately by a visit to the other replica: %d old responses", trials-deletes, deletes, stale)
+	t.Logf("%d changes and %d deletes, each followed immediately by a visit to the other replica: %d stale responses", trials-deletes, deletes, stale)
 	if stale > 0 {
-		t.Errorf("%d of %d visits got an old response, want 0", stale, trials)
+		t.Errorf("%d of %d visits got a stale response, want 0", stale, trials)
 	}
 }
 

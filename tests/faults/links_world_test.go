@@ -42,7 +42,7 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-// linksBinary builds the service as for a release, without the race detector.
+// linksBinary builds the service like a release build, without the race detector.
 var linksBinary = sync.OnceValues(func() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -186,7 +186,7 @@ func (p *linksProcess) run() {
 }
 
 // linksPodMemory returns the memory limit for the chart's pods, in bytes. The limit for links is
-// higher, so it has free memory when 300,000 links are cached.
+// higher, so a pod has memory to spare when 300,000 links are cached.
 func linksPodMemory(t testing.TB) int64 {
 	t.Helper()
 	text, err := os.ReadFile("../../charts/linkreel/values.yaml")
@@ -492,7 +492,7 @@ func (l *linksLoad) balance(t testing.TB, p *linksProcess, before map[string]int
 		if counted != last {
 			last, since = counted, time.Now()
 		}
-		// After 2.5 s without a change, no click is in flight.
+		// After 2.5 s without a change, no clicks are in flight.
 		if len(wrong) == 0 && time.Since(since) > 2500*time.Millisecond || time.Now().After(deadline) {
 			break
 		}

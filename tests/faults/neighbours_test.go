@@ -43,7 +43,7 @@ func newQuarter(t *testing.T, env map[string]string) *quarter {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport:     &http.Transport{MaxIdleConnsPerHost: 256},
 	}}
-	settings := map[string]string{"DNS_RESOLVER": "127.0.0.1:9"} // no DNS query leaves this machine
+	settings := map[string]string{"DNS_RESOLVER": "127.0.0.1:9"} // DNS queries must not leave this machine
 	for name, value := range env {
 		settings[name] = value
 	}
@@ -179,7 +179,7 @@ func (r *resident) member() string {
 	return id
 }
 
-// act builds a repeated request. n differs in each call.
+// act builds a repeated request. n is different on every call.
 type act func(n int) (path string, body any)
 
 func on(path string, body any) act { return func(int) (string, any) { return path, body } }
@@ -295,7 +295,7 @@ func writes(receiver string) map[string]func(r *resident) act {
 			return func(n int) (string, any) { return path, map[string]any{"name": fmt.Sprint("M ", n)} }
 		},
 		"removeMember": func(r *resident) act { return on("/api/v1/members/"+r.member(), nil) },
-		// The API rejects a key here, but checking the key's rights is work too.
+		// The API rejects keys here, but checking a key's permissions is work too.
 		"createMemberSignInLink": func(r *resident) act { return on("/api/v1/members/"+r.member()+"/sign-in-links", nil) },
 		"createInvitation":       func(*resident) act { return on("/api/v1/invitations", map[string]any{"role": "viewer"}) },
 		"revokeInvitation": func(r *resident) act {
@@ -325,8 +325,8 @@ type watch struct {
 	ids    map[string]bool // the neighbours' account IDs
 }
 
-// ask sends requests with the name what until ctx is done. next returns the next request, or false
-// if there is none.
+// ask sends requests named what until ctx is done. next returns the next request, or false if there
+// is none.
 func (w *watch) ask(ctx context.Context, wg *sync.WaitGroup, what string, pause time.Duration, next func(i int) (key, method, address string, body any, more bool)) {
 	wg.Go(func() {
 		tick := time.NewTicker(pause)
@@ -482,7 +482,7 @@ func TestNeighboursDoNotNoticeANoisyAccount(t *testing.T) {
 	}
 	queued := q.log.queued(w.ids)
 	if len(queued) == 0 {
-		t.Fatal("the log has no access line for a neighbour")
+		t.Fatal("the log does not contain any access lines for neighbours")
 	}
 	p99 := queued[len(queued)*99/100]
 	t.Logf("%d requests from neighbours; %d access lines; the p99 of the time in our queues is %v ms", w.calls.Load(), len(queued), p99)

@@ -28,11 +28,11 @@ func swelling(m *maker) string {
 	return m.write("swelling.ts", string(small), string(m.read(m.ff("-stream_loop 60 -i @long.ts -c copy looped.ts"))))
 }
 
-// The test runs the same jobs twice on a worker with two slots: first alone, and then while the
-// other slot processes a file that uses its whole time limit.
+// The test runs the same jobs twice on a worker with two slots: first alone, then while the other
+// slot processes a file that uses its whole time limit.
 func TestGoodJobsBesideABomb(t *testing.T) {
 	jobs, pictures := 3, 15
-	if full() { // not in parallel, because processor time depends on other programs
+	if full() { // not in parallel, because CPU time depends on other programs
 		jobs, pictures = 20, 150
 	} else {
 		t.Parallel()
@@ -51,7 +51,7 @@ func TestGoodJobsBesideABomb(t *testing.T) {
 	}
 	r.work()
 
-	// round runs the valid jobs and returns their processor time.
+	// round runs the valid jobs and returns their CPU time.
 	round := func(name string) (cpu time.Duration) {
 		var all []transcode.Job
 		for i := range jobs {
@@ -96,7 +96,7 @@ func TestGoodJobsBesideABomb(t *testing.T) {
 		t.Logf("%d valid jobs took %.1f s of CPU time alone and %.1f s together with %s, %.2f ×; the bomb ended as %s %q after %.1f s and %.1f s of CPU time",
 			jobs, alone.Seconds(), beside.Seconds(), b.name, ratio, x.State, code, x.UpdatedAt.Sub(begun).Seconds(), witnessed.cpu(videoID).Seconds())
 		if full() && ratio > 1.2 {
-			t.Errorf("together with %s, the valid jobs took %.2f × the CPU time of a run alone, want at most 1.2", b.name, ratio)
+			t.Errorf("together with %s, the valid jobs took %.2f × the CPU time of running alone, want at most 1.2", b.name, ratio)
 		}
 	}
 }

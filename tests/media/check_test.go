@@ -196,7 +196,7 @@ func (r *world) checkDownload(o *transcode.Outcome) (faults []string) {
 	return nil
 }
 
-// shownTimes returns the times when a player shows the frames in an object.
+// shownTimes returns the times at which a player shows the frames in an object.
 func (r *world) shownTimes(object string) (times []float64) {
 	r.t.Helper()
 	path := filepath.Join(r.t.TempDir(), "object.mp4")
@@ -215,7 +215,7 @@ func (r *world) shownTimes(object string) (times []float64) {
 	return times
 }
 
-// ends returns the times when a rendition's segments end.
+// ends returns the times at which a rendition's segments end.
 func ends(r transcode.Rendition) []float64 {
 	var at float64
 	var out []float64
@@ -227,8 +227,8 @@ func ends(r transcode.Rendition) []float64 {
 }
 
 // described compares a rendition's table with the boxes in its object. Every segment must consist
-// of whole fragments, the segments must cover all fragments, and the declared bandwidth must be
-// that of the densest segment.
+// of whole fragments, the segments must cover all fragments, and the declared bandwidth must match
+// the densest segment.
 func described(r transcode.Rendition, s *stream) (faults []string) {
 	fault := func(format string, args ...any) {
 		faults = append(faults, r.Name+": "+fmt.Sprintf(format, args...))
@@ -258,7 +258,7 @@ func described(r transcode.Rendition, s *stream) (faults []string) {
 		}
 	}
 	if next != len(s.fragments) {
-		fault("%d fragments are in no segment", len(s.fragments)-next)
+		fault("%d fragments are not in any segment", len(s.fragments)-next)
 	}
 	if peak > 0 && (float64(r.Bandwidth) < 0.9*peak || float64(r.Bandwidth) > 1.1*peak) {
 		fault("the table declares %d bit/s, but the densest segment has %.0f", r.Bandwidth, peak)

@@ -40,7 +40,7 @@ type maker struct {
 	t      testing.TB
 	dir    string
 	canary string // the absolute path of a file with content that must not appear in any output
-	remote string // an address that programs must not call
+	remote string // a URL that programs must not call
 }
 
 func (m *maker) path(name string) string { return filepath.Join(m.dir, name) }
@@ -296,7 +296,7 @@ var bad = []item{
 	}, code: transcode.NotAVideo},
 	{name: "avi-with-playlist-subtitles", make: gab2, code: transcode.NotAVideo},
 	{name: "mov-with-foreign-data", make: func(m *maker) string {
-		// A data reference contains the path of a file, because old QuickTime files may store
+		// A data reference contains the path of a file because old QuickTime files may store
 		// samples in another file.
 		return m.edit(m.ff(video("320x240", "25", 1)+x264+"a.mov"), func(b []byte) []byte {
 			at := boxAt(b, "url ")

@@ -35,7 +35,7 @@ func orphans(record transcode.Record, objects []string) (names []string) {
 	return names
 }
 
-// noOrphans removes the objects that the janitor would remove. It then expects exactly the
+// noOrphans removes the objects that the janitor would remove. After that, it expects exactly the
 // outcome's objects.
 func (r *world) noOrphans(record transcode.Record) {
 	r.t.Helper()

@@ -83,7 +83,7 @@ func TestCorpus(t *testing.T) {
 		row, ok := r.try(m, fmt.Sprintf("corpus%d", i), x, memory)
 		if !ok {
 			failed++
-			t.Log(row) // log the row now, because the whole table may take a long time
+			t.Log(row) // log the row now because the whole table may take a long time
 		}
 		fmt.Fprintln(w, row)
 		if x.code == "" {

@@ -17,7 +17,7 @@ type gauge struct {
 	peak peaks
 }
 
-// peaks has the largest values since the last call to take, in bytes.
+// peaks holds the largest values since the last call to take, in bytes.
 type peaks struct{ all, tool int64 }
 
 func (p peaks) String() string { return fmt.Sprintf("%d\t%d", p.all>>20, p.tool>>20) }

@@ -10,9 +10,9 @@ import (
 )
 
 // Two workers share a source of more than two minutes, the minimum for splitting. The test kills
-// the worker that runs the whole job. Every frame must then exist exactly once, with no leftover
-// objects. The source has ten frames per second by default and a fractional rate with
-// LINKREEL_FULL.
+// the worker that runs the whole job. Afterwards, every frame must exist exactly once, and there
+// must not be any leftover objects. The source has ten frames per second by default and a
+// fractional rate with LINKREEL_FULL.
 func TestLongSourceIsSharedByWorkers(t *testing.T) {
 	t.Parallel()
 	r := newWorld(t)
@@ -67,8 +67,8 @@ func TestLongSourceIsSharedByWorkers(t *testing.T) {
 			t.Errorf("the job for part %d still exists in state %s", i, part.State)
 		}
 	}
-	// The other worker may still be storing a part that the job no longer needs. It soon detects
-	// this.
+	// The other worker may still be storing a part that the job no longer needs. It will soon
+	// notice.
 	for end := time.Now().Add(30 * time.Second); len(orphans(record, r.objects("long"))) > 0 && time.Now().Before(end); {
 		time.Sleep(100 * time.Millisecond)
 		r.noOrphans(record)

@@ -30,7 +30,7 @@ type player struct {
 	outcomes map[string]*transcode.Outcome
 }
 
-// page plays a muted video at high speed, one rendition after another, and records the errors.
+// page plays a muted video at high speed, one rendition after another, and records any errors.
 const page = `<!doctype html><video muted playsinline></video><script type="module">
 import Hls from "/hls.js";
 const video = document.querySelector("video");
@@ -183,7 +183,7 @@ func (p *player) play(name string, o *transcode.Outcome) (faults []string) {
 		case math.Abs(report.To-o.Duration) > 0.2:
 			say("playback ended at %.2f, want %.2f", report.To, o.Duration)
 		case report.Frames == 0 || report.Width == 0:
-			say("no frame was decoded")
+			say("no frames were decoded")
 		}
 	}
 	return faults

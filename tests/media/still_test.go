@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// The test requests thumbnails of a film that is red, green and then blue, for four seconds each.
+// The test requests thumbnails of a video that is red, green and then blue, for four seconds each.
 func TestAThumbnailIsThePictureAtItsTime(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, map[string]string{"LINKREEL_SWEEP_EVERY": "1s"})
@@ -19,7 +19,7 @@ func TestAThumbnailIsThePictureAtItsTime(t *testing.T) {
 		"-filter_complex concat=n=3:v=1:a=0" + x264 + "-g 50 film.mp4")
 	s.work()
 	u := s.upload(film)
-	s.eventually("the film is ready", func() bool { return u.look() == "ready" })
+	s.eventually("the video is ready", func() bool { return u.look() == "ready" })
 	share, _ := u.call(http.MethodGet, "/"+u.id, nil)["shareUrl"].(string)
 	picture := func() (red, green, blue uint32) {
 		resp, err := http.Get(share + "/thumbnail.jpg")

@@ -23,7 +23,8 @@ func flash(rate string, length float64) string {
 }
 
 func beep(from, length float64, rate int) string {
-	// If the sound starts later than the picture, the beep is earlier in the sound's own time.
+	// If the sound starts later than the picture, the beep comes earlier on the sound's own
+	// timeline.
 	return fmt.Sprintf("-f lavfi -i aevalsrc='if(gte(t\\,%g)\\,0.7*cos(2*PI*1000*(t-%g))\\,0)':s=%d:d=%g", moment-from, moment-from, rate, length)
 }
 
@@ -69,8 +70,8 @@ func TestPictureAndSoundStayTogether(t *testing.T) {
 			if off := heard - seen; math.Abs(off) > 0.005 {
 				t.Errorf("the sound is %.1f ms late (flash at %.4f, beep at %.4f), want at most 5 ms", off*1000, seen, heard)
 			}
-			// The download shows every frame at the rendition's time, so its sound must also have
-			// the rendition's time.
+			// The download shows every frame at the rendition's time, so its sound must also match
+			// the rendition's timing.
 			if late := r.whenHeard(t, o.Download) - heard; math.Abs(late) > 0.001 {
 				t.Errorf("in the download, the sound is %.1f ms late, want at most 1 ms", late*1000)
 			}
@@ -133,7 +134,7 @@ func (r *world) whenSeen(t *testing.T, v transcode.Rendition) float64 {
 			return float64(i) / v.FrameRate
 		}
 	}
-	t.Fatal("the picture has no flash")
+	t.Fatal("the picture does not flash")
 	return 0
 }
 
@@ -145,6 +146,6 @@ func (r *world) whenHeard(t *testing.T, object string) float64 {
 			return float64(i/2) / 48000
 		}
 	}
-	t.Fatal("the sound has no beep")
+	t.Fatal("the sound does not contain a beep")
 	return 0
 }

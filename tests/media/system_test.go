@@ -28,8 +28,8 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// witness collects log lines from the services in this process: publications, orphans, processor
-// time and errors. It prints the errors.
+// witness collects log lines from the services in this process: publications, orphans, CPU time and
+// errors. It prints the errors.
 type witness struct {
 	*noted
 	slog.Handler
@@ -40,7 +40,7 @@ type noted struct {
 	mu       sync.Mutex
 	versions map[string][]int64       // by video, in the order of publication
 	removed  []string                 // names of the objects that the janitor removed
-	used     map[string]time.Duration // processor time of the programs in all attempts at a video
+	used     map[string]time.Duration // CPU time of the programs in all attempts at a video
 }
 
 var witnessed = &witness{
@@ -263,8 +263,8 @@ type strike struct {
 func repeat(n int, s syscall.Signal) []syscall.Signal { return slices.Repeat([]syscall.Signal{s}, n) }
 
 // The test kills or stops workers during their jobs. At the same time it empties Redis and cuts off
-// storage. Every video must soon become ready exactly once, and no objects from unfinished attempts
-// may remain.
+// storage. Every video must soon become ready exactly once, and objects from unfinished attempts
+// must not remain.
 func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 	t.Parallel()
 	strikes := []strike{{"one killed, one stopped, Redis emptied, storage cut off", []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP}, true, true}}
@@ -328,9 +328,9 @@ func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 		want = append(want, r.Outcome.Objects()...)
 	}
 	slices.Sort(want)
-	// Replaced media is kept for as long as one of its addresses may be valid. The record does not
-	// list the objects that an interrupted worker wrote after its video's last change, so they are
-	// kept for a week.
+	// Replaced media is kept for as long as one of its URLs may be valid. The record does not list
+	// the objects that an interrupted worker wrote after its video's last change, so they are kept
+	// for a week.
 	s.eventually("the janitor leaves only the objects in the outcomes", func() bool {
 		s.ahead.Add(int64(8 * time.Hour))
 		var got []string
@@ -344,7 +344,7 @@ func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 	})
 	orphans := witnessed.orphans(all)
 	if orphans == 0 {
-		t.Error("the janitor removed no objects, want at least one")
+		t.Error("the janitor did not remove any objects, want at least one")
 	}
 	t.Logf("%d workers were interrupted, and %d videos became ready exactly once; the janitor removed %d objects and kept %d, all in use", len(all), len(all), orphans, len(want))
 }
@@ -356,7 +356,8 @@ func (s *system) strike(round strike, uploads []*upload) {
 	t.Helper()
 	var victims []*process
 	for range uploads {
-		// Use one thread. The encoding is then slow enough for the strike, even on a fast machine.
+		// Use one thread so that the encoding is slow enough for the strike, even on a fast
+		// machine.
 		victims = append(victims, s.start(map[string]string{"LINKREEL_FFMPEG_THREADS": "1"}))
 	}
 	s.eventually("all jobs are running", func() bool {

@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// world has all the servers that a worker needs. They are real local servers.
+// world holds all the servers that a worker needs. They are real local servers.
 type world struct {
 	t       testing.TB
 	env     map[string]string
@@ -150,8 +150,8 @@ func (r *world) start(more map[string]string) *process {
 	return p
 }
 
-// soon makes the workers that start afterwards take over a killed worker's job sooner than with the
-// default settings.
+// soon makes workers that start afterwards take over a killed worker's job sooner than they would
+// with the default settings.
 func (r *world) soon() {
 	r.env["LINKREEL_JOB_LEASE"], r.env["LINKREEL_JOB_HEARTBEAT"], r.env["LINKREEL_JOB_SWEEP"] = "8s", "2s", "2s"
 }

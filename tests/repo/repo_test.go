@@ -320,7 +320,8 @@ func TestWhatIsLeftOutHasAReason(t *testing.T) {
 	}
 }
 
-// make race and make check run with -short. A test may then do less, but it must still run.
+// make race and make check run with -short. Tests may do less under -short, but they must still
+// run.
 func TestNoTestSkipsItselfToBeShort(t *testing.T) {
 	t.Parallel()
 	seen := 0
@@ -458,7 +459,7 @@ func TestMetricsAreInTheManual(t *testing.T) {
 				t.Errorf("%s: the options of every metric must start with Name and a string literal", path)
 			}
 			if !strings.Contains(path, "libs/metrics/") && bytes.Contains(source, []byte("promauto.NewCounterVec(")) {
-				t.Errorf("%s: create counters with labels through libs/metrics, so that their series start at 0", path)
+				t.Errorf("%s: create counters with labels through libs/metrics so that their series start at 0", path)
 			}
 			if bytes.Contains(source, []byte(`"go.opentelemetry.io/otel/metric"`)) {
 				t.Errorf("%s: use Prometheus metrics (docs/adr/0020-metrics-are-prometheus-metrics.md)", path)

@@ -45,7 +45,7 @@ var snippets = []fenced{
 	{page: "tests/cluster/README.md", language: `sh`, by: operators},
 	{page: "README.md", language: `sh`, begins: `make `, by: operators},
 	{page: "services/localcloud/README.md", language: `sh`, by: "services/localcloud/cmd/localcloud:TestTheReadmeStartsTheProgram"},
-	{page: "services/localcloud/README.md", language: `go`, why: "the outline of a test, without its body; the tests in libs/firestoredb begin in the same way"},
+	{page: "services/localcloud/README.md", language: `go`, why: "the outline of a test, without its body; the tests in libs/firestoredb start the same way"},
 
 	{page: "README.md", language: `sh`, by: documents},
 	{page: "docs/api.md", language: `sh`, by: documents},
@@ -74,7 +74,7 @@ var snippets = []fenced{
 
 var anyFence = regexp.MustCompile("(?sm)^ *```([^\n]*)\n(.*?)\n? *```$")
 
-// A reader may paste any code block from any page. Each block is run or checked by a test, or the
+// Readers may paste any code block from any page. Each block is run or checked by a test, or the
 // list says why it cannot be.
 func TestEverySnippetHasATestOrAReason(t *testing.T) {
 	t.Parallel()
@@ -109,7 +109,7 @@ func TestEverySnippetHasATestOrAReason(t *testing.T) {
 	}
 	for i, s := range snippets {
 		if used[i] == 0 {
-			t.Errorf("the entry for %s (%s) matches no block", s.page, s.language)
+			t.Errorf("the entry for %s (%s) does not match any block", s.page, s.language)
 		}
 		if (s.by == "") == (s.why == "") {
 			t.Errorf("the entry for %s (%s) needs a test or a reason", s.page, s.language)
@@ -119,7 +119,7 @@ func TestEverySnippetHasATestOrAReason(t *testing.T) {
 			t.Errorf("the entry for %s (%s) names %s, which does not exist", s.page, s.language, s.by)
 		}
 	}
-	if t.Logf("%d blocks, of which %d have a reason and no test", blocks, unrun); blocks < 600 {
+	if t.Logf("%d blocks, of which %d have a reason instead of a test", blocks, unrun); blocks < 600 {
 		t.Errorf("the pages have only %d blocks, want at least 600", blocks)
 	}
 }

@@ -30,10 +30,10 @@ type example struct {
 	CLI   string    // equivalent command
 	// Error is the error code in the response, if the example shows a rejected call.
 	Error string
-	// Brief omits everything except the calls, because another page explains the operation.
+	// Brief omits everything except the calls because another page explains the operation.
 	Brief bool
-	// Varies means that two responses differ in more than IDs and times. The test then compares
-	// only their fields.
+	// Varies means that two responses differ in more than IDs and times. In that case, the test
+	// only compares their fields.
 	Varies bool
 	Title  string            // section title; by default the operation's summary
 	Note   string            // text before the calls
@@ -56,7 +56,7 @@ type savedValue struct {
 	path []string
 }
 
-// answer is the response from the deployment to the call with curl, recorded by tests/contract.
+// answer is the deployment's response to the curl call, as recorded by tests/contract.
 type answer struct {
 	Status int             `json:"status"`
 	Type   string          `json:"type,omitempty"` // media type of a body that is not JSON

@@ -6,7 +6,7 @@ var typeNames = map[string]string{
 	"BulkItemError": "BulkItemFail",
 }
 
-// objectNames has the Go names of objects that the contract defines inline.
+// objectNames maps the objects that the contract defines inline to their Go names.
 var objectNames = map[string]string{
 	"Link.takenDown": "TakenDown", "Video.takenDown": "TakenDown", "Video.error": "VideoError", "CaptionList.data[]": "Caption",
 	"LinkStats.days[]": "DayClicks", "LinkStats.referrers[]": "HostClicks", "LinkStats.countries[]": "CountryClicks",

@@ -24,7 +24,7 @@ const (
 //	<!-- operations createLink … -->     these operations, in this order
 //	<!-- end -->
 //
-// Everything else on a page is written by people. A reader can paste all blocks in a language, from
+// Everything else on a page is written by hand. A reader can paste all blocks in a language, from
 // the top of the page to the bottom, as tests/contract does.
 func writePages(dir string, c *contract.Contract) error {
 	all, err := readExamples(dir, c)

@@ -23,7 +23,7 @@ type python struct {
 	made     map[string]bool // types that have been generated
 	err      error
 	types    bytes.Buffer
-	aliases  bytes.Buffer // after the types, because Python evaluates aliases immediately
+	aliases  bytes.Buffer // after the types because Python evaluates aliases immediately
 }
 
 func newPython(c *contract.Contract) *python {
@@ -97,7 +97,7 @@ func (p *python) named(name string, s *contract.Schema) {
 	p.alias(name, s, at)
 }
 
-// isObject reports whether a named schema becomes a TypedDict, and not an alias.
+// isObject reports whether a named schema becomes a TypedDict rather than an alias.
 func (p *python) isObject(s *contract.Schema) bool {
 	return s.Ref == "" && len(s.OneOf) == 0 && len(p.c.Properties(s)) > 0
 }

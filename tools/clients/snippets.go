@@ -227,8 +227,8 @@ func (s *snippet) typescript() (string, error) {
 	return "console.log(await " + call + ");", nil
 }
 
-// fixed reports whether a query parameter has only one possible value. The clients for Go and
-// TypeScript add such a parameter themselves.
+// fixed reports whether a query parameter has only one possible value. The Go and TypeScript
+// clients add such a parameter themselves.
 func (s *snippet) fixed(name string) bool {
 	for _, p := range s.op.Query {
 		if p.Name == name {

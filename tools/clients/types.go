@@ -27,7 +27,7 @@ type types struct {
 	groups       []group
 }
 
-// group is a struct that the structs of several schemas embed, because the same code handles these
+// group is a struct that the structs of several schemas embed because the same code handles these
 // fields in all of them. The fields have the types of an update.
 type group struct {
 	name, comment string

@@ -30,7 +30,7 @@ const (
 )
 
 // chart packages the chart with this release's version and digests, for the registry's "charts"
-// folder. It is the last entry in the layout, because it contains the digests of the others.
+// folder. It is the last entry in the layout because it contains the digests of the others.
 func (r *release) chart(digests map[string]string) error {
 	files, err := r.chartFiles(digests)
 	if err != nil {

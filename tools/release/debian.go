@@ -29,8 +29,8 @@ func alternatives(arch string) string {
 }
 
 // debian creates a layer of the named packages and their dependencies. It unpacks them without
-// installing them. It runs none of their programs, so a machine can create the layer for another
-// architecture.
+// installing them. It does not run any of their programs, so a machine can create the layer for
+// another architecture.
 func (r *release) debian(ctx context.Context, packages, arch string) (layer string, list []debianPackage, err error) {
 	layer = filepath.Join(r.work, "debian-"+strings.ReplaceAll(packages, ",", "-")+"-"+arch+".tar")
 	if list, err := packagesOf(layer); err == nil {
@@ -39,8 +39,8 @@ func (r *release) debian(ctx context.Context, packages, arch string) (layer stri
 	if _, err := exec.LookPath("mmdebstrap"); err != nil {
 		return "", nil, errors.New("mmdebstrap is missing; install it with apt-get install mmdebstrap")
 	}
-	// Use the machine's own Debian sources, so no mirror is configured here. A machine that
-	// does not run Debian must set both variables.
+	// Use the machine's own Debian sources, so there is no need to configure a mirror here. A
+	// machine that does not run Debian must set both variables.
 	sources, suite := os.Getenv("DEBIAN_SOURCES"), os.Getenv("DEBIAN_SUITE")
 	if sources == "" {
 		sources = "/etc/apt/sources.list.d/debian.sources"

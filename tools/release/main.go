@@ -1,7 +1,7 @@
 // Command release builds a release of Linkreel without Docker: images for amd64 and arm64, the
 // chart with their digests, the linkreel program for six platforms, an SBOM for each image and
-// program, the Python client as a wheel, checksums and a provenance statement. Its arguments are
-// the names of its steps, in this order:
+// program, the Python client as a wheel, checksums and a provenance statement. Its arguments name
+// the steps to run, in this order:
 //
 //	build   build everything in dist/release and dist/release.oci; publish nothing
 //	push    send images and chart to the registry, by digest only
@@ -12,10 +12,10 @@
 // RELEASE_BRANCH, RELEASE_BUILDER, RELEASE_RUN). On a command line, make and the shell would expand
 // a version, which is a tag name that anyone could have chosen.
 //
-// Two runs on the same commit and the same state of Debian's archive give the same digests, on any
-// machine, in any folder and at any time. No step reads the clock (all times are the commit's
-// time), maps are written in sorted order, and programs are built without paths, build IDs and VCS
-// stamps.
+// Two runs on the same commit and the same state of Debian's archive produce the same digests, on
+// any machine, in any folder and at any time. None of the steps read the clock (all times are the
+// commit's time), maps are written in sorted order, and programs are built without paths, build IDs
+// and VCS stamps.
 package main
 
 import (
@@ -142,7 +142,7 @@ func (r *release) ofCommit(ctx context.Context) error {
 }
 
 // documented rejects a final version without a section in CHANGELOG.md and UPGRADING.md. Versions
-// with a hyphen are test releases and need no section.
+// with a hyphen are test releases and do not need a section.
 func (r *release) documented() error {
 	if strings.Contains(r.version, "-") {
 		return nil
@@ -211,7 +211,7 @@ func (r *release) goBuild(ctx context.Context, pkg, goos, goarch, file string) e
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags=disable_grpc_modules", "-gcflags=all=-dwarf=false",
 		"-ldflags", "-s -w -buildid= -X github.com/linkreel/linkreel/libs/boot.version="+r.version+" -X github.com/linkreel/linkreel/services/cli.version="+r.version,
 		"-o", file, "./cmd/"+filepath.Base(pkg))
-	// Each module is built with its own go.mod, so that the workspace does not affect a release.
+	// Each module is built with its own go.mod so that the workspace does not affect a release.
 	cmd.Dir = filepath.Join(r.root, dir)
 	cmd.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0", "GOFLAGS=", "GOOS="+goos, "GOARCH="+goarch, "GOAMD64=v1", "GOARM64=v8.0")
 	cmd.Stderr = os.Stderr

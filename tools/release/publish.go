@@ -108,7 +108,7 @@ func (r *release) wanted() (map[string]string, error) {
 	return wanted, nil
 }
 
-// push sends the images and the chart to the registry only under their digests, so that they cannot
+// push sends the images and the chart to the registry only under their digests so that they cannot
 // be found before they are signed and tagged.
 func (r *release) push(ctx context.Context) error {
 	index, entries, err := r.entries()
@@ -214,7 +214,7 @@ func (r *release) serve(ctx context.Context) error {
 			return err
 		}
 	}
-	// Listen last, because a client that waits for this address must find everything ready.
+	// Listen last because a client that waits for this address must find everything ready.
 	open, err := (&net.ListenConfig{}).Listen(ctx, "tcp", r.listen)
 	if err != nil {
 		return err

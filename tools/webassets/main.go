@@ -5,7 +5,7 @@
 //
 // With folders as arguments, it builds only their bundles: `webassets services/console/web`.
 //
-// The output depends only on the inputs: a second run changes nothing.
+// The output depends only on the inputs: a second run does not change anything.
 package main
 
 import (

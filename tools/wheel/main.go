@@ -2,9 +2,8 @@
 //
 //	go -C tools run ./wheel -out DIR -time 1790000000
 //
-// The same files and the same time give the same bytes on any machine. setuptools does not
-// guarantee this, because it writes its own version and the machine's file modes into the
-// wheel.
+// The same files and the same time produce the same bytes on any machine. setuptools does not
+// guarantee this, because it writes its own version and the machine's file modes into the wheel.
 package main
 
 import (

@@ -30,13 +30,13 @@ type Operation struct {
 	Description string // Markdown; may be empty
 	Method      string // in upper case
 	Path        string // such as /api/v1/links/{id}
-	Public      bool   // requires no key
+	Public      bool   // does not require a key
 	Plan, Scope string // requirements for the key, or "" for any plan or key
 	// PathParameters are in path order.
 	PathParameters []*Parameter
 	Query          []*Parameter
 	Headers        []*Parameter
-	Body           *Body    // nil if the operation accepts none
+	Body           *Body    // nil if the operation does not accept one
 	Answers        []Answer // successful responses, sorted by status, then by media type
 	Paging         Paging
 	// Item is the schema of one record in a list. It is nil if the response is not a list.
@@ -46,7 +46,7 @@ type Operation struct {
 	All string
 }
 
-// Paging says how a client finds the next page of a list.
+// Paging tells how a client finds the next page of a list.
 type Paging string
 
 // The forms of paging. In each, the data field in the response contains the records.
@@ -111,7 +111,7 @@ func (o *Operation) Once() bool {
 	return o.Method == http.MethodPost && !o.Takes("Idempotency-Key") && !harmlessTwice[o.ID]
 }
 
-// harmlessTwice lists POSTs without Idempotency-Key that may be repeated, because an unused code
+// harmlessTwice lists POSTs without Idempotency-Key that may be repeated because an unused code
 // expires and a key is returned only once.
 var harmlessTwice = map[string]bool{"createDeviceCode": true, "collectDeviceKey": true}
 
