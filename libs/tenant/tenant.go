@@ -3,13 +3,13 @@
 // rules. Package wire implements the calls between services.
 //
 // auth first commits each decision to its own record and marks it as pending. Then it notifies
-// every [Holder], and finally it responds to the operator. A loop in auth repeats pending
+// every [Holder], and finally it responds to the operator. A loop in auth retries pending
 // decisions, so every method is called at least once, and sometimes again after a crash. Therefore
 // all methods must be idempotent.
 //
 // When a holder returns without an error, the decision is in effect: none of its replicas uses the
-// previous decision any more. Without Redis, the call takes as long as the service documents for
-// its caches.
+// previous decision any more. Without Redis, the call can take as long as the
+// holder's cache lifetime, which the service documents.
 package tenant
 
 import (

@@ -372,7 +372,7 @@ func TestCommandsNameALinkByItsAddressOrSlug(t *testing.T) {
 			[]string{found, `POST /api/v1/links/bulk-delete {"ids":["lnk_1","lnk_2"]}`}, 0, "deleted lnk_1\ndeleted lnk_2"},
 		{"links change sale lnk_2 --add-tag a", map[string]string{list: one, "PATCH /api/v1/links/bulk": ok2},
 			[]string{found, `PATCH /api/v1/links/bulk {"ids":["lnk_1","lnk_2"],"set":{"addTags":["a"]}}`}, 0, "changed lnk_1"},
-		{"links delete lnk_2 sale", map[string]string{list: none}, []string{found}, ExitNotFound, "sale: No link has this short address or slug; `linkreel links list --search` finds links. (LINK_NOT_FOUND)"},
+		{"links delete lnk_2 sale", map[string]string{list: none}, []string{found}, ExitNotFound, "sale: No link has this short URL or slug; `linkreel links list --search` finds links. (LINK_NOT_FOUND)"},
 		{"links get sale", map[string]string{list: none}, []string{found}, ExitNotFound, "/docs/guides/errors#link_not_found\n"},
 		{"links delete lnk_2 sale", map[string]string{list: both}, []string{found}, ExitUsage, "sale: several domains have a link with this slug"},
 	} {

@@ -127,8 +127,8 @@ type tools struct {
 	readOnly bool
 }
 
-const instructions = `Linkreel makes short links and shareable videos. Tools that take the id of a link also take its short address or its slug;
-those that take the id of a video (vid_…) also take its share address. find_links and find_videos search.
+const instructions = `Linkreel makes short links and shareable videos. Tools that take the id of a link also take its short URL or its slug;
+those that take the id of a video (vid_…) also take its share URL. find_links and find_videos search.
 Errors start with a code: VALIDATION_ERROR names the wrong fields, SLUG_TAKEN asks for another slug,
 PLAN_REQUIRED and INSUFFICIENT_SCOPE need another plan or key.
 The shareUrl of a video works at once; its page shows progress until the video is ready.`

@@ -191,7 +191,7 @@ func TestAssistantNamesALinkByItsAddressOrSlug(t *testing.T) {
 			t.Errorf("deleting %s deleted %s, want %s", name, got.ID, want)
 		}
 	}
-	k.Bad("delete_link", clitest.Args{"id": "sale"}, "INVALID_ARGUMENT: ", "whole short address")
+	k.Bad("delete_link", clitest.Args{"id": "sale"}, "INVALID_ARGUMENT: ", "full short URL")
 	k.Bad("delete_link", clitest.Args{"id": "third.example/sale"}, "LINK_NOT_FOUND: ", "find_links")
 	k.Bad("delete_link", clitest.Args{"id": "https://go.example.com/"}, "INVALID_ARGUMENT: ")
 }

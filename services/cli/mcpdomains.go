@@ -10,7 +10,7 @@ import (
 )
 
 func (t *tools) readAccount(s *mcp.Server) {
-	addTool(s, reads, "get_account", "Show the account's plan, how many links, videos and domains it has and may have, and its default domain.",
+	addTool(s, reads, "get_account", "Show the account's plan, the number of links, videos and domains it has and is allowed to have, and its default domain.",
 		t.getAccount)
 	addTool(s, reads, "list_tags", "List the tags of the account's links and videos in alphabetical order.", t.listTags, within("limit", 1, 100))
 	addTool(s, reads, "list_domains", "List the account's custom domains, whether they are verified, the DNS records to set if they are not, "+
@@ -47,9 +47,9 @@ type accountOut struct {
 	ID              string               `json:"id"`
 	Name            string               `json:"name"`
 	Plan            string               `json:"plan"`
-	DefaultDomainID string               `json:"defaultDomainId,omitempty" jsonschema:"domain of new links; absent if it is the default host"`
+	DefaultDomainID string               `json:"defaultDomainId,omitempty" jsonschema:"domain for new links; absent if it is the default host"`
 	Usage           client.AccountUsage  `json:"usage" jsonschema:"what the account has"`
-	Limits          client.AccountLimits `json:"limits" jsonschema:"what the account may have; null means no limit"`
+	Limits          client.AccountLimits `json:"limits" jsonschema:"the account's limits; null means no limit"`
 }
 
 func (t *tools) getAccount(ctx context.Context, _ *mcp.CallToolRequest, _ nothingIn) (out accountOut, err error) {
@@ -63,7 +63,7 @@ func (t *tools) getAccount(ctx context.Context, _ *mcp.CallToolRequest, _ nothin
 type listTagsIn struct {
 	Text   string `json:"text,omitempty" jsonschema:"only tags with words that begin with these words; all tags if omitted"`
 	Limit  int    `json:"limit,omitempty" jsonschema:"maximum number of tags; 100 if omitted"`
-	Cursor string `json:"cursor,omitempty" jsonschema:"nextCursor of an earlier answer, to get the next tags"`
+	Cursor string `json:"cursor,omitempty" jsonschema:"nextCursor from an earlier response, to get the next tags"`
 }
 
 type listTagsOut struct {
@@ -157,10 +157,10 @@ func (t *tools) verifyDomain(ctx context.Context, _ *mcp.CallToolRequest, in dom
 
 type updateDomainIn struct {
 	domainIn
-	HomeURL     string   `json:"homeUrl,omitempty" jsonschema:"web address to which visits to the start page / are redirected"`
-	NotFoundURL string   `json:"notFoundUrl,omitempty" jsonschema:"web address to which visits to addresses without a link are redirected"`
-	ExpiredURL  string   `json:"expiredUrl,omitempty" jsonschema:"web address to which visits to links that have ended are redirected, unless the link has its own"`
-	Clear       []string `json:"clear,omitempty" jsonschema:"fields to clear; a field that is neither given nor listed here does not change"`
+	HomeURL     string   `json:"homeUrl,omitempty" jsonschema:"URL that visits to the start page / are redirected to"`
+	NotFoundURL string   `json:"notFoundUrl,omitempty" jsonschema:"URL that visits to unknown short URLs are redirected to"`
+	ExpiredURL  string   `json:"expiredUrl,omitempty" jsonschema:"URL that visits to expired links are redirected to, unless the link has its own"`
+	Clear       []string `json:"clear,omitempty" jsonschema:"fields to clear; fields that are neither specified nor listed here do not change"`
 }
 
 func (t *tools) updateDomain(ctx context.Context, _ *mcp.CallToolRequest, in updateDomainIn) (out domainOut, err error) {

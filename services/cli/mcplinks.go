@@ -15,18 +15,18 @@ import (
 )
 
 func (t *tools) readLinks(s *mcp.Server) {
-	addTool(s, reads, "find_links", "List the account's short links, newest first, or search them. A link must match all given fields. Archived links are included unless archived says otherwise.",
+	addTool(s, reads, "find_links", "List the account's short links, newest first, or search them. A link must match all the fields that you specify. Archived links are included unless archived says otherwise.",
 		t.findLinks, within("limit", 1, 100), among("archived", "false", "true", "all"))
-	addTool(s, reads, "get_link", "Show one short link: its short address, destination, clicks, expiry, tags and rules.", t.getLink)
+	addTool(s, reads, "get_link", "Show one short link: its short URL, destination, clicks, expiry, tags and rules.", t.getLink)
 	addTool(s, reads, "explain_link", "Show where a visit to a link would be redirected, and why. The visit is not counted. A value that you omit is "+
 		"unknown, so conditions on it are not met.", t.explainLink, within("percent", 0, 99),
 		among("device", devices...), among("system", systems...))
 	addTool(s, reads, "check_slug", "Say whether a slug is available. Does not reserve it.", t.checkSlug)
-	addTool(s, reads, "link_stats", "Show a link's clicks by UTC day, referring host, country, kind of device and rule.", t.linkStats)
+	addTool(s, reads, "link_stats", "Show a link's clicks by UTC day, referring host, country, device type and rule.", t.linkStats)
 }
 
 func (t *tools) writeLinks(s *mcp.Server) {
-	addTool(s, adds, "create_link", "Make a short link for a web address and return its short address.", t.createLink, routingSchema)
+	addTool(s, adds, "create_link", "Create a short link for a URL and return its short URL.", t.createLink, routingSchema)
 	addTool(s, changes, "update_link", "Change a short link: its destination, title, tags, expiry, preview, whether it is archived, or how "+
 		"it handles visits. The slug and domain cannot be changed.", t.updateLink, routingSchema,
 		among("clear", "title", "tags", "externalId", "expires", "ogTitle", "ogDescription", "ogImage", "starts", "expiredUrl", "password",
@@ -41,7 +41,7 @@ func (t *tools) linkID(ctx context.Context, name string) (string, error) {
 	return linkID(ctx, t.client, name, "find_links searches.")
 }
 
-// linkID finds the ID of a link specified by its ID, short address or slug. hint is the part of the
+// linkID finds the ID of a link specified by its ID, short URL or slug. hint is the part of the
 // error for a missing link that says how to search.
 func linkID(ctx context.Context, c *client.Client, name, hint string) (string, error) {
 	if strings.HasPrefix(name, "lnk_") {
@@ -59,7 +59,7 @@ func linkID(ctx context.Context, c *client.Client, name, hint string) (string, e
 		slug = slug[:i]
 	}
 	if slug == "" {
-		return "", usagef("id must be the id of a link (lnk_…), its short address or its slug")
+		return "", usagef("id must be the id of a link (lnk_…), its short URL or its slug")
 	}
 	all, err := client.All(c.Links(ctx, client.ListLinksQuery{Slug: slug}))
 	if err != nil {
@@ -70,11 +70,11 @@ func linkID(ctx context.Context, c *client.Client, name, hint string) (string, e
 	})
 	switch len(all) {
 	case 0:
-		return "", documented(404, "LINK_NOT_FOUND", "No link has this short address or slug; "+hint)
+		return "", documented(404, "LINK_NOT_FOUND", "No link has this short URL or slug; "+hint)
 	case 1:
 		return all[0].ID, nil
 	}
-	return "", usagef("several domains have a link with this slug: give the whole short address, such as %s", all[0].ShortURL)
+	return "", usagef("several domains have a link with this slug: specify the full short URL, such as %s", all[0].ShortURL)
 }
 
 type linkOut struct {
@@ -97,17 +97,17 @@ type linkOut struct {
 }
 
 type createLinkIn struct {
-	URL           string   `json:"url" jsonschema:"where the link leads: an http or https address"`
-	Slug          string   `json:"slug,omitempty" jsonschema:"last part of the short address, such as spring-sale; generated if omitted"`
+	URL           string   `json:"url" jsonschema:"where the link redirects: an http or https URL"`
+	Slug          string   `json:"slug,omitempty" jsonschema:"last part of the short URL, such as spring-sale; generated if omitted"`
 	Title         string   `json:"title,omitempty" jsonschema:"private label"`
 	Domain        string   `json:"domain,omitempty" jsonschema:"host name or id of a verified custom domain, or default for the default host; the account's default domain if omitted"`
 	Tags          []string `json:"tags,omitempty" jsonschema:"tags for finding the link; up to 20, each of 1 to 50 characters, without commas"`
 	ExternalID    string   `json:"externalId,omitempty" jsonschema:"id of the link in another system; unique in the account"`
 	Archived      bool     `json:"archived,omitempty" jsonschema:"true hides the link from lists; it keeps redirecting"`
 	Expires       string   `json:"expires,omitempty" jsonschema:"when the link expires: a time from now such as 7d or 12h, or a date such as 2027-01-31T12:00:00Z; never if omitted"`
-	OGTitle       string   `json:"ogTitle,omitempty" jsonschema:"title that social networks show"`
-	OGDescription string   `json:"ogDescription,omitempty" jsonschema:"text that social networks show"`
-	OGImage       string   `json:"ogImage,omitempty" jsonschema:"address of a picture that social networks show"`
+	OGTitle       string   `json:"ogTitle,omitempty" jsonschema:"title for social networks to show"`
+	OGDescription string   `json:"ogDescription,omitempty" jsonschema:"text for social networks to show"`
+	OGImage       string   `json:"ogImage,omitempty" jsonschema:"URL of an image for social networks to show"`
 	routingIn
 }
 
@@ -132,7 +132,7 @@ func (t *tools) createLink(ctx context.Context, _ *mcp.CallToolRequest, in creat
 }
 
 type linkIn struct {
-	ID string `json:"id" jsonschema:"id of the link (lnk_…), its short address or its slug"`
+	ID string `json:"id" jsonschema:"id of the link (lnk_…), its short URL or its slug"`
 }
 
 func (t *tools) getLink(ctx context.Context, _ *mcp.CallToolRequest, in linkIn) (out linkOut, err error) {
@@ -210,10 +210,10 @@ type updateLinkIn struct {
 	ExternalID    string   `json:"externalId,omitempty" jsonschema:"id of the link in another system; unique in the account"`
 	Archived      *bool    `json:"archived,omitempty" jsonschema:"true hides the link from lists, and it keeps redirecting; false shows it again"`
 	Expires       string   `json:"expires,omitempty" jsonschema:"new time at which the link expires: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z; to remove the expiry, list expires in clear"`
-	OGTitle       string   `json:"ogTitle,omitempty" jsonschema:"new title that social networks show"`
-	OGDescription string   `json:"ogDescription,omitempty" jsonschema:"new text that social networks show"`
-	OGImage       string   `json:"ogImage,omitempty" jsonschema:"address of a new picture that social networks show"`
-	Clear         []string `json:"clear,omitempty" jsonschema:"fields to clear; a field that is neither given nor listed here does not change"`
+	OGTitle       string   `json:"ogTitle,omitempty" jsonschema:"new title for social networks to show"`
+	OGDescription string   `json:"ogDescription,omitempty" jsonschema:"new text for social networks to show"`
+	OGImage       string   `json:"ogImage,omitempty" jsonschema:"URL of a new image for social networks to show"`
+	Clear         []string `json:"clear,omitempty" jsonschema:"fields to clear; fields that are neither specified nor listed here do not change"`
 	routingIn
 }
 
@@ -292,11 +292,11 @@ func setOrClear[T any](name, value string, clear []string, to *client.Field[T], 
 }
 
 type updateLinksIn struct {
-	IDs []string `json:"ids" jsonschema:"ids (lnk_…), short addresses or slugs of the links"`
+	IDs []string `json:"ids" jsonschema:"ids (lnk_…), short URLs or slugs of the links"`
 	tagsIn
 	Archived *bool    `json:"archived,omitempty" jsonschema:"true hides the links from lists, and they keep redirecting; false shows them again"`
 	Expires  string   `json:"expires,omitempty" jsonschema:"new time at which the links expire: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z; to remove the expiry, list expires in clear"`
-	Clear    []string `json:"clear,omitempty" jsonschema:"fields to clear; a field that is neither given nor listed here does not change"`
+	Clear    []string `json:"clear,omitempty" jsonschema:"fields to clear; fields that are neither specified nor listed here do not change"`
 }
 
 type updateLinksOut struct {
@@ -380,14 +380,14 @@ func (t *tools) deleteLink(ctx context.Context, _ *mcp.CallToolRequest, in linkI
 }
 
 type findLinksIn struct {
-	Text       string   `json:"text,omitempty" jsonschema:"words to search for; each must begin a word of the slug, a tag, the title, or the destination's host or path, such as shop.example.net; the destination's query and the host of the short address are not searched"`
+	Text       string   `json:"text,omitempty" jsonschema:"words to search for; each must begin a word of the slug, a tag, the title, or the destination's host or path, such as shop.example.net; the destination's query and the short URL's host are not searched"`
 	Tags       []string `json:"tags,omitempty" jsonschema:"a link must have all of these tags; up to five"`
-	Domain     string   `json:"domain,omitempty" jsonschema:"host of the short address: host name or id of a custom domain, or default for the default host; all if omitted"`
+	Domain     string   `json:"domain,omitempty" jsonschema:"host of the short URL: host name or id of a custom domain, or default for the default host; all if omitted"`
 	Slug       string   `json:"slug,omitempty" jsonschema:"the whole slug"`
 	ExternalID string   `json:"externalId,omitempty" jsonschema:"id of the link in another system"`
 	Archived   string   `json:"archived,omitempty" jsonschema:"archived links: false leaves them out, true shows only them, all includes them; all if omitted"`
 	Limit      int      `json:"limit,omitempty" jsonschema:"maximum number of links; 20 if omitted"`
-	Cursor     string   `json:"cursor,omitempty" jsonschema:"nextCursor of an earlier answer, to get the next links"`
+	Cursor     string   `json:"cursor,omitempty" jsonschema:"nextCursor from an earlier response, to get the next links"`
 }
 
 type findLinksOut struct {

@@ -18,31 +18,31 @@ var (
 
 // routingIn contains the settings that let an assistant change how a link handles visits.
 type routingIn struct {
-	RedirectType int    `json:"redirectType,omitempty" jsonschema:"HTTP status of the redirect; a new link has 302; browsers remember a 301 or 308 for a minute, and repeated visits in that minute are not counted; 301 and 308 cannot be combined with password or maxClicks"`
-	ForwardQuery *bool  `json:"forwardQuery,omitempty" jsonschema:"true adds the visitor's query to the destination, false does not; a new link does not; parameters that the destination already has are kept, except utm_ ones"`
+	RedirectType int    `json:"redirectType,omitempty" jsonschema:"HTTP status of the redirect; 302 by default for a new link; browsers remember a 301 or 308 for a minute, and repeated visits in that minute are not counted; 301 and 308 cannot be combined with password or maxClicks"`
+	ForwardQuery *bool  `json:"forwardQuery,omitempty" jsonschema:"whether the visitor's query is added to the destination; false by default for a new link; parameters that the destination already has are kept, except utm_ ones"`
 	ForwardPath  *bool  `json:"forwardPath,omitempty" jsonschema:"true appends the path after the slug to the destination's path; with false, the default for a new link, a longer path is a 404"`
 	Starts       string `json:"starts,omitempty" jsonschema:"when the link starts; earlier visits get 404; a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z"`
-	ExpiredURL   string `json:"expiredUrl,omitempty" jsonschema:"where visits are redirected after the link has ended by expires or maxClicks; if omitted, visitors get the domain's page for ended links, or a page that says so"`
-	Password     string `json:"password,omitempty" jsonschema:"visitors must enter it; 1 to 256 characters; replaces an earlier one"`
-	MaxClicks    int    `json:"maxClicks,omitempty" jsonschema:"number of clicks after which the link ends; all its clicks so far count"`
-	Rules        []rule `json:"rules,omitempty" jsonschema:"up to 20; replaces all rules of the link, so repeat those to keep; a visit is redirected to the url of the first rule with all conditions met, otherwise to the link's url"`
+	ExpiredURL   string `json:"expiredUrl,omitempty" jsonschema:"where visits are redirected once the link has expired or reached maxClicks; if omitted, visitors get the domain's page for expired links, or a page that says so"`
+	Password     string `json:"password,omitempty" jsonschema:"visitors must enter it; 1 to 256 characters; replaces any existing password"`
+	MaxClicks    int    `json:"maxClicks,omitempty" jsonschema:"number of clicks after which the link expires; clicks that it already has count towards this number"`
+	Rules        []rule `json:"rules,omitempty" jsonschema:"up to 20; replaces all of the link's rules, so include any that you want to keep; a visit is redirected to the url of the first rule whose conditions are all met, otherwise to the link's url"`
 }
 
 type rule struct {
-	Name string   `json:"name" jsonschema:"name that the statistics show"`
-	When ruleWhen `json:"when" jsonschema:"at least one condition; all that are given must be met, and each is independent of the others: ios says nothing about device"`
+	Name string   `json:"name" jsonschema:"name shown in the statistics"`
+	When ruleWhen `json:"when" jsonschema:"at least one condition; every condition that you specify must be met, and each is independent of the others: ios says nothing about device"`
 	URL  string   `json:"url" jsonschema:"where visits are redirected if the rule matches"`
 }
 
 type ruleWhen struct {
 	Country  []string          `json:"country,omitempty" jsonschema:"two-letter country codes such as DE; one of them must match"`
 	Device   []string          `json:"device,omitempty" jsonschema:"desktop, phone or tablet; one of them must match"`
-	System   []string          `json:"system,omitempty" jsonschema:"windows, macos, linux, ios, android, chromeos or other; one of them must match; a phone or tablet of any kind needs device instead"`
-	Language []string          `json:"language,omitempty" jsonschema:"language tags such as de or pt-BR; one must be the language that the browser prefers; de also matches de-AT"`
+	System   []string          `json:"system,omitempty" jsonschema:"windows, macos, linux, ios, android, chromeos or other; one of them must match; to match any phone or tablet, use device instead"`
+	Language []string          `json:"language,omitempty" jsonschema:"language tags such as de or pt-BR; one of them must be the browser's preferred language; de also matches de-AT"`
 	Query    map[string]string `json:"query,omitempty" jsonschema:"parameters that the visit must have, with their values; * means any value"`
 	From     string            `json:"from,omitempty" jsonschema:"visits from then on: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z"`
 	Until    string            `json:"until,omitempty" jsonschema:"visits before then: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z"`
-	Percent  int               `json:"percent,omitempty" jsonschema:"percentage, 1 to 99, of the visitors who meet the other conditions; a visitor always falls into the same share, and the shares of several rules do not overlap"`
+	Percent  int               `json:"percent,omitempty" jsonschema:"percentage, 1 to 99, of the visitors who meet the other conditions; a visitor is always in the same group, and the groups of different rules do not overlap"`
 }
 
 // routingSchema defines the allowed values.
@@ -151,10 +151,10 @@ func routingToAssistant(l *client.Link) routingOut {
 type explainLinkIn struct {
 	linkIn
 	Country  string `json:"country,omitempty" jsonschema:"the visitor's country, two letters such as DE"`
-	Device   string `json:"device,omitempty" jsonschema:"the visitor's kind of device; not derived from system, so give both for an iPhone: phone and ios"`
+	Device   string `json:"device,omitempty" jsonschema:"the visitor's device type; not derived from system, so specify both for an iPhone: phone and ios"`
 	System   string `json:"system,omitempty" jsonschema:"the visitor's operating system; not derived from device"`
-	Language string `json:"language,omitempty" jsonschema:"the browser's languages, as in the header Accept-Language, such as de or de-AT,de;q=0.9,en;q=0.5; only the most preferred count"`
-	Query    string `json:"query,omitempty" jsonschema:"the visit's whole query, such as a=1&b=2"`
+	Language string `json:"language,omitempty" jsonschema:"the browser's languages, as in the Accept-Language header, such as de or de-AT,de;q=0.9,en;q=0.5; only the most preferred one counts"`
+	Query    string `json:"query,omitempty" jsonschema:"the visit's full query string, such as a=1&b=2"`
 	Path     string `json:"path,omitempty" jsonschema:"the path after the slug, such as /a/b"`
 	At       string `json:"at,omitempty" jsonschema:"time of the visit: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z; now if omitted"`
 	Percent  *int   `json:"percent,omitempty" jsonschema:"the visitor's percentile, 0 to 99, for rules with a percentage; if omitted, such rules are skipped"`
@@ -176,7 +176,7 @@ func (t *tools) explainLink(ctx context.Context, _ *mcp.CallToolRequest, in expl
 }
 
 type checkSlugIn struct {
-	Slug   string `json:"slug" jsonschema:"last part of the short address, such as spring-sale"`
+	Slug   string `json:"slug" jsonschema:"last part of the short URL, such as spring-sale"`
 	Domain string `json:"domain,omitempty" jsonschema:"host name or id of a custom domain, or default for the default host; the account's default domain if omitted"`
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 func (t *tools) readVideos(s *mcp.Server) {
-	addTool(s, reads, "find_videos", "List the account's videos, newest first, or search them. A video must match all given fields.",
+	addTool(s, reads, "find_videos", "List the account's videos, newest first, or search them. A video must match all the fields that you specify.",
 		t.findVideos, within("limit", 1, 100), among("status", "uploading", "processing", "ready", "failed"), among("privacy", privacies...))
 	addTool(s, reads, "get_video", "Show a video: status, progress, share link, views, captions, who may see it, or why it failed. Can wait "+
 		"until it is ready or has failed.", t.getVideo, within("waitSeconds", 0, 600))
@@ -26,7 +26,7 @@ func (t *tools) writeVideos(s *mcp.Server) {
 	addTool(s, changes, "set_video_access", "Change who may see a video: its privacy, password or expiry, whether visitors may download it, "+
 		"and which sites may embed it. Settings that you omit do not change.", t.setVideoAccess, among("privacy", privacies...))
 	addTool(s, changes, "set_captions", "Set the captions of a video in one language from WebVTT text, or remove them.", t.setCaptions)
-	addTool(s, changes, "set_thumbnail", "Use the frame at a second of the video as its thumbnail, or restore the automatic one.", t.setThumbnail)
+	addTool(s, changes, "set_thumbnail", "Use the frame at a given time in the video as its thumbnail, or restore the automatic one.", t.setThumbnail)
 	addTool(s, changes, "delete_video", "Permanently delete a video in any state.", t.deleteVideo)
 	if t.folder == "" {
 		return // an assistant may follow text from strangers, so the user decides which files it may upload
@@ -48,7 +48,7 @@ func (t *tools) videoID(ctx context.Context, name string) (string, error) {
 		slug = slug[:i]
 	}
 	if slug == "" {
-		return "", usagef("id must be the id of a video (vid_…) or its share address")
+		return "", usagef("id must be the id of a video (vid_…) or its share URL")
 	}
 	for v, err := range t.client.Videos(ctx, client.ListVideosQuery{Q: slug}) {
 		if err != nil {
@@ -58,7 +58,7 @@ func (t *tools) videoID(ctx context.Context, name string) (string, error) {
 			return v.ID, nil
 		}
 	}
-	return "", &client.APIError{Status: 404, Code: "VIDEO_NOT_FOUND", Message: "No video has this share address; find_videos searches."}
+	return "", &client.APIError{Status: 404, Code: "VIDEO_NOT_FOUND", Message: "No video has this share URL; find_videos searches."}
 }
 
 type videoOut struct {
@@ -76,7 +76,7 @@ type videoOut struct {
 	Description string      `json:"description,omitempty"`
 	Tags        []string    `json:"tags,omitempty"`
 	ExternalID  string      `json:"externalId,omitempty"`
-	Thumbnail   *float64    `json:"thumbnailSecond,omitempty" jsonschema:"second of the chosen thumbnail; absent if it is the automatic one"`
+	Thumbnail   *float64    `json:"thumbnailSecond,omitempty" jsonschema:"time of the chosen thumbnail in seconds; absent if the thumbnail is the automatic one"`
 	Download    *bool       `json:"allowDownload,omitempty" jsonschema:"whether visitors may download the file"`
 	Embed       []string    `json:"embedOrigins,omitempty" jsonschema:"sites that may embed the video; absent if every site may"`
 	CreatedAt   string      `json:"createdAt"`
@@ -149,7 +149,7 @@ type findVideosIn struct {
 	Privacy    string   `json:"privacy,omitempty" jsonschema:"only videos with this privacy; all if omitted"`
 	ExternalID string   `json:"externalId,omitempty" jsonschema:"id of the video in another system"`
 	Limit      int      `json:"limit,omitempty" jsonschema:"maximum number of videos; 20 if omitted"`
-	Cursor     string   `json:"cursor,omitempty" jsonschema:"nextCursor of an earlier answer, to get the next videos"`
+	Cursor     string   `json:"cursor,omitempty" jsonschema:"nextCursor from an earlier response, to get the next videos"`
 }
 
 type findVideosOut struct {
@@ -187,7 +187,7 @@ func (t *tools) findVideos(ctx context.Context, _ *mcp.CallToolRequest, in findV
 }
 
 type videoIn struct {
-	ID string `json:"id" jsonschema:"id of the video (vid_…) or its share address"`
+	ID string `json:"id" jsonschema:"id of the video (vid_…) or its share URL"`
 }
 
 type getVideoIn struct {
@@ -223,7 +223,7 @@ type updateVideoIn struct {
 	Title       string   `json:"title,omitempty" jsonschema:"new title; viewers see it"`
 	Description string   `json:"description,omitempty" jsonschema:"new description; viewers see it"`
 	ExternalID  string   `json:"externalId,omitempty" jsonschema:"id of the video in another system; unique in the account"`
-	Clear       []string `json:"clear,omitempty" jsonschema:"fields to clear; a field that is neither given nor listed here does not change"`
+	Clear       []string `json:"clear,omitempty" jsonschema:"fields to clear; fields that are neither specified nor listed here do not change"`
 }
 
 func (t *tools) updateVideo(ctx context.Context, _ *mcp.CallToolRequest, in updateVideoIn) (out videoOut, err error) {
@@ -266,11 +266,11 @@ func (t *tools) updateVideo(ctx context.Context, _ *mcp.CallToolRequest, in upda
 
 type setVideoAccessIn struct {
 	videoIn
-	Privacy       string   `json:"privacy,omitempty" jsonschema:"public: anyone, and search engines may list it; unlisted: anyone with the address, not listed; password: whoever enters the password; expiring: anyone with the address until expires; each replaces the previous privacy and its password or expiry"`
+	Privacy       string   `json:"privacy,omitempty" jsonschema:"public: anyone, and search engines may list it; unlisted: anyone with the link, not listed; password: whoever enters the password; expiring: anyone with the link until expires; each replaces the previous privacy and its password or expiry"`
 	Password      string   `json:"password,omitempty" jsonschema:"viewers must enter it; if privacy is omitted, it becomes password"`
 	Expires       string   `json:"expires,omitempty" jsonschema:"when the share link expires: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z; if privacy is omitted, it becomes expiring, and a password no longer applies"`
 	AllowDownload *bool    `json:"allowDownload,omitempty" jsonschema:"whether visitors may download the file"`
-	EmbedOrigins  []string `json:"embedOrigins,omitempty" jsonschema:"the only sites that may embed the video, such as https://www.example.com; replaces the earlier list"`
+	EmbedOrigins  []string `json:"embedOrigins,omitempty" jsonschema:"the only sites that may embed the video, such as https://www.example.com; replaces the existing list"`
 	EmbedAnywhere bool     `json:"embedAnywhere,omitempty" jsonschema:"true allows every site to embed the video"`
 }
 
@@ -313,8 +313,8 @@ func (t *tools) setVideoAccess(ctx context.Context, _ *mcp.CallToolRequest, in s
 type setCaptionsIn struct {
 	videoIn
 	Language string `json:"language" jsonschema:"language tag such as en or pt-BR"`
-	VTT      string `json:"vtt,omitempty" jsonschema:"the captions as WebVTT text, which begins with WEBVTT; replaces those of the language"`
-	Remove   bool   `json:"remove,omitempty" jsonschema:"true removes the captions of the language"`
+	VTT      string `json:"vtt,omitempty" jsonschema:"the captions as WebVTT text, which begins with WEBVTT; replaces the existing captions in that language"`
+	Remove   bool   `json:"remove,omitempty" jsonschema:"true removes the captions in that language"`
 }
 
 func (t *tools) setCaptions(ctx context.Context, _ *mcp.CallToolRequest, in setCaptionsIn) (out videoOut, err error) {
@@ -371,7 +371,7 @@ type uploadVideoIn struct {
 	Title       string   `json:"title,omitempty" jsonschema:"title of the video; the file's name if omitted"`
 	Tags        []string `json:"tags,omitempty" jsonschema:"tags for finding the video; up to 20, each of 1 to 50 characters, without commas"`
 	ExternalID  string   `json:"externalId,omitempty" jsonschema:"id of the video in another system; unique in the account"`
-	Privacy     string   `json:"privacy,omitempty" jsonschema:"public: anyone, and search engines may list it; unlisted: anyone with the address, not listed; password: whoever enters the password; expiring: anyone with the address until expires; public if omitted"`
+	Privacy     string   `json:"privacy,omitempty" jsonschema:"public: anyone, and search engines may list it; unlisted: anyone with the link, not listed; password: whoever enters the password; expiring: anyone with the link until expires; public if omitted"`
 	Password    string   `json:"password,omitempty" jsonschema:"viewers must enter it; if privacy is omitted, it becomes password"`
 	Expires     string   `json:"expires,omitempty" jsonschema:"when the share link expires: a time from now such as 7d, or a date such as 2030-12-31T12:00:00Z; if privacy is omitted, it becomes expiring; cannot be combined with a password"`
 	WaitSeconds *int     `json:"waitSeconds,omitempty" jsonschema:"maximum number of seconds to wait after the upload until the video is ready; 45 if omitted"`
