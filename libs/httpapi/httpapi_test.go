@@ -496,7 +496,7 @@ func TestChangesOfOneRecordRunOneAfterTheOther(t *testing.T) {
 	for range 40 {
 		go send("/api/v1/things/one")
 	}
-	for range 40 - 16 { // all but the sixteen that wait
+	for range 40 - 16 { // all but the sixteen that are waiting
 		select {
 		case got := <-statuses:
 			if got != 429 {

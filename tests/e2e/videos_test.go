@@ -32,13 +32,13 @@ func TestAVideoFromCreateToDelete(t *testing.T) {
 	ready := waitFor(t, c, id, "ready", func(v *answer) {
 		seen[v.str("status")] = true
 		if p, _ := v.json["progress"].(float64); p < last || p > 100 {
-			t.Errorf("the progress changed from %v to %v, want it to grow to at most 100", last, p)
+			t.Errorf("progress went from %v to %v, want it to increase to at most 100", last, p)
 		} else {
 			last = p
 		}
 	})
 	if !seen["processing"] && !seen["ready"] {
-		t.Errorf("the video had the statuses %v, want processing or ready", seen)
+		t.Errorf("the video went through statuses %v, want processing or ready among them", seen)
 	}
 	for field, want := range map[string]any{"width": 640.0, "height": 360.0, "progress": 100.0, "title": "Launch <i>day</i>", "privacy": "public"} {
 		if got := ready.json[field]; got != want {
@@ -155,8 +155,8 @@ func waitFor(t testing.TB, c *caller, id, status string, each func(*answer)) *an
 
 var uriLine = regexp.MustCompile(`(?m)^[^#\s].*$|URI="([^"]+)"`)
 
-// playAll acts like a player. It fetches every playlist below master, and each first segment by its
-// byte range.
+// playAll acts like a player. It fetches every playlist that master lists, and the first segment of
+// each by byte range.
 func playAll(t testing.TB, master string) {
 	t.Helper()
 	top := visit(t, master)
@@ -197,7 +197,7 @@ func uris(t testing.TB, base, playlist string) (out []string) {
 		}
 		u, err := req.URL.Parse(ref)
 		if err != nil {
-			t.Fatal(fmt.Errorf("cannot parse the playlist's line %q: %w", ref, err))
+			t.Fatal(fmt.Errorf("cannot parse playlist line %q: %w", ref, err))
 		}
 		out = append(out, u.String())
 	}

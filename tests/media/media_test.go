@@ -94,13 +94,13 @@ func TestCorpus(t *testing.T) {
 		largest.all, largest.tool = max(largest.all, r.peak.all), max(largest.tool, r.peak.tool)
 	}
 	_ = w.Flush()
-	t.Logf("\n%s%d files must become ready and %d must fail; %d had a wrong result; %d network calls; at most %d MiB of memory for the worker and %d MiB for ffmpeg",
+	t.Logf("\n%s%d files should become ready and %d should fail; %d had the wrong result; %d network calls; at most %d MiB of memory for the worker and %d MiB for ffmpeg",
 		table.String(), ready, refused, failed, calls.Load(), largest.all>>20, largest.tool>>20)
 	if largest.all > maxMemory {
 		t.Errorf("the worker and its programs used %d MiB, want at most %d", largest.all>>20, int64(maxMemory)>>20)
 	}
 	if failed > 0 {
-		t.Errorf("%d files had a wrong result, want 0", failed)
+		t.Errorf("%d files had the wrong result, want 0", failed)
 	}
 	if n := calls.Load(); n != 0 {
 		t.Errorf("the worker made %d network calls, want 0", n)

@@ -84,7 +84,7 @@ func (s *service) Listen(stream pb.Firestore_ListenServer) error {
 	defer s.hub.remove(l)
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
-	go l.receive() // returns when the stream ends, which is when this function returns at the latest
+	go l.receive() // returns when the stream ends, no later than when this function returns
 	return l.run(ctx)
 }
 
@@ -145,8 +145,8 @@ func (l *listenStream) run(ctx context.Context) error {
 		requests, changes, err := l.requests, l.changes, l.recvErr
 		l.requests, l.changes = nil, nil
 		l.mu.Unlock()
-		// Deliver before handling requests because the first state of a new target includes the
-		// previously queued changes.
+		// Deliver before handling requests because the initial state of a new target already
+		// includes the previously queued changes.
 		if err := l.deliver(changes); err != nil {
 			return err
 		}
@@ -215,7 +215,7 @@ func (l *listenStream) addTarget(a *pb.Target) error {
 	default:
 		return invalid("A target must be a query or a list of documents.")
 	}
-	// From here on, changes are queued for the target. deliver skips changes that the first state
+	// From here on, changes are queued for the target. deliver skips changes that the initial state
 	// already includes.
 	l.mu.Lock()
 	l.targets[t.id] = t
@@ -298,7 +298,7 @@ func (l *listenStream) evaluate(t *target, at int64, f func(*pb.Document)) (comm
 }
 
 // refresh sends the difference between the client's state and the state at the given time. If that
-// time is too long ago, it uses the current state.
+// time is too far in the past, it uses the current state.
 func (l *listenStream) refresh(t *target, at int64) (shown int64, sent bool, err error) {
 	var next map[string]*pb.Document
 	var ordered []*pb.Document

@@ -351,7 +351,7 @@ func (s *Service) lift(ctx context.Context, t Takedown) error {
 			}
 		}
 	}
-	// Delete the record last. As long as it exists, Repeat tries again.
+	// Delete the record last. While it exists, Repeat keeps trying.
 	return s.store.DeleteTakedown(ctx, t.ID)
 }
 
@@ -372,7 +372,7 @@ const (
 	mostErrors  = 20
 )
 
-// patience bounds one attempt to finish a decision, so that decisions stuck on a hanging holder
+// patience bounds one attempt to finish a decision, so that decisions stuck on a hung holder
 // make way for the others. erasurePatience is longer because an erasure has many records, and an
 // attempt that is cut off does not resume until a later round.
 const (
@@ -518,7 +518,7 @@ func (s *Service) settle(ctx context.Context, a account.Account) error {
 	return nil
 }
 
-// liftAll lifts the takedowns in an account that has no records left. A takedown left behind
+// liftAll lifts the takedowns on an account that has no records left. A takedown left behind
 // would keep its reason and the account's id indefinitely. The account's slugs remain reserved
 // for as long as any deleted link's.
 func (s *Service) liftAll(ctx context.Context, accountID string) error {

@@ -47,16 +47,16 @@ const recheck = 5 * time.Second
 type Service struct {
 	store   Store
 	settler Settler
-	// restored returns the ID of the last database restore as long as the events that it lost would
-	// not have expired yet, and "" otherwise.
+	// restored returns the ID of the last database restore until the events that it lost would
+	// have expired, and "" after that.
 	restored func() string
 	stop     chan struct{}
 	once     sync.Once
 	held     *turns.Slots // one slot for each waiting request
 }
 
-// NewService returns a service. restored returns the ID of the last database restore as long as the
-// events that it lost would not have expired yet, and "" otherwise.
+// NewService returns a service. restored returns the ID of the last database restore until the
+// events that it lost would have expired, and "" after that.
 func NewService(store Store, settler Settler, restored func() string) *Service {
 	return &Service{store: store, settler: settler, restored: restored, stop: make(chan struct{}), held: turns.NewSlots(maxHeldOfAccount, maxHeld)}
 }

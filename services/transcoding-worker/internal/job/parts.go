@@ -176,7 +176,7 @@ func (a *attempt) part(ctx context.Context, p ladder.Plan, part ladder.Part, ind
 	if err := helper.unused(ctx); err != nil {
 		a.w.note(ctx, "return", a.w.o.Jobs.Nack(context.WithoutCancel(ctx), helper.token))
 		if errors.Is(err, errUsed) {
-			err = jobs.ErrHeld // the part will be claimed again as the next attempt
+			err = jobs.ErrHeld // the part will be claimed again for the next attempt
 		}
 		return nil, err
 	}
