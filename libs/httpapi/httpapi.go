@@ -349,6 +349,7 @@ func (a *API) around(c *fiber.Ctx) (err error) {
 	started := time.Now() // real time, because a test's clock does not measure durations
 	ctx, cancel := context.WithTimeout(c.UserContext(), a.opt.Timeout)
 	defer cancel()
+	// WithNewRoot must be last: follow cuts it off when it continues a peer's trace.
 	start := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer), trace.WithNewRoot()}
 	if c.Get("traceparent") != "" {
 		ctx, start = a.follow(ctx, c, start)

@@ -229,6 +229,8 @@ func (w *Watch) Run(ctx context.Context) error {
 	if _, known := w.Last(); !known { // otherwise the service read the record before it became ready
 		looked = time.Time{}
 	}
+	// Wake more often than pace says, because an outage makes the record unknown and the next read
+	// due at once.
 	for ; ctx.Err() == nil; outage.Pause(ctx, unreadPace) {
 		if time.Since(looked) < w.pace(time.Now()) {
 			continue

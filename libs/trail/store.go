@@ -235,7 +235,7 @@ func (b *bucket) List(ctx context.Context, from string) iter.Seq2[string, error]
 				continue
 			}
 			if err != nil {
-				name = b.String()
+				name = b.String() // tells the reader that the listing failed, rather than one day's file
 			}
 			if !yield(name, err) {
 				return

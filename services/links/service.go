@@ -359,6 +359,8 @@ func (b *building) makeCertificates(context.Context) error {
 	b.svc.Close = append(b.svc.Close, certificates.Close)
 	b.stores.Watch(b.store.Certificates().Waits())
 	b.svc.Loops = append(b.svc.Loops, boot.Every(b.CertificateSweep, "certificates", certificates.Sweep, nil))
+	// Servers[1] is the listener for redirects (see makeListeners). The certificate authority fetches
+	// its challenges there, over plain HTTP from the host name that it certifies.
 	b.svc.Servers[1].Handler = b.challenges(certificates, b.visitors)
 	b.svc.Servers = append(b.svc.Servers, boot.Server{Name: "tls", Addr: b.TLSAddr, Handler: b.visitors, TLS: certificates.TLS()})
 	return nil

@@ -229,6 +229,7 @@ func (c *Client) try(ctx context.Context, k call, out any, o *options) error {
 		if unsure != nil && k.method == http.MethodDelete && IsNotFound(err) {
 			return nil // an earlier attempt has deleted the record, but its response was lost
 		}
+		// If an earlier DELETE had taken effect, the response would be 404 rather than 412.
 		if unsure != nil && k.method != http.MethodDelete && hasStatus(err, http.StatusPreconditionFailed) {
 			return perhapsOurs(&k, unsure)
 		}

@@ -56,6 +56,8 @@ func Restore(ctx context.Context, dir string, m *Manifest, identities []age.Iden
 		return err
 	}
 	defer release()
+	// Without a TTL sweep, because a document that has expired since must be restored and compared
+	// like the others.
 	records, err := firestore.Open(firestore.Options{Path: to.Records, Indexes: to.Indexes, Restoring: true, TTLInterval: -1, Token: to.Token})
 	if err != nil {
 		return err
@@ -73,6 +75,8 @@ func Restore(ctx context.Context, dir string, m *Manifest, identities []age.Iden
 			return objects.LeaveOut(b)
 		}
 	}
+	// Objects first: they are most of the data and the likeliest to be damaged, so a restore that
+	// must fail does so before it imports the records.
 	err = in.objects(ctx, objects.Entries, objects.Write, leaveOut)
 	if err = errors.Join(err, objects.Close()); err != nil {
 		return err

@@ -246,7 +246,7 @@ func (s *store) bestAccess(p *partition, q *query, c conjunction) *access {
 			continue
 		}
 		b := p.indexes.Bucket(x.id)
-		if b == nil || x.ofMembers() {
+		if b == nil || x.ofMembers() { // memberAccess tries the indexes on members
 			continue
 		}
 		if a := q.indexAccess(x, b, c); a != nil && (best == nil || a.score() > best.score()) {
@@ -515,6 +515,8 @@ func (w *walker) nextMerged() (key, value []byte) {
 			return nil, nil
 		}
 		name := key[len(prefix):]
+		// Always copy the first name: target may still share its array with a.from, and the append
+		// below writes to it.
 		if agreed > 0 && bytes.Equal(name, w.target) {
 			agreed++
 		} else {

@@ -89,6 +89,7 @@ func checkValue(v *pb.Value, depth int, inArray bool) (int, error) {
 		return valueSize(v), nil
 	case *pb.Value_GeoPointValue:
 		lat, lng := x.GeoPointValue.GetLatitude(), x.GeoPointValue.GetLongitude()
+		// The negated comparisons also reject NaN.
 		if !(math.Abs(lat) <= 90) || !(math.Abs(lng) <= 180) {
 			return 0, invalid("Invalid geo point: latitude must be in [-90, 90] and longitude in [-180, 180].")
 		}

@@ -126,12 +126,12 @@ func (ses *session) save(st *store, first bool) error {
 func noSession() error { return fail(404, "NoSuchUpload", "The requested upload was not found.") }
 
 // find returns the session that other requests are using. If no request is using it, find loads it
-// from the index and truncates its file to the acknowledged length. The caller releases the session
-// with leave.
+// from the index. The session's file is truncated to the acknowledged length when it is next
+// opened. The caller releases the session with leave.
 func (s *sessions) find(id string) (*session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if ses := s.live[id]; ses != nil {
+	if ses := s.live[id]; ses != nil { // a session in use does not expire
 		ses.users++
 		return ses, nil
 	}

@@ -443,6 +443,7 @@ func (s *Service) End(ctx context.Context, hash, id string) error {
 	if err != nil {
 		return err
 	}
+	// The event needs only the member's name, so a removed member's session can still be ended.
 	m, err := s.store.Look(ctx).Member(mine.AccountID, mine.MemberID)
 	if err != nil && !errors.Is(err, ErrNoMember) {
 		return err

@@ -166,6 +166,7 @@ func NewService(opt Options) *Service {
 			Parallel: mostOrders, Each: ordersOfAccount, Waiting: queuedOfAccount, AllWaiting: mostQueued}),
 	}
 	s.life, s.end = context.WithCancel(context.Background())
+	// Absent is short because another replica may issue a missing certificate at any moment.
 	s.held = cache.New(cache.Options[*held]{
 		Load: s.load, Capacity: cacheBytes, Weigh: func(*held) int { return certBytes },
 		Fresh: fresh, Absent: time.Second, Now: opt.Now,

@@ -144,8 +144,11 @@ func (c *caller) heed(r reply, sent []numbered) {
 	switch fits := c.fits.Load(); {
 	case len(sent) == 0:
 	case r.code == full && r.last < sent[0].number:
+		// Redis took no batch at all, so the call itself was too large. Shrink fast, because each
+		// rejected call is wasted, and start from what was sent, which may be less than fits.
 		c.fits.Store(max(min(fits, size)/4, 1))
 	case r.code == appended && size >= fits/2 && fits < roomMax:
+		// Only a call that used much of the room shows that more may fit.
 		c.fits.Store(min(2*fits, roomMax))
 	}
 }

@@ -287,6 +287,7 @@ func page(ctx *fasthttp.RequestCtx, status int, name string, data any) {
 	res.Header.Set("Content-Security-Policy", policy)
 	res.Header.Set("X-Content-Type-Options", "nosniff")
 	res.Header.Set("X-Robots-Tag", "noindex")
+	// The destination of a page's link must not see the slug.
 	res.Header.Set("Referrer-Policy", "strict-origin-when-cross-origin")
 }
 

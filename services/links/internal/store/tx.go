@@ -199,9 +199,11 @@ func (t *tx) Put(before, l *link.Link, what events.Type) {
 		{Path: "updatedAt", Value: d.UpdatedAt}, {Path: "rev", Value: d.Rev}, {Path: "takedown", Value: d.Takedown},
 		{Path: "tags", Value: d.Tags}, {Path: "externalId", Value: d.ExternalID}, {Path: "archived", Value: d.Archived},
 	}
+	// Most edits leave the search terms as they are, and a link can have up to 1,500 of them.
 	if terms := l.Terms(); !maps.Equal(terms, before.Terms()) {
 		updates = append(updates, firestore.Update{Path: "w", Value: terms})
 	}
+	// Visits write usedUp too, so an edit writes it only if it changed the limit.
 	if l.UsedUp != before.UsedUp {
 		updates = append(updates, firestore.Update{Path: "usedUp", Value: d.UsedUp})
 	}

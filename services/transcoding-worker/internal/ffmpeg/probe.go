@@ -90,8 +90,10 @@ const formats = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,flv,mpegts,mpeg,ogg"
 // files, and no frame larger than maxPixels.
 func Input(demuxer, path string, maxPixels int) []string {
 	if maxPixels <= 0 {
-		maxPixels = 36 << 20
+		maxPixels = 36 << 20 // for our own files; above the service's default limit for uploads
 	}
+	// A demuxer can open another one, so the whitelist applies even though -f names the demuxer.
+	// 20 MB and 20 s are enough to find tracks that start late, and bound what a crafted file costs.
 	return []string{
 		"-protocol_whitelist", "file", "-format_whitelist", formats,
 		"-max_pixels", strconv.Itoa(maxPixels), "-probesize", "20M", "-analyzeduration", "20M",

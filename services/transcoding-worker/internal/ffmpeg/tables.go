@@ -103,11 +103,12 @@ func (w *tableWalker) file() error {
 				return fmt.Errorf("%w: a fragment is cut off", ErrCorrupt)
 			}
 		case "mdat":
+			// Without fragments, the sample tables tell whether a missing byte is needed.
 			if cut && fragmented {
 				return fmt.Errorf("%w: a fragment is cut off", ErrCorrupt)
 			}
 		}
-		if b.end <= off {
+		if b.end <= off { // next never returns such a box; this rules out an endless loop
 			break
 		}
 		off = b.end
