@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -74,7 +73,7 @@ func apply(a *app, fs *flag.FlagSet) action {
 		if *file == "" {
 			return usagef("apply needs -f FILE")
 		}
-		want, err := readDesired(a.env.In, *file)
+		want, err := a.readDesired(*file)
 		if err != nil {
 			return err
 		}
@@ -86,15 +85,12 @@ func apply(a *app, fs *flag.FlagSet) action {
 }
 
 // readDesired reads and checks the whole file before anything changes.
-func readDesired(in io.Reader, file string) (*desired, error) {
-	if file != "-" {
-		f, err := os.Open(file)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = f.Close() }() // opened only for reading
-		in = f
+func (a *app) readDesired(file string) (*desired, error) {
+	in, _, err := a.open(file)
+	if err != nil {
+		return nil, err
 	}
+	defer func() { _ = in.Close() }() // opened only for reading
 	dec := yaml.NewDecoder(in)
 	dec.KnownFields(true) // otherwise a misspelled field would be ignored silently
 	var want desired

@@ -228,9 +228,10 @@ func (o *importer) miss(r outcome) {
 	}
 }
 
-func (o *importer) open(file string) (io.ReadCloser, int64, error) {
+// open opens a file, or standard input if file is "-", and returns its size, or 0 if it is not known.
+func (a *app) open(file string) (io.ReadCloser, int64, error) {
 	if file == "-" {
-		return io.NopCloser(o.env.In), 0, nil
+		return io.NopCloser(a.env.In), 0, nil
 	}
 	f, err := os.Open(file)
 	if err != nil {

@@ -281,6 +281,9 @@ func webhooksReplay(a *app, fs *flag.FlagSet) action {
 	})
 }
 
+// maxMessage is more than any event needs, in bytes.
+const maxMessage = 8 << 20
+
 // webhooksVerify checks a message as a receiver does, with the clients' own function. The secret is
 // never an argument: other users of the machine can read a process's arguments.
 func webhooksVerify(a *app, fs *flag.FlagSet) action {
@@ -316,7 +319,7 @@ func webhooksVerify(a *app, fs *flag.FlagSet) action {
 				header.Set(name, value)
 			}
 		}
-		body, err := a.read(args[0])
+		body, err := a.readMessage(args[0])
 		if err != nil {
 			return err
 		}
@@ -355,12 +358,19 @@ func headersFrom(file string) (http.Header, error) {
 	return header, nil
 }
 
-// read returns the content of a file, or standard input if file is "-".
-func (a *app) read(file string) ([]byte, error) {
-	if file == "-" {
-		return io.ReadAll(a.env.In)
+// readMessage reads a message's body. It is bounded, because a receiver may pass on whatever a
+// stranger sends.
+func (a *app) readMessage(file string) ([]byte, error) {
+	in, _, err := a.open(file)
+	if err != nil {
+		return nil, err
 	}
-	return os.ReadFile(file)
+	defer func() { _ = in.Close() }() // opened only for reading
+	body, err := io.ReadAll(io.LimitReader(in, maxMessage+1))
+	if err == nil && len(body) > maxMessage {
+		err = usagef("the body is larger than %d MiB, so it is not a message from Linkreel", maxMessage>>20)
+	}
+	return body, err
 }
 
 // webhooksListen sends webhooks to a receiver on this machine, as the deployment would. It follows

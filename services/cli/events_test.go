@@ -251,6 +251,7 @@ func TestWebhooksVerify(t *testing.T) {
 		"no secret":                           {"", "", append([]string{saved}, flags...), ExitUsage, "LINKREEL_WEBHOOK_SECRET"},
 		"no headers":                          {secret, "", []string{saved, "--id", "evt_1"}, ExitUsage, "needs --headers"},
 		"no body":                             {secret, "", flags, ExitUsage, "give the FILE"},
+		"a body that is no message":           {secret, strings.Repeat("x", maxMessage+1), append([]string{"-"}, flags...), ExitUsage, "larger than 8 MiB"},
 		"a file that does not exist":          {secret, "", append([]string{saved + "x"}, flags...), ExitFailed, "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
