@@ -13,6 +13,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -112,15 +113,28 @@ func playAll(ctx context.Context, chosen []failure, parallel int, o options) (go
 	}
 	results, places := make([]result, len(chosen)), make(chan struct{}, max(1, parallel))
 	var plays sync.WaitGroup
-	for i, f := range chosen {
+	for _, i := range longestFirst(chosen) {
+		places <- struct{}{}
 		plays.Go(func() {
-			places <- struct{}{}
 			defer func() { <-places }()
-			results[i] = play(ctx, f, o)
+			results[i] = play(ctx, chosen[i], o)
 		})
 	}
 	plays.Wait()
 	return printTable(results), nil
+}
+
+// longestFirst returns the indexes of failures. The longest come first, so that no long play is left
+// to run alone at the end.
+func longestFirst(chosen []failure) []int {
+	indexes := make([]int, len(chosen))
+	for i := range indexes {
+		indexes[i] = i
+	}
+	slices.SortStableFunc(indexes, func(a, b int) int {
+		return cmp.Compare(chosen[b].lasts(0), chosen[a].lasts(0))
+	})
+	return indexes
 }
 
 // play runs one failure on a new stack.
