@@ -9,7 +9,7 @@
 // alerts fire and how long after the failure, which alerts resolve after the repair, and how many
 // calls failed. At the end, it compares this with the alerts that the failure must cause, and exits
 // with an error if they differ. It needs redis-server, prometheus and ffmpeg (make tools), and helm
-// (make .local/bin/helm). Failures that fill a disk need root because they mount a small one.
+// (make $PWD/.local/bin/helm). Failures that fill a disk need root because they mount a small one.
 package main
 
 import (
