@@ -449,7 +449,9 @@ func (s *Service) End(ctx context.Context, hash, id string) error {
 		return err
 	}
 	ctx = events.WithActor(ctx, events.Actor{Type: events.ActorMember, ID: mine.MemberID, Name: m.Name})
-	return s.store.People(ctx, "end session", func(tx Tx) error {
+	var gone error
+	err = s.store.People(ctx, "end session", func(tx Tx) error {
+		gone = nil
 		x, err := tx.Session(hash)
 		if err != nil {
 			return err
@@ -461,7 +463,9 @@ func (s *Service) End(ctx context.Context, hash, id string) error {
 			}
 			at := slices.IndexFunc(open, func(a Session) bool { return a.ID == id })
 			if at < 0 {
-				return ErrNoSession
+				// An earlier attempt may have ended it and died before telling the replicas.
+				gone = ErrNoSession
+				return tx.Again(x.AccountID)
 			}
 			x = open[at]
 		}
@@ -471,6 +475,7 @@ func (s *Service) End(ctx context.Context, hash, id string) error {
 		s.end(tx, x)
 		return tx.Authority(x.AccountID)
 	})
+	return cmp.Or(err, gone)
 }
 
 // Profile is the data that a signed-in person may see about themselves.

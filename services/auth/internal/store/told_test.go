@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -128,6 +129,21 @@ func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 	}
 	_, err = people.UseLink(ctx, token, "", nil, "", member.Browser{Key: next, Replaces: session.Hash()})
 	lost("sign-in that replaces a session", err)
+	other := newSecret(t)
+	token = newSecret(t)
+	if _, err := people.SignInLink(ctx, acc, m.MemberID, "", "", token); err != nil {
+		t.Fatal(err)
+	}
+	opened, err := people.UseLink(ctx, token, "", nil, "", member.Browser{Key: other})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.take()
+	lost("end of another session", people.End(ctx, next.Hash(), opened.ID))
+	if err := people.End(ctx, next.Hash(), opened.ID); !errors.Is(err, member.ErrNoSession) {
+		t.Errorf("ending a session again returned %v, want %v", err, member.ErrNoSession)
+	}
+	again("end of another session", nil)
 	lost("session end", people.End(ctx, next.Hash(), ""))
 
 	groups := member.GroupMap{AccountID: acc, Roles: map[string]identity.Role{"staff": identity.Admin, "guests": identity.Viewer}}
