@@ -138,6 +138,10 @@ func handle(w http.ResponseWriter, r *http.Request, secret string) {
 				if err := os.WriteFile(filepath.Join(cmd.Dir, "body"), []byte(tt.body), 0o600); err != nil {
 					t.Fatal(err)
 				}
+				headers := fmt.Sprintf("Host: localhost\nWebhook-Id: evt_1\nWebhook-Timestamp: %s\nWebhook-Signature: %s\n\n", tt.stamp, tt.signature)
+				if err := os.WriteFile(filepath.Join(cmd.Dir, "headers"), []byte(headers), 0o600); err != nil {
+					t.Fatal(err)
+				}
 				cmd.Env = append(os.Environ(), "PYTHONPATH="+clients+"/python", "PYTHONDONTWRITEBYTECODE=1", "ID=evt_1", "TIMESTAMP="+tt.stamp, "BODY="+tt.body,
 					"SIGNATURE="+tt.signature, "SECRET=whsec_"+base64.StdEncoding.EncodeToString(key))
 				out, _ := cmd.CombinedOutput() // the output contains the status

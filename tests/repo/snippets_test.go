@@ -62,7 +62,7 @@ var snippets = []fenced{
 	{page: "docs/sign-in.md", language: `sh`, by: documents},
 	{page: "docs/sign-in.md", language: `text`, begins: `LINKREEL_OIDC_`, why: "settings for an account with another company"},
 	{page: "docs/errors.md", language: `json`, by: "tests/contract:TestTheSampleOfAnErrorIsReal"},
-	{page: "docs/webhooks.md", language: `sh`, begins: `key=|export LINKREEL_WEBHOOK_SECRET`, by: "tests/contract:TestSnippetsVerifyWebhooks"},
+	{page: "docs/webhooks.md", language: `sh`, begins: `header\(|export LINKREEL_WEBHOOK_SECRET`, by: "tests/contract:TestSnippetsVerifyWebhooks"},
 	{page: "docs/webhooks.md", language: `sh`, by: receiver},
 	{page: "docs/webhooks.md", language: `go|ts|python`, by: "tests/contract:TestSnippetsVerifyWebhooks"},
 	{page: "docs/webhooks.md", language: `http`, why: "a sample message"},

@@ -72,7 +72,7 @@ async function listen(): Promise<{ url: string; next(): Promise<Received>; close
   const first = new Promise<Received>((done) => { received = done; });
   const server = createServer((request, response) => {
     let body = "";
-    request.setEncoding("utf8").on("data", (text: string) => { body += text; }).on("end", () => {
+    request.setEncoding("utf8").on("data", (text: string) => { (body += text).length > 1 << 20 && request.destroy(); }).on("end", () => {
       response.writeHead(204).end();
       received({ headers: request.headers, body });
     });

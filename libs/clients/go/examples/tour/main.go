@@ -104,7 +104,7 @@ func video(ctx context.Context, c *client.Client, film string, out io.Writer) er
 	hooks := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ours := <-secret
 		secret <- ours
-		body, err := io.ReadAll(r.Body)
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
 		if err == nil {
 			err = client.VerifyWebhook(ours, r.Header, body)
 		}
