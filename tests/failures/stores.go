@@ -109,7 +109,9 @@ var firestoreFailures = []failure{
 		name: "firestore-slow", what: "each response from Firestore takes 0.8 s longer",
 		breaks:  func(_ context.Context, s *stack) error { return s.proxies["firestore"].slow(800 * time.Millisecond) },
 		mends:   func(s *stack) error { return s.proxies["firestore"].heal() },
-		expects: map[string]time.Duration{"LinkreelFirestoreSlow": 630 * time.Second, "LinkreelAPISlow": 660 * time.Second},
+		expects: map[string]time.Duration{
+			"LinkreelFirestoreSlow": 630 * time.Second, "LinkreelRedirectsSlow": 630 * time.Second, "LinkreelAPISlow": 660 * time.Second,
+		},
 	},
 	{
 		name: "firestore-refuses", what: "Firestore answers but refuses calls (an expired token)",
