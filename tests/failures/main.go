@@ -47,6 +47,8 @@ type failure struct {
 	losesClicks bool
 	// failsRedirects is set if redirects for links in memory fail.
 	failsRedirects bool
+	// failsPlayback is set if videos cannot be played.
+	failsPlayback bool
 }
 
 // failures lists the failures in the order of docs/failures.md.

@@ -107,8 +107,8 @@ var firestoreFailures = []failure{
 	},
 	{
 		name: "firestore-slow", what: "each response from Firestore takes 0.8 s longer",
-		breaks:  func(_ context.Context, s *stack) error { return s.proxies["firestore"].slow(800 * time.Millisecond) },
-		mends:   func(s *stack) error { return s.proxies["firestore"].heal() },
+		breaks: func(_ context.Context, s *stack) error { return s.proxies["firestore"].slow(800 * time.Millisecond) },
+		mends:  func(s *stack) error { return s.proxies["firestore"].heal() },
 		expects: map[string]time.Duration{
 			"LinkreelFirestoreSlow": 630 * time.Second, "LinkreelRedirectsSlow": 630 * time.Second, "LinkreelAPISlow": 660 * time.Second,
 		},

@@ -33,7 +33,7 @@ type counts struct {
 }
 
 // calls counts the calls during a failure.
-type calls struct{ all, failed, redirects, redirectsFailed int }
+type calls struct{ all, failed, redirects, redirectsFailed, playbackFailed int }
 
 // clicks counts the clicks in a play.
 type clicks struct{ answered, unknown, counted int64 }
@@ -50,21 +50,23 @@ func (c *counts) add(what string, status int, err error, took time.Duration) {
 	}
 	c.answers[answer]++
 	if what != "webhook" {
-		c.calls.add(what == "redirect", err != nil || status >= http.StatusBadRequest)
+		c.calls.add(what, err != nil || status >= http.StatusBadRequest)
 	}
 	c.longest[what] = max(c.longest[what], took)
 }
 
-func (c *calls) add(redirect, failed bool) {
+func (c *calls) add(what string, failed bool) {
 	c.all++
 	if failed {
 		c.failed++
 	}
 	switch {
-	case redirect && failed:
+	case what == "redirect" && failed:
 		c.redirectsFailed++
-	case redirect:
+	case what == "redirect":
 		c.redirects++
+	case what == "playback" && failed:
+		c.playbackFailed++
 	}
 }
 

@@ -39,9 +39,9 @@ type Credentials interface {
 	// it. All of them are read at the same point in time, after the call began. It returns
 	// account.ErrNoKey if there is none.
 	Credential(ctx context.Context, hash string) (account.Credential, error)
-	// Key looks up a key in an account by its public id. It returns account.ErrNoKey if there
-	// is none.
-	Key(ctx context.Context, accountID, id string) (account.Key, error)
+	// CredentialByID is Credential for a key's public id. It returns account.ErrNoKey if the
+	// account has no such key.
+	CredentialByID(ctx context.Context, accountID, id string) (account.Credential, error)
 	// Look returns lookups for members and their records.
 	Look(ctx context.Context) member.Reads
 	// Touch records when a key or a session was last used. It returns account.ErrNoKey if the key
@@ -115,17 +115,11 @@ func (s *Source) Scopes(ctx context.Context, accountID, id string) (identity.Sco
 		}
 		return m.Role.Scopes(), err
 	}
-	k, err := s.store.Key(ctx, accountID, id)
-	if err == nil {
-		var c account.Credential
-		if c, err = s.store.Credential(ctx, k.Hash); err == nil && c.Key.Active(s.now()) {
-			return c.Scopes(), nil
-		}
-	}
-	if errors.Is(err, account.ErrNoKey) {
+	c, err := s.store.CredentialByID(ctx, accountID, id)
+	if errors.Is(err, account.ErrNoKey) || err == nil && !c.Key.Active(s.now()) {
 		return 0, nil
 	}
-	return 0, err
+	return c.Scopes(), err
 }
 
 // maxUsed bounds the pending writes while Firestore is down. Further uses are dropped, so the

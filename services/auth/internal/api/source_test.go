@@ -35,13 +35,11 @@ func (l *ledger) Credential(_ context.Context, hash string) (account.Credential,
 	return account.Credential{Key: l.key, Account: account.Account{ID: "acc_1", Plan: identity.Creator, Version: 3}, Session: l.session, Member: l.member}, nil
 }
 
-func (l *ledger) Key(_ context.Context, accountID, id string) (account.Key, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (l *ledger) CredentialByID(ctx context.Context, accountID, id string) (account.Credential, error) {
 	if id != l.key.ID || accountID != "acc_1" {
-		return account.Key{}, account.ErrNoKey
+		return account.Credential{}, account.ErrNoKey
 	}
-	return l.key, nil
+	return l.Credential(ctx, l.key.Hash)
 }
 
 // Look returns a store with one member, which is all that the tests read through it.

@@ -52,6 +52,26 @@ func (s *Store) Credential(ctx context.Context, hash string) (c account.Credenti
 	return credential(found, of)
 }
 
+// CredentialByID is Credential for a key's public id. It returns account.ErrNoKey if the account
+// has no such key.
+func (s *Store) CredentialByID(ctx context.Context, accountID, id string) (account.Credential, error) {
+	hash, known := s.hashes.GetIfPresent(id)
+	if !known {
+		k, err := s.Key(ctx, accountID, id)
+		if err != nil {
+			return account.Credential{}, err
+		}
+		hash = k.Hash
+		s.hashes.Set(id, hash)
+		s.owners.Set(hash, owner{account: k.AccountID, member: k.MadeBy})
+	}
+	c, err := s.Credential(ctx, hash)
+	if err == nil && c.Account.ID != accountID {
+		return account.Credential{}, account.ErrNoKey
+	}
+	return c, err
+}
+
 // ownerOf searches both keys and sessions for the hash in one round trip because the hash may
 // belong to either.
 func (s *Store) ownerOf(ctx context.Context, hash string) (owner, error) {

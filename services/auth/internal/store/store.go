@@ -43,6 +43,9 @@ type Store struct {
 	// owners caches the account and the member of each key. They never change, so verifying a
 	// known key takes only one round trip.
 	owners *otter.Cache[string, owner]
+	// hashes caches the hash of each key by the key's id, for the same reason. Players ask for the
+	// rights of the same few keys each second.
+	hashes *otter.Cache[string, string]
 	// traces are the documents that are erased with an account.
 	traces *record.Set
 	// Trail records ended rights and similar decisions for restores. It may be nil.
@@ -60,6 +63,7 @@ func New(db *record.DB, shown func(record any) any) *Store {
 	return &Store{
 		db: db, shown: shown, traces: traces(db),
 		owners: otter.Must(&otter.Options[string, owner]{MaximumSize: 100_000}),
+		hashes: otter.Must(&otter.Options[string, string]{MaximumSize: 100_000}),
 	}
 }
 

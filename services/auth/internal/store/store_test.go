@@ -301,16 +301,25 @@ func TestACredentialIsFromOneInstant(t *testing.T) {
 func TestAKnownKeyIsVerifiedInOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
-	k := newKey(t, b, newAccount(t, b), start)
-	if _, err := b.Credential(t.Context(), k.Hash); err != nil {
-		t.Fatal(err)
+	a := newAccount(t, b)
+	k := newKey(t, b, a, start)
+	for name, look := range map[string]func() (account.Credential, error){
+		"Credential":     func() (account.Credential, error) { return b.Credential(t.Context(), k.Hash) },
+		"CredentialByID": func() (account.Credential, error) { return b.CredentialByID(t.Context(), a.ID, k.ID) },
+	} {
+		if _, err := look(); err != nil {
+			t.Fatal(err)
+		}
+		b.cloud.Firestore.ResetStats()
+		if c, err := look(); err != nil || c.Key.ID != k.ID {
+			t.Fatalf("%s returned the key %q (error %v), want %q", name, c.Key.ID, err, k.ID)
+		}
+		if s := fmt.Sprintf("%+v", b.cloud.Firestore.Stats()); !cmp.Equal(b.cloud.Firestore.Stats().Calls, map[string]int64{"BatchGetDocuments": 1}) {
+			t.Errorf("%s for a known key made calls %s, want one batch read", name, s)
+		}
 	}
-	b.cloud.Firestore.ResetStats()
-	if _, err := b.Credential(t.Context(), k.Hash); err != nil {
-		t.Fatal(err)
-	}
-	if s := fmt.Sprintf("%+v", b.cloud.Firestore.Stats()); !cmp.Equal(b.cloud.Firestore.Stats().Calls, map[string]int64{"BatchGetDocuments": 1}) {
-		t.Errorf("Credential for a known key made calls %s, want one batch read", s)
+	if _, err := b.CredentialByID(t.Context(), newAccount(t, b).ID, k.ID); !errors.Is(err, account.ErrNoKey) {
+		t.Errorf("CredentialByID with another account returned %v, want %v", err, account.ErrNoKey)
 	}
 }
 
