@@ -15,7 +15,7 @@ type indexFile struct {
 }
 
 // Indexes adds the indexes of the set's kinds to the contents of a firestore.indexes.json. Each
-// kind is indexed by account, and by due time if it has one. All other fields are exempt from
+// kind is indexed by account, for the pages of its lists, and by due time if it has one. All other fields are exempt from
 // indexing: an unused index costs a write, and an index on increasing times accepts only 500 writes
 // a second across all accounts. Indexes does not change fields that are already in the file.
 //
@@ -38,6 +38,11 @@ func (s *Set) Indexes(file []byte) []byte {
 }
 
 func (k *Kept[T]) addIndexes(f *indexFile, decided map[string]bool) {
+	if k.k.Paged {
+		f.Indexes = append(f.Indexes, jsonOf(
+			`{"collectionGroup":%q,"queryScope":"COLLECTION","fields":[{"fieldPath":"accountId","order":"ASCENDING"},{"fieldPath":"createdAt","order":"DESCENDING"}]}`,
+			k.k.Collection))
+	}
 	for _, field := range fieldsOf(k.k.Doc(new(T))) {
 		if field == "due" {
 			f.Indexes = append(f.Indexes, jsonOf(

@@ -38,6 +38,9 @@ type Kind[T any] struct {
 	// Shown converts a record to its form in events and exports. A kind without Shown has no events
 	// and is not exported.
 	Shown func(*T) any
+	// Paged is set for a kind whose lists come in pages; see [Kept.Page]. Its documents have the
+	// createdAt field.
+	Paged bool
 	// Order sorts lists. If it is nil, lists are sorted by id.
 	Order func(a, b *T) int
 	// Limit is for a kind with a limit on how many records an account may have.
@@ -123,8 +126,7 @@ func (k *Kept[T]) All(ctx context.Context, account string) ([]*T, error) {
 }
 
 // Page reads a page of an account's records, newest first, and reports whether there are more. It
-// logs and skips records that cannot be decoded. The documents need the createdAt field, and an
-// index on accountId and createdAt.
+// logs and skips records that cannot be decoded. The kind must be Paged.
 func (k *Kept[T]) Page(ctx context.Context, account string, p paging.Page) (page []*T, more bool, err error) {
 	return firestoredb.Page(ctx, k.db.DB, "list "+k.k.Collection, k.Of(account), p, k.k.From)
 }

@@ -319,26 +319,28 @@ func TestAChangeOfUnknownOutcomeIsAnnounced(t *testing.T) {
 
 var errAbsentCoded = apierr.New(apierr.LinkNotFound, "no such link")
 
-// A set adds indexes to a file: due times get an index, and fields are only indexed across accounts
-// if the file lists that index.
+// A set adds indexes to a file: due times and paged lists get an index, and fields are only indexed
+// across accounts if the file lists that index.
 func TestAKindBringsItsIndexes(t *testing.T) {
 	t.Parallel()
 	db := record.Open(nil, record.Options{})
-	set := db.Set(record.Keep(db, folders), record.Traces{DB: db, Collection: "folderNames"})
+	paged := folders
+	paged.Paged = true
+	set := db.Set(record.Keep(db, paged), record.Traces{DB: db, Collection: "folderNames"})
 	const name = `{"collectionGroup":"folders","fieldPath":"name","indexes":[{"queryScope":"COLLECTION","order":"ASCENDING"}]}`
 	indexes, err := local.ParseIndexes(set.Indexes([]byte(`{"indexes":[],"fieldOverrides":[` + name + `]}`)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(indexes.Composite) != 1 || indexes.Composite[0].String() != "folders [COLLECTION] due.bucket ASCENDING, due.at ASCENDING" {
-		t.Errorf("composite indexes = %v, want the one for due times", indexes.Composite)
+	want := "[{folders COLLECTION [{accountId ASCENDING } {createdAt DESCENDING }]} {folders COLLECTION [{due.bucket ASCENDING } {due.at ASCENDING }]}]"
+	if got := fmt.Sprint(indexes.Composite); got != want {
+		t.Errorf("composite indexes = %v, want %v", got, want)
 	}
 	got := map[string]int{}
 	for _, o := range indexes.Overrides {
 		got[o.CollectionGroup+"."+o.FieldPath] = len(o.Indexes)
 	}
-	want := map[string]int{"folders.accountId": 1, "folders.name": 1, "folders.createdAt": 0, "folders.due": 0}
-	if !maps.Equal(got, want) {
+	if want := map[string]int{"folders.accountId": 1, "folders.name": 1, "folders.createdAt": 0, "folders.due": 0}; !maps.Equal(got, want) {
 		t.Errorf("single-field indexes = %v, want %v", got, want)
 	}
 }

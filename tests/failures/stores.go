@@ -143,8 +143,8 @@ var firestoreFailures = []failure{
 		breaks: func(ctx context.Context, s *stack) error { return s.fill(ctx, "localcloud") },
 		mends:  func(s *stack) error { return s.empty("localcloud") },
 		expects: map[string]time.Duration{
-			"LinkreelAPIErrors": 45 * time.Second, "LinkreelLocalcloudReadOnly": 90 * time.Second, "LinkreelDependencyRefuses quota": 90 * time.Second,
-			"LinkreelEventsStuck": 390 * time.Second, "LinkreelVolumeFilling": 630 * time.Second,
+			"LinkreelLocalcloudReadOnly": 150 * time.Second, "LinkreelDependencyRefuses quota": 150 * time.Second,
+			"LinkreelEventsStuck": 480 * time.Second, "LinkreelAPIErrors": 570 * time.Second, "LinkreelVolumeFilling": 630 * time.Second,
 		},
 	},
 }

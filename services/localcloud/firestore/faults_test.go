@@ -149,6 +149,10 @@ func TestAFullDiskIsToldOnce(t *testing.T) {
 	}
 	end()
 	must(t, s.write(nil, "a", 3))
+	again := s.server.Faults().Add(firestore.Fault{DiskFull: true})
+	wantCode(t, s.write(nil, "a", 4), codes.ResourceExhausted)
+	again()
+	must(t, s.write(nil, "a", 5))
 	if s.server.CommitError() != nil || strings.Count(log.String(), "cannot commit") != 1 || strings.Count(log.String(), "level=ERROR") != 1 ||
 		strings.Count(log.String(), "work again") != 1 || !strings.Contains(log.String(), "no space left") {
 		t.Errorf("CommitError returned %v, want nil; the log must contain one error and one recovery line:\n%s", s.server.CommitError(), log.String())

@@ -62,29 +62,31 @@ func (m metrics) called(err error) {
 // disk tracks whether commits reach the disk.
 type disk struct {
 	mu     sync.Mutex
-	err    error // error from the last batch
-	failed int   // failed batches since the last log line
-	told   time.Time
+	err    error     // error from the last batch
+	failed int       // failed batches since the last log line
+	told   time.Time // time of the last line about a failure
+	open   bool      // that line has no line about a recovery yet
 }
 
 // tellEvery is the minimum time between two log lines about failing commits.
 const tellEvery = time.Minute
 
-// wrote records the result of a batch. It logs the first failure, then at most one line per minute
-// while failures continue, and one line when commits work again.
+// wrote records the result of a batch. It logs a failure at most once a minute, also if commits fail
+// and work in turn, as they do while a full disk's database still has some free pages. After a line
+// about a failure, it logs when commits work again.
 func (d *disk) wrote(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
 	case err != nil:
 		d.failed++
-		if now := time.Now(); d.err == nil || now.Sub(d.told) >= tellEvery {
-			slog.Error("firestore: cannot commit; every write fails until this is fixed", "error", err, "batches", d.failed)
-			d.failed, d.told = 0, now
+		if now := time.Now(); now.Sub(d.told) >= tellEvery {
+			slog.Error("firestore: cannot commit; writes fail until this is fixed", "error", err, "batches", d.failed)
+			d.failed, d.told, d.open = 0, now, true
 		}
-	case d.err != nil:
+	case d.open:
 		slog.Warn("firestore: commits work again")
-		d.failed = 0
+		d.open = false
 	}
 	d.err = err
 }

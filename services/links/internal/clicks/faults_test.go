@@ -269,6 +269,30 @@ func TestAnnounceIsHeardFromAProcessWhoseClicksAreTooSlow(t *testing.T) {
 	}
 }
 
+// A Redis that takes longer to answer than the pause between two probes must still get the clicks.
+func TestAVerySlowRedisGetsTheClicksOfTheSpool(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t)
+	by := redistest.NewProxy(t, addr)
+	by.Delay(300 * time.Millisecond) // a round trip takes 0.6 s
+	p, b := start(t, by.Addr(), func(c *Config) { c.Budget = 50 * time.Millisecond }), newBook()
+	for range 20 {
+		if out := p.Confirm(&good{}, click("l")); !out.Counted {
+			t.Fatalf("Confirm = %+v, want the click in the spool", out)
+		}
+	}
+	if !p.lanes[0].tellSpooling(true) { // true: the metric shows it already
+		t.Error("tellSpooling returned false with clicks in the spool, want true")
+	}
+	eventually(t, "the clicks are counted while Redis is slow", func() bool {
+		flush(t, addr, b)
+		return b.of("l") == 20
+	})
+	if p.Synced() {
+		t.Error("Synced() = true, want a Redis that is too slow for redirects")
+	}
+}
+
 func TestAnEmptiedRedisAndALateAnswerLoseNoClick(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)

@@ -342,7 +342,6 @@ func (l *lane) lose(err error) {
 	}
 	l.away.Store(true)
 	l.follower.Lose(errors.Is(err, syscall.ECONNREFUSED))
-	spooling.Inc()
 	l.cause = err
 	l.tellAway(l.lines.Failed(l.log.cfg.Now()))
 	// Also spool the batches that Redis may have lost, so that a successor finds them if this
@@ -363,7 +362,6 @@ func (l *lane) lose(err error) {
 func (l *lane) regain() {
 	l.away.Store(false)
 	l.follower.Regain()
-	spooling.Dec()
 	l.tellBack()
 }
 

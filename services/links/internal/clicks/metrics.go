@@ -12,7 +12,7 @@ var (
 	spooled = promauto.NewCounter(prometheus.CounterOpts{Name: "linkreel_clicks_spooled_total",
 		Help: "Clicks that went through the local spool because Redis did not answer or was full."})
 	spooling = promauto.NewGauge(prometheus.GaugeOpts{Name: "linkreel_clicks_spooling",
-		Help: "Partitions that write clicks to the local spool."})
+		Help: "Partitions that write clicks to the local spool or still have some in it."})
 	counted = promauto.NewCounter(prometheus.CounterOpts{Name: "linkreel_clicks_counted_total",
 		Help: "Clicks that the flusher wrote to Firestore."})
 	backlog = promauto.NewGaugeVec(prometheus.GaugeOpts{Name: "linkreel_clicks_backlog_batches",

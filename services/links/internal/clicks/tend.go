@@ -24,7 +24,7 @@ const (
 // while there are no redirects.
 func (l *lane) tend(ctx context.Context) {
 	var due, regained time.Time
-	pause, checked := probeFirst, time.Time{}
+	pause, checked, held := probeFirst, time.Time{}, false
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -52,6 +52,7 @@ func (l *lane) tend(ctx context.Context) {
 			}
 		}
 		more := l.drain(ctx, due)
+		held = l.tellSpooling(held)
 		if !l.away.Load() && now.Sub(checked) > idle {
 			checked = now
 			l.check(ctx)
@@ -65,6 +66,21 @@ func (l *lane) tend(ctx context.Context) {
 			timer.Reset(idle / 4)
 		}
 	}
+}
+
+// tellSpooling reports in a metric whether the lane uses its spool. A full Redis is not away, but
+// its clicks are in the spool too. before is the result of the last call.
+func (l *lane) tellSpooling(before bool) (now bool) {
+	l.state.Lock()
+	now = l.away.Load() || !l.spool.empty()
+	l.state.Unlock()
+	switch {
+	case now && !before:
+		spooling.Inc()
+	case before && !now:
+		spooling.Dec()
+	}
+	return now
 }
 
 // probe checks whether Redis answers within the redirects' budget, and switches back to Redis if it
@@ -116,13 +132,14 @@ func (l *lane) send(ctx context.Context, client redis.Scripter, p *producer, mor
 }
 
 // drain sends the spool to Redis, many batches per call, and reports whether to call it again soon.
-// While Redis is lost, drain stops when a probe is due. Otherwise it might never stop, because
-// redirects add to the spool.
+// While Redis is lost, drain stops when a probe is due, but not before its first step. Otherwise
+// it might never stop, because redirects add to the spool, or, with a Redis that is slower than
+// the pause between two probes, never send anything.
 func (l *lane) drain(ctx context.Context, due time.Time) (more bool) {
 	if l.away.Load() && !l.answersSlowly(ctx) {
 		return false
 	}
-	for ctx.Err() == nil {
+	for steps := 0; ctx.Err() == nil; steps++ {
 		l.state.Lock()
 		run, err := l.spool.next(l.caller.room())
 		acked := l.live.acked
@@ -133,7 +150,7 @@ func (l *lane) drain(ctx context.Context, due time.Time) (more bool) {
 		if len(run) == 0 {
 			return false
 		}
-		if l.away.Load() && !time.Now().Before(due) {
+		if steps > 0 && l.away.Load() && !time.Now().Before(due) {
 			return true
 		}
 		if !run[0].late {

@@ -77,6 +77,7 @@ func domainKind(shown func(*customdomain.Domain) any) record.Kind[customdomain.D
 		From:   readDomain,
 		Absent: customdomain.NotFound,
 		Shown:  shown,
+		Paged:  true,
 		Order: func(a, b *customdomain.Domain) int {
 			return paging.Newest(a.Place(), b.Place())
 		},

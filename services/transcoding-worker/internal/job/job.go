@@ -28,6 +28,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/linkreel/linkreel/libs/lograte"
 	"github.com/linkreel/linkreel/libs/metrics"
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/outage"
@@ -76,6 +77,7 @@ type Worker struct {
 	direct  chan string // ids found by sweeps while Redis is down
 	sources sourceCache
 	tracer  trace.Tracer
+	unread  lograte.Limit // lines about a queue that cannot be read
 }
 
 // New returns a worker.
@@ -112,7 +114,9 @@ func (w *Worker) slot(ctx context.Context, consumer string) {
 		case errors.Is(err, queue.ErrEmpty):
 			w.sources.clear() // more parts of the cached source are unlikely to arrive soon
 		default:
-			w.o.Log.WarnContext(ctx, "cannot read from the queue; sweeps find the jobs", "error", err)
+			if times := w.unread.Due(time.Now(), 1); times > 0 {
+				w.o.Log.WarnContext(ctx, "cannot read from the queue; sweeps find the jobs", "error", err, "times", times)
+			}
 			// The queue failed immediately, so wait here. Until it recovers, only the sweep finds
 			// jobs.
 			select {
