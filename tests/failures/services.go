@@ -44,18 +44,20 @@ var serviceFailures = []failure{
 	},
 	{
 		name: "videos-down", what: "videos is down",
-		breaks:  func(_ context.Context, s *stack) error { return s.processes["videos"].kill() },
-		mends:   func(s *stack) error { return s.processes["videos"].start() },
-		expects: map[string]time.Duration{"LinkreelServiceGone": 210 * time.Second, "LinkreelPodDown": 330 * time.Second},
+		breaks:        func(_ context.Context, s *stack) error { return s.processes["videos"].kill() },
+		mends:         func(s *stack) error { return s.processes["videos"].start() },
+		expects:       map[string]time.Duration{"LinkreelServiceGone": 210 * time.Second, "LinkreelPodDown": 330 * time.Second},
+		failsPlayback: true,
 	},
 	{
 		name: "auth-down", what: "auth is down",
 		breaks: func(_ context.Context, s *stack) error { return s.processes["auth"].kill() },
 		mends:  func(s *stack) error { return s.processes["auth"].start() },
 		expects: map[string]time.Duration{
-			"LinkreelAPIErrors": time.Minute, "LinkreelKeyChecksRefused": 90 * time.Second, "LinkreelUnreachable": 150 * time.Second,
-			"LinkreelServiceGone": 210 * time.Second, "LinkreelPodDown": 330 * time.Second,
+			"LinkreelAPIErrors": time.Minute, "LinkreelKeyChecksRefused": 90 * time.Second, "LinkreelPlaybackErrors": 90 * time.Second,
+			"LinkreelUnreachable": 150 * time.Second, "LinkreelServiceGone": 210 * time.Second, "LinkreelPodDown": 330 * time.Second,
 		},
+		failsPlayback: true,
 	},
 	{
 		name: "auth-down-redis-dead", what: "auth is down, and Redis is dead",
@@ -72,10 +74,11 @@ var serviceFailures = []failure{
 			return s.processes["auth"].start()
 		},
 		expects: map[string]time.Duration{
-			"LinkreelAPIErrors": time.Minute, "LinkreelKeyChecksRefused": 90 * time.Second, "LinkreelUnreachable": 150 * time.Second,
-			"LinkreelServiceGone": 210 * time.Second, "LinkreelRedisUnreachable": 210 * time.Second,
+			"LinkreelAPIErrors": time.Minute, "LinkreelKeyChecksRefused": 90 * time.Second, "LinkreelPlaybackErrors": 90 * time.Second,
+			"LinkreelUnreachable": 150 * time.Second, "LinkreelServiceGone": 210 * time.Second, "LinkreelRedisUnreachable": 210 * time.Second,
 			"LinkreelClicksSpooling": 330 * time.Second, "LinkreelPodDown": 330 * time.Second,
 		},
+		failsPlayback: true,
 	},
 }
 
@@ -83,9 +86,10 @@ var serviceFailures = []failure{
 var videoFailures = []failure{
 	{
 		name: "storage-away", what: "storage refuses connections",
-		breaks:  func(_ context.Context, s *stack) error { return s.storage((*proxy).cut) },
-		mends:   func(s *stack) error { return s.storage((*proxy).heal) },
-		expects: map[string]time.Duration{"LinkreelDependencyAway storage": 165 * time.Second},
+		breaks:        func(_ context.Context, s *stack) error { return s.storage((*proxy).cut) },
+		mends:         func(s *stack) error { return s.storage((*proxy).heal) },
+		expects:       map[string]time.Duration{"LinkreelDependencyAway storage": 165 * time.Second},
+		failsPlayback: true,
 	},
 	{
 		name: "storage-slow", what: "each response from storage takes 3 s longer",

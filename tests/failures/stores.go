@@ -94,16 +94,20 @@ var firestoreFailures = []failure{
 		breaks: func(_ context.Context, s *stack) error { return s.proxies["firestore"].swallow() },
 		mends:  func(s *stack) error { return s.proxies["firestore"].heal() },
 		expects: map[string]time.Duration{
-			"LinkreelAPIErrors": time.Minute, "LinkreelRedirectErrors": time.Minute, "LinkreelDependencyAway": 90 * time.Second, "LinkreelKeyChecksRefused": 2 * time.Minute,
+			"LinkreelAPIErrors": time.Minute, "LinkreelRedirectErrors": time.Minute, "LinkreelPlaybackErrors": time.Minute,
+			"LinkreelDependencyAway": 90 * time.Second, "LinkreelKeyChecksRefused": 2 * time.Minute,
 		},
+		failsPlayback: true,
 	},
 	{
 		name: "firestore-flapping", what: "Firestore refuses connections for 20 s of every 40 s",
 		breaks: func(ctx context.Context, s *stack) error { return s.flap(ctx, "firestore", 20*time.Second) },
 		mends:  func(s *stack) error { return s.proxies["firestore"].heal() },
 		expects: map[string]time.Duration{
-			"LinkreelAPIErrors": time.Minute, "LinkreelRedirectErrors": time.Minute, "LinkreelDependencyAway": 3 * time.Minute,
+			"LinkreelAPIErrors": time.Minute, "LinkreelRedirectErrors": time.Minute, "LinkreelPlaybackErrors": 90 * time.Second,
+			"LinkreelDependencyAway": 4 * time.Minute,
 		},
+		failsPlayback: true,
 	},
 	{
 		name: "firestore-slow", what: "each response from Firestore takes 0.8 s longer",
@@ -118,8 +122,10 @@ var firestoreFailures = []failure{
 		breaks: func(ctx context.Context, s *stack) error { return s.refuse(ctx, "firestore") },
 		mends:  func(s *stack) error { return s.proxies["firestore"].heal() },
 		expects: map[string]time.Duration{
-			"LinkreelAPIErrors": time.Minute, "LinkreelRedirectErrors": time.Minute, "LinkreelDependencyRefuses refused": 90 * time.Second, "LinkreelKeyChecksRefused": 2 * time.Minute,
+			"LinkreelAPIErrors": time.Minute, "LinkreelRedirectErrors": time.Minute, "LinkreelPlaybackErrors": time.Minute,
+			"LinkreelDependencyRefuses refused": 90 * time.Second, "LinkreelKeyChecksRefused": 2 * time.Minute,
 		},
+		failsPlayback: true,
 	},
 	{
 		name: "indexes-missing", what: "indexes are missing",
@@ -134,9 +140,10 @@ var firestoreFailures = []failure{
 		breaks: func(_ context.Context, s *stack) error { return s.processes["localcloud"].kill() },
 		mends:  func(s *stack) error { return s.processes["localcloud"].start() },
 		expects: map[string]time.Duration{
-			"LinkreelAPIErrors": time.Minute, "LinkreelRedirectErrors": time.Minute, "LinkreelDependencyAway": 90 * time.Second,
-			"LinkreelKeyChecksRefused": 2 * time.Minute, "LinkreelServiceGone": 210 * time.Second,
+			"LinkreelAPIErrors": time.Minute, "LinkreelRedirectErrors": time.Minute, "LinkreelPlaybackErrors": time.Minute,
+			"LinkreelDependencyAway": 90 * time.Second, "LinkreelKeyChecksRefused": 2 * time.Minute, "LinkreelServiceGone": 210 * time.Second,
 		},
+		failsPlayback: true,
 	},
 	{
 		name: "localcloud-disk-full", what: "localcloud's disk is full", disks: []string{"localcloud"},
