@@ -110,7 +110,7 @@ func playAll(ctx context.Context, chosen []failure, parallel int, o options) (go
 			return false, err
 		}
 	}
-	if err := build(ctx); err != nil {
+	if err := build(ctx, o.dir); err != nil {
 		return false, err
 	}
 	results, places := make([]result, len(chosen)), make(chan struct{}, max(1, parallel))

@@ -95,15 +95,16 @@ func startStack(ctx context.Context, dir string, f failure) (s *stack, err error
 	return started, started.startPrometheus(ctx)
 }
 
-// programs is the folder for the built programs. Later runs reuse them.
-var programs = filepath.Join(os.TempDir(), "linkreel-failures-programs")
+// programs returns the folder for the built programs, in the folder of all plays. Another run at
+// the same time may be of another commit, so they must not share it.
+func programs(dir string) string { return filepath.Join(dir, "programs") }
 
-func build(ctx context.Context) error {
-	args := []string{"build", "-o", programs + "/"}
+func build(ctx context.Context, dir string) error {
+	args := []string{"build", "-o", programs(dir) + "/"}
 	for _, name := range []string{"localcloud", "auth", "links", "videos", "events", "transcoding-worker"} {
 		args = append(args, "./services/"+name+"/cmd/"+name)
 	}
-	if err := os.MkdirAll(programs, 0o700); err != nil {
+	if err := os.MkdirAll(programs(dir), 0o700); err != nil {
 		return err
 	}
 	if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
@@ -232,7 +233,7 @@ func (s *stack) run(name, program string, env []string, args ...string) error {
 	for i := range env {
 		env[i] = strings.Replace(env[i], "LINKREEL_ADMIN_ADDR=ADMIN", "LINKREEL_ADMIN_ADDR="+admin, 1)
 	}
-	p := &process{program: filepath.Join(programs, program), args: put(args), env: env, admin: admin, log: filepath.Join(s.dir, name+".log")}
+	p := &process{program: filepath.Join(programs(filepath.Dir(s.dir)), program), args: put(args), env: env, admin: admin, log: filepath.Join(s.dir, name+".log")}
 	s.processes[name] = p
 	return p.start()
 }
