@@ -107,7 +107,7 @@ func TestTheVerdict(t *testing.T) {
 		"clicks are counted twice":           {func(r *result) { r.clicks.counted, r.clicks.unknown = 15, 2 }, []string{"3 extra clicks were counted"}},
 		"clicks during the failure are lost": {func(r *result) { r.losesClicks, r.calls.redirects, r.clicks.counted = true, 5, 5 }, nil},
 		"a playback fails":                   {func(r *result) { r.calls.playbackFailed = 2 }, []string{"2 playbacks failed"}},
-		"no playback fails":                  {func(r *result) { r.failsPlayback = true }, []string{"no playback failed"}},
+		"a playback may fail":                {func(r *result) { r.failsPlayback, r.calls.playbackFailed = true, 2 }, nil},
 		"a redirect fails":                   {func(r *result) { r.calls.redirectsFailed = 1 }, []string{"1 redirects for links in memory failed"}},
 	} {
 		t.Run(name, func(t *testing.T) {

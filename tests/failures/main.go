@@ -47,7 +47,7 @@ type failure struct {
 	losesClicks bool
 	// failsRedirects is set if redirects for links in memory fail.
 	failsRedirects bool
-	// failsPlayback is set if videos cannot be played.
+	// failsPlayback is set if playback may fail.
 	failsPlayback bool
 }
 

@@ -104,8 +104,7 @@ var firestoreFailures = []failure{
 		breaks: func(ctx context.Context, s *stack) error { return s.flap(ctx, "firestore", 20*time.Second) },
 		mends:  func(s *stack) error { return s.proxies["firestore"].heal() },
 		expects: map[string]time.Duration{
-			"LinkreelAPIErrors": time.Minute, "LinkreelRedirectErrors": time.Minute, "LinkreelPlaybackErrors": 90 * time.Second,
-			"LinkreelDependencyAway": 4 * time.Minute,
+			"LinkreelAPIErrors": time.Minute, "LinkreelRedirectErrors": time.Minute, "LinkreelDependencyAway": 270 * time.Second,
 		},
 		failsPlayback: true,
 	},

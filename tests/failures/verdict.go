@@ -117,11 +117,8 @@ func (r result) faultsOfCalls() (out []string) {
 	if r.calls.redirectsFailed > 0 && !r.failsRedirects {
 		out = append(out, fmt.Sprintf("%d redirects for links in memory failed", r.calls.redirectsFailed))
 	}
-	switch failed := r.calls.playbackFailed; {
-	case failed > 0 && !r.failsPlayback:
+	if failed := r.calls.playbackFailed; failed > 0 && !r.failsPlayback {
 		out = append(out, fmt.Sprintf("%d playbacks failed", failed))
-	case failed == 0 && r.failsPlayback && r.broken > time.Minute:
-		out = append(out, "no playback failed")
 	}
 	lost := r.clicks.answered - r.clicks.counted
 	switch {
