@@ -384,8 +384,14 @@ func TestARepeatedFailureIsLoggedOnce(t *testing.T) {
 	slog.SetDefault(slog.New(slog.NewTextHandler(&out, nil)))
 	defer slog.SetDefault(before)
 	failed := ""
-	for _, err := range []error{errors.New("a"), errors.New("a"), errors.New("b"), nil, nil, errors.New("b")} {
-		failed = once(t.Context(), "round", failed, func(context.Context) error { return err })
+	elsewhere := errors.New("another replica takes this round")
+	for _, err := range []error{errors.New("a"), errors.New("a"), elsewhere, errors.New("b"), elsewhere, errors.New("b"), nil, nil, errors.New("b")} {
+		failed = once(t.Context(), "round", failed, func(context.Context) (bool, error) {
+			if err == elsewhere {
+				return false, nil
+			}
+			return true, err
+		})
 	}
 	if n := strings.Count(out.String(), "round failed; the next one retries"); n != 3 {
 		t.Errorf("logged %d times, want 3:\n%s", n, &out)
