@@ -9,6 +9,9 @@ import (
 	"google.golang.org/api/option"
 )
 
+// ReasonOf is reasonOf.
+var ReasonOf = reasonOf
+
 // SignByIAM makes the store sign through the IAM service at endpoint, as email.
 func SignByIAM(s *Store, email, endpoint string, timeout time.Duration) {
 	s.signer = &iamSigner{email: email, timeout: timeout, options: []option.ClientOption{option.WithEndpoint(endpoint), option.WithoutAuthentication()}}

@@ -33,6 +33,7 @@ func measure(operation string, call func() error) error {
 func reasonOf(err error) string {
 	var api *googleapi.Error
 	var network net.Error
+	var socket *net.OpError
 	switch {
 	case errors.Is(err, errStalled):
 		return "timeout"
@@ -40,6 +41,9 @@ func reasonOf(err error) string {
 		return ""
 	case errors.As(err, &api) && (api.Code == 401 || api.Code == 403 || api.Code == 429):
 		return "refused"
+	// The client retries refused connections until the deadline, and its error wraps both.
+	case errors.As(err, &socket) && !socket.Timeout():
+		return "unreachable"
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		return "timeout"
 	case errors.As(err, &network):

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -228,6 +229,24 @@ func TestStorageThatIsDownIsUnavailable(t *testing.T) {
 		if err := f(); apierr.CodeOf(err) != apierr.Unavailable {
 			t.Errorf("%s = %v, want UNAVAILABLE", name, err)
 		}
+	}
+}
+
+// The client retries a refused connection until the call's deadline. The reason is still that the
+// port is gone, and not that it answers late.
+func TestARefusedConnectionIsUnreachable(t *testing.T) {
+	t.Parallel()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	endpoint := "http://" + l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c := open(t, func(cfg *objectstore.Config) { cfg.Timeout, cfg.Endpoint = 300*time.Millisecond, endpoint })
+	if _, err := c.Stat(t.Context(), "a"); objectstore.ReasonOf(err) != "unreachable" {
+		t.Errorf("the reason of %v is %q, want unreachable", err, objectstore.ReasonOf(err))
 	}
 }
 
