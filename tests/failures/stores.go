@@ -133,6 +133,7 @@ var firestoreFailures = []failure{
 		expects: map[string]time.Duration{
 			"LinkreelAPIErrors": 45 * time.Second, "LinkreelDependencyRefuses index": 2 * time.Minute,
 		},
+		afterwards: []string{"LinkreelWebhooksSlow"},
 	},
 	{
 		name: "localcloud-dead", what: "localcloud is dead",
