@@ -309,6 +309,7 @@ func (e *Engine) Released() {
 // events and for replays less often while there are none.
 func (e *Engine) Sweep(ctx context.Context) {
 	if err := e.sweepFeeds(ctx); err != nil && ctx.Err() == nil {
+		waitingAge.unseen(time.Now())
 		slog.WarnContext(ctx, "cannot list events without a place; the next sweep retries", "error", err)
 	}
 	trim := dedup.Pace{What: "events-expired", Every: e.opt.Sweep, Idle: 60 * e.opt.Sweep}
@@ -316,13 +317,16 @@ func (e *Engine) Sweep(ctx context.Context) {
 		slog.WarnContext(ctx, "cannot list expired events; the next sweep retries", "error", err)
 	}
 	var oldest time.Time
+	var err error
 	if !e.held() { // a pause is not a backlog and has its own metric
-		var err error
-		if oldest, err = e.sweepLanes(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "cannot list due deliveries; the next sweep retries", "error", err)
-		}
+		oldest, err = e.sweepLanes(ctx)
 	}
-	dueAge.of(oldest)
+	if err != nil && ctx.Err() == nil {
+		slog.WarnContext(ctx, "cannot list due deliveries; the next sweep retries", "error", err)
+		dueAge.unseen(time.Now())
+	} else {
+		dueAge.of(oldest)
+	}
 	replays := dedup.Pace{What: "events-replays", Every: e.opt.Sweep, Idle: 3 * e.opt.Sweep}
 	_ = e.hub.turns.Round(ctx, replays, func(context.Context) (found bool, err error) { // Round never returns an error here
 		e.Replay()

@@ -479,3 +479,24 @@ func TestOneFailureOfEachCauseIsToldAMinute(t *testing.T) {
 		t.Errorf("the log has %d lines, want 2: %s", n, &out)
 	}
 }
+
+// A metric that stayed at 0 while the sweeps fail would hide the events that nobody sees.
+func TestAnAgeGrowsWhileSweepsFail(t *testing.T) {
+	t.Parallel()
+	hours := func(n time.Duration) time.Time { return time.Now().Add(-n * time.Hour) }
+	var a age
+	a.unseen(hours(2))
+	a.unseen(hours(1)) // fails again
+	if s := a.seconds(); s < 7200 || s > 7300 {
+		t.Errorf("after two failures, the age is %v s, want 2 hours: since the first", s)
+	}
+	a.of(time.Time{})
+	if s := a.seconds(); s != 0 {
+		t.Errorf("after a sweep that found nothing, the age is %v s, want 0", s)
+	}
+	a.of(hours(3))
+	a.unseen(hours(1))
+	if s := a.seconds(); s < 10800 || s > 10900 {
+		t.Errorf("after a failure while something waits, the age is %v s, want 3 hours: of what waits", s)
+	}
+}

@@ -46,7 +46,7 @@ var (
 	}, dueAge.seconds)
 )
 
-// age is the age of the oldest waiting item. It keeps growing while sweeps fail.
+// age is the age of the oldest waiting item. It keeps growing while sweeps fail; see unseen.
 type age struct{ since atomic.Int64 } // unix ms; 0 means that nothing is waiting
 
 func (a *age) of(oldest time.Time) {
@@ -56,6 +56,10 @@ func (a *age) of(oldest time.Time) {
 	}
 	a.since.Store(oldest.UnixMilli())
 }
+
+// unseen records a failed look. Something may be waiting since then, so if nothing was waiting
+// before, the age grows from now on.
+func (a *age) unseen(now time.Time) { a.since.CompareAndSwap(0, now.UnixMilli()) }
 
 func (a *age) seconds() float64 {
 	ms := a.since.Load()
