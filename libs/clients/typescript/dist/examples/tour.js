@@ -64,7 +64,7 @@ async function listen() {
     const first = new Promise((done) => { received = done; });
     const server = createServer((request, response) => {
         let body = "";
-        request.setEncoding("utf8").on("data", (text) => { body += text; }).on("end", () => {
+        request.setEncoding("utf8").on("data", (text) => { (body += text).length > 1 << 20 && request.destroy(); }).on("end", () => {
             response.writeHead(204).end();
             received({ headers: request.headers, body });
         });
