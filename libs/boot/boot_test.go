@@ -387,7 +387,7 @@ func TestARepeatedFailureIsLoggedOnce(t *testing.T) {
 	elsewhere := errors.New("another replica takes this round")
 	for _, err := range []error{errors.New("a"), errors.New("a"), elsewhere, errors.New("b"), elsewhere, errors.New("b"), nil, nil, errors.New("b")} {
 		failed = once(t.Context(), "round", failed, func(context.Context) (bool, error) {
-			if err == elsewhere {
+			if errors.Is(err, elsewhere) {
 				return false, nil
 			}
 			return true, err
