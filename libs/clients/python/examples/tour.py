@@ -18,7 +18,7 @@ def receiver(secrets: "list[str]", messages: "queue.Queue[str]") -> HTTPServer:
     """A receiver of webhooks on a free port."""
     class Hooks(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            body = self.rfile.read(min(int(self.headers["Content-Length"]), 1 << 20))
+            body = self.rfile.read(max(0, min(int(self.headers["Content-Length"]), 1 << 20)))
             try:
                 messages.put(receive_webhook(secrets, self.headers, body).type)
                 self.send_response(204)
